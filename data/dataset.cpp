@@ -19,12 +19,11 @@ namespace {
 
 // How many tokens an array has. The sizes that a file states must be possible before memory is taken:
 // compression (of files from other tools) makes nothing smaller than a thousandth.
-std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
-                       const std::vector<std::int64_t>& shape) {
-  const auto most = static_cast<std::int64_t>(std::filesystem::file_size(file.path())) * 2048;
+int64_t tokens_of(const Hdf5File& file, const std::string& name, const std::vector<int64_t>& shape) {
+  const auto most = static_cast<int64_t>(std::filesystem::file_size(file.path())) * 2048;
   if (std::ranges::find(shape, 0) != shape.end()) return 0;
-  std::int64_t size = 1;
-  for (const std::int64_t axis : shape) {
+  int64_t size = 1;
+  for (const int64_t axis : shape) {
     if (axis < 0 || axis > most / size)
       fail(file.path(), ": ", name, " promises more tokens than a file of ", most / 2048,
            " bytes can hold; it is damaged: copy or make it again");
@@ -34,23 +33,23 @@ std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
 }
 
 // A Feistel network over the least even number of bits that holds `count` values: a permutation of them.
-std::uint64_t permuted(std::uint64_t value, int half_bits, std::uint64_t epoch, std::uint64_t seed) {
+uint64_t permuted(uint64_t value, int half_bits, uint64_t epoch, uint64_t seed) {
   constexpr int kRounds = 6;
-  const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
-  std::uint64_t left = value >> half_bits, right = value & mask;
-  for (std::uint32_t round = 0; round < kRounds; ++round) {
+  const uint64_t mask = (uint64_t{1} << half_bits) - 1;
+  uint64_t left = value >> half_bits, right = value & mask;
+  for (uint32_t round = 0; round < kRounds; ++round) {
     const Philox4 bits =
-        philox4x32({static_cast<std::uint32_t>(right), static_cast<std::uint32_t>(right >> 32) ^ round << 24,
-                    static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(epoch >> 32)},
+        philox4x32({static_cast<uint32_t>(right), static_cast<uint32_t>(right >> 32) ^ round << 24,
+                    static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32)},
                    seed ^ kOrderKey);
-    const std::uint64_t next = left ^ (bits[0] & mask);
+    const uint64_t next = left ^ (bits[0] & mask);
     left = right;
     right = next;
   }
   return left << half_bits | right;
 }
 
-constexpr std::int64_t kVersion = 1;
+constexpr int64_t kVersion = 1;
 
 void check_split(const std::vector<double>& split) {
   const std::string expected =
@@ -62,7 +61,7 @@ void check_split(const std::vector<double>& split) {
 }
 
 // A file with the attributes that all have.
-Hdf5File create_file(const std::string& path, std::int64_t vocab, const std::string& description,
+Hdf5File create_file(const std::string& path, int64_t vocab, const std::string& description,
                      const std::vector<std::string>& sources,
                      Hdf5File::Size size = Hdf5File::Size::fits_memory) {
   Hdf5File file = Hdf5File::create(path, size);
@@ -75,8 +74,8 @@ Hdf5File create_file(const std::string& path, std::int64_t vocab, const std::str
 }
 
 // Writes pixels and labels; returns how many images there are.
-std::int64_t write_split(Hdf5File& file, const std::string& name, const ImageShape& shape,
-                         const ImageSplit& split) {
+int64_t write_split(Hdf5File& file, const std::string& name, const ImageShape& shape,
+                    const ImageSplit& split) {
   const auto size = std::ssize(split.pixels), count = size / shape.tokens();
   WEFT_CHECK(size % shape.tokens() == 0, "the split ", name, " has ", size, " bytes, which is no number of ",
              shape.text(), " images");
@@ -90,13 +89,13 @@ std::int64_t write_split(Hdf5File& file, const std::string& name, const ImageSha
 }
 
 // Writes tokens first .. as unsigned numbers of `item` bytes.
-FillBytes fill_with(const NpyArray& tokens, std::int64_t first, std::int64_t item, std::int64_t vocab) {
-  return [&tokens, first, item, vocab](std::int64_t at, std::span<char> bytes) {
-    for (std::int64_t i = first + at / item, to = 0; to < std::ssize(bytes); ++i, to += item) {
-      const std::int64_t token = tokens.value(i);
+FillBytes fill_with(const NpyArray& tokens, int64_t first, int64_t item, int64_t vocab) {
+  return [&tokens, first, item, vocab](int64_t at, std::span<char> bytes) {
+    for (int64_t i = first + at / item, to = 0; to < std::ssize(bytes); ++i, to += item) {
+      const int64_t token = tokens.value(i);
       if (token < 0 || token >= vocab)
         fail("token ", i, " is ", token, ", outside the vocabulary of ", vocab);
-      for (std::int64_t b = 0; b < item; ++b) bytes[to + b] = static_cast<char>(token >> 8 * b);
+      for (int64_t b = 0; b < item; ++b) bytes[to + b] = static_cast<char>(token >> 8 * b);
     }
   };
 }
@@ -104,7 +103,7 @@ FillBytes fill_with(const NpyArray& tokens, std::int64_t first, std::int64_t ite
 
 std::string ImageShape::text() const { return str(height, " x ", width, " x ", channels); }
 
-TokenDataset::TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab)
+TokenDataset::TokenDataset(const std::string& path, const std::string& split, int64_t vocab)
     : path_(path), split_(split), vocab_(vocab), bytes_per_token_(vocab <= 256 ? 1 : 0) {
   const Hdf5File file = Hdf5File::open(path);
   const std::string name = "/" + split;
@@ -120,22 +119,21 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
   if (shape.size() == 4) image_ = {shape[1], shape[2], shape[3]};
   item_ = type == StoredType::u8 ? 1 : type == StoredType::u16 ? 2 : 4;
   if (const auto bytes = file.int_attribute("bytes")) {
-    std::int64_t tokens = 0;
+    int64_t tokens = 0;
     for (const char* part : {"/train", "/valid", "/test"})
       if (file.has(part)) tokens += tokens_of(file, part, file.shape_of(part));
     bytes_per_token_ = static_cast<double>(*bytes) / static_cast<double>(tokens);
   }
   stored_ = file.bytes_of(name, type);
-  if (vocab >= std::int64_t{1} << 8 * item_) return;
+  if (vocab >= int64_t{1} << 8 * item_) return;
   check_once(stored_.file->get(), str(split, "-below-", vocab), [&] {
-    std::vector<std::int32_t> piece(std::size_t{1} << 20);
-    for (std::int64_t at = 0; at < size_; at += std::ssize(piece))
+    std::vector<int32_t> piece(std::size_t{1} << 20);
+    for (int64_t at = 0; at < size_; at += std::ssize(piece))
       read(at, std::span(piece).first(std::min(std::ssize(piece), size_ - at)));
   });
 }
 
-TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::uint64_t seed,
-                                  ImageShape image) {
+TokenDataset TokenDataset::random(int64_t size, int64_t vocab, uint64_t seed, ImageShape image) {
   TokenDataset data;
   data.image_ = image;
   data.stored_in_file_ = false;
@@ -144,44 +142,43 @@ TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::ui
   data.size_ = size;
   data.vocab_ = vocab;
   data.item_ = 4;
-  std::vector<std::uint32_t> tokens(size);
+  std::vector<uint32_t> tokens(size);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const Philox4 bits =
-        philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32)}, seed);
-    tokens[i] = static_cast<std::uint32_t>(std::uint64_t{bits[0]} * static_cast<std::uint64_t>(vocab) >> 32);
+    const Philox4 bits = philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32)}, seed);
+    tokens[i] = static_cast<uint32_t>(uint64_t{bits[0]} * static_cast<uint64_t>(vocab) >> 32);
   }
   data.stored_.values =
       std::make_shared<std::string>(reinterpret_cast<char*>(tokens.data()), 4 * tokens.size());
   return data;
 }
 
-void TokenDataset::read(std::int64_t first, std::span<std::int32_t> out) const {
+void TokenDataset::read(int64_t first, std::span<int32_t> out) const {
   WEFT_CHECK(first >= 0 && first + std::ssize(out) <= size(), "tokens ", first, " to ",
              first + std::ssize(out) - 1, " of ", size(), " in ", path_);
   // At the end of `out`, where widening from the front on never meets what is not yet widened.
   const auto read_as = [&]<class T>(T token) {
     char* raw = reinterpret_cast<char*>(out.data() + out.size()) - out.size() * sizeof token;
     stored_.read(first * item_, out.size() * sizeof token, raw);
-    for (std::int32_t& wide : out) {
+    for (int32_t& wide : out) {
       std::memcpy(&token, raw, sizeof token);
       if (token >= vocab_)
-        fail(path_, ": token ", first + (&wide - out.data()), " of ", split_, " is ", std::uint32_t{token},
+        fail(path_, ": token ", first + (&wide - out.data()), " of ", split_, " is ", uint32_t{token},
              ", outside the vocabulary of ", vocab_, " (model.vocab)");
-      wide = static_cast<std::int32_t>(token);
+      wide = static_cast<int32_t>(token);
       raw += sizeof token;
     }
   };
-  item_ == 1 ? read_as(std::uint8_t{}) : item_ == 2 ? read_as(std::uint16_t{}) : read_as(std::uint32_t{});
+  item_ == 1 ? read_as(uint8_t{}) : item_ == 2 ? read_as(uint16_t{}) : read_as(uint32_t{});
 }
 
-std::int64_t image_at(std::uint64_t seed, std::int64_t index, std::int64_t count) {
+int64_t image_at(uint64_t seed, int64_t index, int64_t count) {
   WEFT_CHECK(count > 0 && index >= 0, "image ", index, " of an order of ", count);
   int half_bits = 1;
-  while ((std::int64_t{1} << 2 * half_bits) < count) ++half_bits;
-  auto place = static_cast<std::uint64_t>(index % count);
-  do place = permuted(place, half_bits, static_cast<std::uint64_t>(index / count), seed);
-  while (place >= static_cast<std::uint64_t>(count));  // follows its cycle: still a permutation
-  return static_cast<std::int64_t>(place);
+  while ((int64_t{1} << 2 * half_bits) < count) ++half_bits;
+  auto place = static_cast<uint64_t>(index % count);
+  do place = permuted(place, half_bits, static_cast<uint64_t>(index / count), seed);
+  while (place >= static_cast<uint64_t>(count));  // follows its cycle: still a permutation
+  return static_cast<int64_t>(place);
 }
 
 std::string find_data(const std::string& path, const std::string& config_source) {
@@ -196,25 +193,25 @@ std::string find_data(const std::string& path, const std::string& config_source)
        "; make it with prepare, or name another with --set data.path=F.h5");
 }
 
-std::string write_token_file(const std::string& path, const TokenArray& tokens, std::int64_t vocab,
+std::string write_token_file(const std::string& path, const TokenArray& tokens, int64_t vocab,
                              const std::vector<double>& split, const std::string& description,
                              const std::vector<std::string>& sources,
-                             const std::vector<std::pair<std::string, std::int64_t>>& attributes) {
+                             const std::vector<std::pair<std::string, int64_t>>& attributes) {
   check_split(split);
   WEFT_CHECK(vocab >= 1 && vocab <= kMostVocab, "a token file has a vocabulary of 1 to ", kMostVocab,
              ", got ", vocab);
-  const std::int64_t size = tokens.size();
-  const std::int64_t train = std::llround(split[0] * static_cast<double>(size)),
-                     valid = std::llround((split[0] + split[1]) * static_cast<double>(size)) - train;
+  const int64_t size = tokens.size();
+  const int64_t train = std::llround(split[0] * static_cast<double>(size)),
+                valid = std::llround((split[0] + split[1]) * static_cast<double>(size)) - train;
   if (train == 0) fail("split: nothing is left for train of ", size, " tokens");
 
   Hdf5File file = create_file(path, vocab, description, sources, Hdf5File::Size::large);
   for (const auto& [name, value] : attributes) file.set_attribute(name, value);
-  std::int64_t first = 0;
+  int64_t first = 0;
   std::string parts;
-  const std::int64_t item = vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
+  const int64_t item = vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
   const StoredType type = item == 1 ? StoredType::u8 : item == 2 ? StoredType::u16 : StoredType::u32;
-  const auto write = [&](const char* name, std::int64_t count) {
+  const auto write = [&](const char* name, int64_t count) {
     file.write(str("/", name), type, {count}, nullptr, fill_with(tokens, first, item, vocab));
     first += count;
     parts += str(parts.empty() ? "" : ", ", name, " ", count);
@@ -235,9 +232,9 @@ std::string write_image_file(const std::string& path, const ImageShape& shape, c
   file.set_attribute("height", shape.height);
   file.set_attribute("width", shape.width);
   file.set_attribute("channels", shape.channels);
-  const std::int64_t trains = write_split(file, "train", shape, train),
-                     valids = write_split(file, "valid", shape, valid),
-                     tests = write_split(file, "test", shape, test);
+  const int64_t trains = write_split(file, "train", shape, train),
+                valids = write_split(file, "valid", shape, valid),
+                tests = write_split(file, "test", shape, test);
   file.commit();
   return str("wrote ", path, ": ", trains + valids + tests, " images of ", shape.text(), " (train ", trains,
              ", valid ", valids, ", test ", tests, ")");

@@ -56,20 +56,20 @@ void check(const CountNonFinite& k) {
 }
 
 void compute(CpuQueue&, const CountNonFinite& k) {
-  std::int64_t count = 0;
+  int64_t count = 0;
   dispatch_float(k.x.dtype, [&]<class T>() {
     const T* x = k.x.as<T>();
 #pragma omp parallel for schedule(static) reduction(+ : count) if (k.x.size() > kParallelElements)
-    for (std::int64_t i = 0; i < k.x.size(); ++i) count += !std::isfinite(static_cast<wide_t<T>>(x[i]));
+    for (int64_t i = 0; i < k.x.size(); ++i) count += !std::isfinite(static_cast<wide_t<T>>(x[i]));
   });
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  *k.count.as<std::int32_t>() = static_cast<std::int32_t>(std::min(count, kMost));
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  *k.count.as<int32_t>() = static_cast<int32_t>(std::min(count, kMost));
 }
 
 void check_finite(CpuQueue& q, const char* kernel, const std::vector<TensorView>& outputs) {
   for (const TensorView& x : outputs) {
     if (!x) continue;
-    std::int32_t found = 0;
+    int32_t found = 0;
     run(q, CountNonFinite{{&found, DType::i32, 1}, x});
     WEFT_CHECK(found == 0, kernel, ": ", found, " of the ", x.size(), " elements of an output ",
                shape_text(x), " are NaN or infinite");

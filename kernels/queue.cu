@@ -21,13 +21,11 @@ constexpr unsigned kBlocks = 1024;  // all resident at once on a large GPU
 constexpr int kMost = 8191;         // of a thread: kBlocks * kThreads * kMost stays below 2^31
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    count_kernel(std::int32_t* count, const T* x, std::int64_t n, bool packed) {
+__global__ void __launch_bounds__(kThreads) count_kernel(int32_t* count, const T* x, int64_t n, bool packed) {
   int found = 0;
-  const std::int64_t turn = std::int64_t{gridDim.x} * kThreads * kGroup;
+  const int64_t turn = int64_t{gridDim.x} * kThreads * kGroup;
 #pragma unroll 4
-  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n;
-       i += turn) {
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n; i += turn) {
     float v[kGroup];
     load(v, x + i, n - i, packed);  // zeros behind the end
 #pragma unroll
@@ -59,8 +57,8 @@ void finish(CudaQueue& q, const char* kernel) {
 }
 
 void compute(CudaQueue& q, const CountNonFinite& k) {
-  auto* const count = k.count.as<std::int32_t>();
-  const std::int64_t n = k.x.size();
+  auto* const count = k.count.as<int32_t>();
+  const int64_t n = k.x.size();
   WEFT_CUDA_CHECK(cudaMemsetAsync(count, 0, sizeof(*count), q.stream));
   if (n == 0) return;
   const unsigned blocks = std::min(kBlocks, blocks_for(n, kThreads * kGroup));
@@ -71,11 +69,11 @@ void compute(CudaQueue& q, const CountNonFinite& k) {
 
 void check_finite(CudaQueue& q, const char* kernel, const std::vector<TensorView>& outputs) {
   if (is_captured(q)) return;
-  auto* const count = static_cast<std::int32_t*>(q.workspace);
+  auto* const count = static_cast<int32_t*>(q.workspace);
   for (const TensorView& x : outputs) {
     if (!x) continue;
     run(q, CountNonFinite{{count, DType::i32, 1}, x});
-    std::int32_t found = 0;
+    int32_t found = 0;
     WEFT_CUDA_CHECK(cudaMemcpyAsync(&found, count, sizeof(found), cudaMemcpyDeviceToHost, q.stream));
     WEFT_CUDA_CHECK(cudaStreamSynchronize(q.stream));
     WEFT_CHECK(found == 0, kernel, ": ", found, " of the ", x.size(), " elements of an output ",

@@ -39,13 +39,13 @@ struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
   int rank = 0;
-  std::int64_t shape[5] = {1, 1, 1, 1, 1};
+  int64_t shape[5] = {1, 1, 1, 1, 1};
 
   constexpr explicit operator bool() const { return data != nullptr; }
-  constexpr std::int64_t size() const { return shape[0] * shape[1] * shape[2] * shape[3] * shape[4]; }
-  constexpr std::int64_t cols() const { return rank == 0 ? 1 : shape[rank - 1]; }  // extent of the last axis
-  constexpr std::int64_t rows() const { return cols() == 0 ? 0 : size() / cols(); }
-  std::int64_t bytes() const { return size() * size_of(dtype); }
+  constexpr int64_t size() const { return shape[0] * shape[1] * shape[2] * shape[3] * shape[4]; }
+  constexpr int64_t cols() const { return rank == 0 ? 1 : shape[rank - 1]; }  // extent of the last axis
+  constexpr int64_t rows() const { return cols() == 0 ? 0 : size() / cols(); }
+  int64_t bytes() const { return size() * size_of(dtype); }
   template <class T> T* as() const {
     WEFT_CHECK(dtype == dtype_of<T>, "expected elements of type ", name_of(dtype_of<T>), ", got ",
                name_of(dtype));
@@ -80,7 +80,7 @@ template <class F> void dispatch_float(DType t, F&& f) {
 }
 
 // Stores or adds `value` at element i of a gradient of element type T.
-template <class T, class V> inline void store(T* out, std::int64_t i, V value, bool accumulate) {
+template <class T, class V> inline void store(T* out, int64_t i, V value, bool accumulate) {
   using W = wide_t<T>;
   out[i] =
       static_cast<T>(accumulate ? static_cast<W>(out[i]) + static_cast<W>(value) : static_cast<W>(value));
@@ -90,15 +90,14 @@ template <class T, class V> inline void store(T* out, std::int64_t i, V value, b
 // ----
 
 // `v` holds `size` elements of type `t`, in any shape.
-inline void expect_size(const TensorView& v, DType t, std::int64_t size, const char* what) {
+inline void expect_size(const TensorView& v, DType t, int64_t size, const char* what) {
   WEFT_CHECK(v.dtype == t, what, " must be ", name_of(t), ", got ", name_of(v.dtype));
   WEFT_CHECK(v.size() == size, what, " must hold ", size, " elements, got ", shape_text(v));
   WEFT_CHECK(v.data != nullptr || size == 0, what, " is missing");
 }
 
 // `v` is (rows, cols) after its leading axes are joined.
-inline void expect_matrix(const TensorView& v, DType t, std::int64_t rows, std::int64_t cols,
-                          const char* what) {
+inline void expect_matrix(const TensorView& v, DType t, int64_t rows, int64_t cols, const char* what) {
   WEFT_CHECK(v.cols() == cols && v.size() == rows * cols, what, " must be (", rows, ", ", cols, "), got ",
              shape_text(v));
   expect_size(v, t, rows * cols, what);

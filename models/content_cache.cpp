@@ -4,23 +4,22 @@
 
 namespace weft {
 ContentCache::ContentCache(Device& device, const ContentLayer& layer, const AttentionShape& shape,
-                           std::int64_t batch, std::int64_t length)
+                           int64_t batch, int64_t length)
     : layer_(layer), shape_(shape) {
   const auto tensor = [&](const Shape& dims, DType dtype) {
     return Tensor(*device.pool, dims, dtype, "decode cache");
   };
-  std::int64_t longest = 1;
+  int64_t longest = 1;
   for (const auto& [spec, range] : layer_.heads) {
     State& state = states_.emplace_back();
     if (has_labels(spec)) {
-      const std::int64_t rounds = rounds_of(spec), labels = labels_of(spec, layer_.context),
-                         window = std::min(spec.window, length);
+      const int64_t rounds = rounds_of(spec), labels = labels_of(spec, layer_.context),
+                    window = std::min(spec.window, length);
       state.members = tensor({batch, rounds, range.count, labels, window}, DType::i32);
       state.sizes = tensor({batch, rounds, range.count, labels}, DType::i32);
       longest = std::max(longest, rounds * window);
     } else {
-      const std::int64_t blocks = (length + spec.block - 1) / spec.block,
-                         most = std::min(spec.blocks, blocks);
+      const int64_t blocks = (length + spec.block - 1) / spec.block, most = std::min(spec.blocks, blocks);
       state.sums = tensor({batch, range.count, blocks, shape.qk_size}, DType::f32);
       state.chosen = tensor({batch, range.count, most}, DType::i32);
       state.gates = tensor({batch, range.count, blocks}, DType::f32);
@@ -29,18 +28,18 @@ ContentCache::ContentCache(Device& device, const ContentLayer& layer, const Atte
   }
   list_ = tensor({batch, shape.heads, longest}, DType::i32);
   count_ = tensor({batch, shape.heads}, DType::i32);
-  device.upload(count_, std::vector<std::int32_t>(static_cast<std::size_t>(count_.size()), -1).data());
+  device.upload(count_, std::vector<int32_t>(static_cast<std::size_t>(count_.size()), -1).data());
 }
 
 // q: of the sequences from `first` on, its data does not matter.
 DecodeContent ContentCache::content(Ctx& ctx, std::size_t i, const HeadsView& q, const Var& centroids,
-                                    std::int64_t first, const std::int32_t* position,
+                                    int64_t first, const int32_t* position,
                                     std::vector<Tensor>& memory) const {
   const auto& [spec, range] = layer_.heads[i];
   const State& s = states_[i];
   const auto of = [&](const Tensor& t) {
     Shape shape = t.shape();
-    const std::int64_t row = t.size() / shape[0];
+    const int64_t row = t.size() / shape[0];
     shape[0] = q.batch;
     return t.slice(first * row, shape);
   };
@@ -56,7 +55,7 @@ DecodeContent ContentCache::content(Ctx& ctx, std::size_t i, const HeadsView& q,
 }
 
 void ContentCache::set(Ctx& ctx, DecodeBlock& block, const std::vector<Var>& centroids, bool normed,
-                       DType dtype, const std::int32_t* position, std::vector<Tensor>& memory) const {
+                       DType dtype, const int32_t* position, std::vector<Tensor>& memory) const {
   for (std::size_t i = 0; i < states_.size(); ++i) {
     const HeadsView q{.dtype = dtype,
                       .batch = count_.shape()[0],
@@ -71,9 +70,9 @@ void ContentCache::set(Ctx& ctx, DecodeBlock& block, const std::vector<Var>& cen
 }
 
 void ContentCache::fill(Ctx& ctx, const TensorView& packed, const std::vector<Var>& centroids,
-                        const std::int32_t* position, std::int64_t first, std::int64_t texts) const {
+                        const int32_t* position, int64_t first, int64_t texts) const {
   for (std::size_t i = 0; i < states_.size(); ++i)
-    for (std::int64_t b = first; b < first + texts; ++b) {
+    for (int64_t b = first; b < first + texts; ++b) {
       std::vector<Tensor> memory;
       const HeadsView q = heads_in(heads_of(packed, 0, shape_.heads, shape_.qk_size), layer_.heads[i].heads);
       const DecodeContent of_text = content(ctx, i, q, centroids[i], b, position, memory);
@@ -82,8 +81,8 @@ void ContentCache::fill(Ctx& ctx, const TensorView& packed, const std::vector<Va
     }
 }
 
-std::int64_t ContentCache::bytes() const {
-  std::int64_t sum = list_.view().bytes() + count_.view().bytes();
+int64_t ContentCache::bytes() const {
+  int64_t sum = list_.view().bytes() + count_.view().bytes();
   for (const State& s : states_)
     for (const Tensor* t : {&s.members, &s.sizes, &s.sums, &s.chosen, &s.gates})
       if (*t) sum += t->view().bytes();

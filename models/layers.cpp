@@ -5,7 +5,7 @@
 #include "models/model.h"
 
 namespace weft {
-Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out, double std,
+Linear::Linear(ParameterStore& store, const std::string& name, int64_t in, int64_t out, double std,
                bool with_bias, ParamKind kind)
     : weight(store.add(name + ".weight", {out, in}, Init::normal(std), kind)),
       bias(with_bias ? store.add(name + ".bias", {out}, Init::constant(0)) : Param{}) {}
@@ -23,7 +23,7 @@ DecodeAffine Linear::decoding(const ParameterStore& store) const {
   return {store.var(weight).value, store.var(bias).value};
 }
 
-LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t size, double epsilon)
+LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, int64_t size, double epsilon)
     : weight(store.add(name + ".weight", {size}, Init::constant(1), ParamKind::wide)),
       bias(store.add(name + ".bias", {size}, Init::constant(0), ParamKind::wide)), eps(epsilon) {}
 
@@ -57,19 +57,19 @@ Tensor decode_linear(Ctx& ctx, const ParameterStore& store, const Tensor& x, con
 
 namespace {
 // Of a position, for its index on axis a: the product of the later axes.
-std::int64_t divisor_of(const std::vector<std::int64_t>& axes, std::size_t a) {
-  return std::accumulate(axes.begin() + static_cast<std::ptrdiff_t>(a) + 1, axes.end(), std::int64_t{1},
+int64_t divisor_of(const std::vector<int64_t>& axes, std::size_t a) {
+  return std::accumulate(axes.begin() + static_cast<std::ptrdiff_t>(a) + 1, axes.end(), int64_t{1},
                          std::multiplies<>());
 }
 }  // namespace
 
 Tensor rotary_table(Device& device, const ModelConfig& m, DType wide) {
-  const std::vector<std::int64_t>& axes = m.position_axes;
+  const std::vector<int64_t>& axes = m.position_axes;
   std::vector<std::size_t> turning;
   for (std::size_t a = 0; a < axes.size(); ++a)
     if (axes[a] > 1 || axes.size() == 1) turning.push_back(a);
   struct Pair {
-    std::int64_t divisor = 1, length = 1;
+    int64_t divisor = 1, length = 1;
     double speed = 0;
   };
   std::vector<Pair> of_pair;
@@ -82,21 +82,20 @@ Tensor rotary_table(Device& device, const ModelConfig& m, DType wide) {
   }
   of_pair.resize(pairs);
   std::vector<double> values;
-  for (std::int64_t t = 0; t <= m.context; ++t)
+  for (int64_t t = 0; t <= m.context; ++t)
     for (const Pair& pair : of_pair) {
       const double angle = static_cast<double>(t / pair.divisor % pair.length) * pair.speed;
       values.insert(values.end(), {std::cos(angle), std::sin(angle)});
     }
   const std::vector<float> rounded(values.begin(), values.end());
-  const Tensor table(*device.pool, {m.context + 1, static_cast<std::int64_t>(pairs), 2}, wide,
-                     "rotary table");
+  const Tensor table(*device.pool, {m.context + 1, static_cast<int64_t>(pairs), 2}, wide, "rotary table");
   device.upload(table, wide == DType::f64 ? static_cast<const void*>(values.data()) : rounded.data());
   return table;
 }
 
-Embedding::Embedding(ParameterStore& store, std::int64_t vocab, std::int64_t width,
-                     const std::vector<std::int64_t>& position_axes, std::int64_t condition_rows,
-                     double token_std, double position_std)
+Embedding::Embedding(ParameterStore& store, int64_t vocab, int64_t width,
+                     const std::vector<int64_t>& position_axes, int64_t condition_rows, double token_std,
+                     double position_std)
     : table(store.add("token_embedding", {vocab, width}, Init::normal(token_std))),
       start(store.add("start", condition_rows > 0 ? Shape{condition_rows, width} : Shape{width},
                       Init::normal(token_std))) {
@@ -118,13 +117,13 @@ Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Sequences& s
 }
 
 Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences& sequences,
-                         const std::int32_t* position) const {
+                         const int32_t* position) const {
   return embedding_row(ctx, sequences, store.var(table), store.var(start), tables(store), position).value;
 }
 
 namespace {
 std::vector<Param> add_centroids(ParameterStore& store, const std::string& name, const ContentLayer& content,
-                                 std::int64_t size) {
+                                 int64_t size) {
   std::vector<Param> params;
   for (const ContentHeads& c : content.heads)
     params.push_back(c.spec.kind == "routing"
@@ -136,9 +135,8 @@ std::vector<Param> add_centroids(ParameterStore& store, const std::string& name,
 }
 }  // namespace
 
-Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,
-                     const AttentionShape& s, ContentLayer by_content, double std, double proj_std,
-                     ParamKind matrices)
+Attention::Attention(ParameterStore& store, const std::string& name, int64_t width, const AttentionShape& s,
+                     ContentLayer by_content, double std, double proj_std, ParamKind matrices)
     : shape(s), content(std::move(by_content)),
       qkv(store, name + ".qkv", width, s.columns(), std, true, matrices),
       centroids(add_centroids(store, name, content, s.qk_size)),
@@ -173,8 +171,8 @@ Affine Attention::attend(Ctx& ctx, const ParameterStore& store, const Var& packe
   return {matmul, store.var(proj.bias)};
 }
 
-Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
-         double up_std, double down_std, Activation activation, ParamKind matrices)
+Mlp::Mlp(ParameterStore& store, const std::string& name, int64_t width, int64_t hidden, double up_std,
+         double down_std, Activation activation, ParamKind matrices)
     : up(store, name + ".up", width, hidden, up_std, true, matrices),
       down(store, name + ".down", hidden, width, down_std, true, matrices), f(activation) {}
 
@@ -186,13 +184,13 @@ Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
 
 namespace {
 // Standard deviation of a weight that sums over `fan_in` inputs.
-double weight_std(const InitConfig& init, std::int64_t fan_in) {
+double weight_std(const InitConfig& init, int64_t fan_in) {
   const auto n = static_cast<double>(fan_in);
   return init.weight_rule == "std" ? init.weight_gain / std::sqrt(n) : std::sqrt(init.weight_gain / n);
 }
 
 // The 2 N branches add up in the residual stream: the last matrix of each starts 1 / sqrt(2 N) smaller.
-double last_weight_std(const ModelConfig& m, std::int64_t fan_in) {
+double last_weight_std(const ModelConfig& m, int64_t fan_in) {
   return 1 / std::sqrt(2.0 * static_cast<double>(m.layers)) * weight_std(m.init, fan_in);
 }
 }  // namespace
@@ -227,10 +225,9 @@ DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueC
 }
 
 Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape& s,
-                     Activation f, const QkOptions& of_qk, const std::int32_t* position,
-                     const Tensor& first_key) {
+                     Activation f, const QkOptions& of_qk, const int32_t* position, const Tensor& first_key) {
   WEFT_CHECK(!ctx.tape && !blocks.empty(), "decode_blocks is for sampling, without a tape");
-  const std::int64_t batch = x.view().rows(), hidden = blocks[0].up.w.rows();
+  const int64_t batch = x.view().rows(), hidden = blocks[0].up.w.rows();
   const Tensor y = ctx.empty(x.shape(), x.dtype()), packed = ctx.empty({batch, s.columns()}, x.dtype()),
                attended = ctx.empty({batch, s.heads * s.v_size}, x.dtype()),
                mlp = ctx.empty({batch, hidden}, x.dtype());

@@ -15,16 +15,16 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
       separator_(config.data.separator), recompute_blocks_(config.train.recompute == "block"),
       recompute_attention_(config.train.recompute == "attention"), store_(store),
       embedding_(store, config_.vocab, config_.width,
-                 config_.positions == "rotary" ? std::vector<std::int64_t>{} : config_.position_axes,
+                 config_.positions == "rotary" ? std::vector<int64_t>{} : config_.position_axes,
                  condition_rows(conditions_), config_.init.token_std, config_.init.position_std),
       patterns_(layer_patterns(config_)),
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
   const ParamKind matrices = config.train.optimizer == "muon" ? ParamKind::muon : ParamKind::compute;
   const auto heads = static_cast<int>(config_.heads);
-  for (std::int64_t i = 0; i < config_.layers; ++i)
+  for (int64_t i = 0; i < config_.layers; ++i)
     blocks_.emplace_back(store, str("blocks.", i), config_, matrices,
                          ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads),
-                                      config_.context, config.seed, static_cast<std::uint32_t>(i)});
+                                      config_.context, config.seed, static_cast<uint32_t>(i)});
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform
@@ -114,7 +114,7 @@ void SparseTransformer::check_sequences(const Sequences& s) const {
                  t.shape[1] <= config_.context,
              "tokens must be (B, T) of i32 with T from 1 to model.context = ", config_.context, ", got ",
              shape_text(t), " of ", name_of(t.dtype));
-  const auto kinds = static_cast<std::int64_t>(conditions_.size());
+  const auto kinds = static_cast<int64_t>(conditions_.size());
   WEFT_CHECK((s.conditions ? s.conditions.view().cols() : 0) == kinds, "this model is told ", kinds,
              " things about a sequence (conditions (B, ", kinds, ")), got ", shape_text(s.conditions));
 }

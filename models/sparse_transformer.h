@@ -15,10 +15,10 @@ class SparseTransformer : public Model {
   Var token_losses(Ctx&, const Sequences&) override;
   Tensor logits(Ctx&, const Sequences&) override;
   // models/decoding.cpp
-  std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) override;
+  std::unique_ptr<DecodeCache> make_cache(Device&, int64_t batch, int64_t length) override;
   Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) override;
-  void read_prompt(Ctx&, DecodeCache&, const Sequences& text, std::int64_t count, std::int64_t first,
-                   std::int64_t texts) override;
+  void read_prompt(Ctx&, DecodeCache&, const Sequences& text, int64_t count, int64_t first,
+                   int64_t texts) override;
   SeenKeys seen(Ctx&, const Sequences& text, std::size_t layer, int head) override;
   const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const override { return patterns_; }
 
@@ -35,7 +35,7 @@ class SparseTransformer : public Model {
   Device& device_;
   ModelConfig config_;
   std::vector<Condition> conditions_;
-  std::int64_t separator_;  // data.separator
+  int64_t separator_;  // data.separator
   bool recompute_blocks_, recompute_attention_;
   ParameterStore& store_;
   Embedding embedding_;

@@ -10,14 +10,14 @@
 
 namespace weft {
 namespace {
-Shape with_last(Shape shape, std::int64_t last) {
+Shape with_last(Shape shape, int64_t last) {
   shape.back() = last;
   return shape;
 }
 
 bool drops(const Ctx& ctx, double p) { return ctx.training && p > 0; }
 
-void check_vector(const char* op, const char* what, const Var& v, std::int64_t size, DType dtype) {
+void check_vector(const char* op, const char* what, const Var& v, int64_t size, DType dtype) {
   WEFT_CHECK(v.value.view().rank == 1 && v.value.size() == size && v.dtype() == dtype, op, ": ", what,
              " must be (", size, ") of ", name_of(dtype), ", got ", shape_text(v.value), " of ",
              name_of(v.dtype()));
@@ -38,7 +38,7 @@ void check_bias(const char* op, const Affine& x) {
 
 // Keeps x and each row's mean and rstd.
 Var layernorm(Ctx& ctx, const Var& x, const Var& w, const Var& b, double eps) {
-  const std::int64_t width = x.value.view().cols(), rows = x.value.view().rows();
+  const int64_t width = x.value.view().cols(), rows = x.value.view().rows();
   check_vector("layernorm", "w", w, width, wide(x.dtype()));
   check_vector("layernorm", "b", b, width, wide(x.dtype()));
   const Var y = ctx.output(x.shape(), x.dtype());
@@ -149,7 +149,7 @@ Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& do
 Var dropout(Ctx& ctx, const Var& x, double p) {
   if (!drops(ctx, p)) return x;
   WEFT_CHECK(ctx.step, "dropout: ctx.step is not set");
-  const std::uint32_t site = ctx.site++;
+  const uint32_t site = ctx.site++;
   const Var y = ctx.output(x.shape(), x.dtype());
   ctx.launch(Dropout{.y = {y.value}, .x = x.value, .p = p, .site = site, .step = ctx.step});
   if (!ctx.tape) return y;
@@ -163,7 +163,7 @@ namespace {
 // The dropout of a branch: what of it a closure keeps.
 struct BranchDropout {
   double p = 0;
-  std::uint32_t site = 0;
+  uint32_t site = 0;
 };
 
 BranchDropout checked_branch(const char* op, Ctx& ctx, const Var& x, const Affine& branch, double p) {
@@ -213,7 +213,7 @@ Var residual_dropout(Ctx& ctx, const Var& x, const Affine& branch, double p) {
 // kernel of the gradient recomputes it in the place of the sum.
 SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, double p, const Var& w,
                               const Var& b, double eps) {
-  const std::int64_t width = x.value.view().cols(), rows = x.value.view().rows();
+  const int64_t width = x.value.view().cols(), rows = x.value.view().rows();
   check_vector("residual_layernorm", "w", w, width, wide(x.dtype()));
   check_vector("residual_layernorm", "b", b, width, wide(x.dtype()));
   const BranchDropout drop = checked_branch("residual_layernorm", ctx, x, branch, p);

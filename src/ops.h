@@ -12,7 +12,7 @@ namespace weft {
 // Position tables for embedding(): see kernels/layers/embedding.h.
 struct PositionTable {
   Var table;  // (rows, C)  T
-  std::int64_t divisor = 1;
+  int64_t divisor = 1;
 };
 
 // Sequences as the model reads them. All but tokens may be empty.
@@ -32,7 +32,7 @@ Var embedding(Ctx&, const Sequences&, const Var& table, const Var& start,
               const std::vector<PositionTable>& axes);
 // The same for sampling: the row alone whose number is at *row in the queue's memory, (B, 1, C). No gradient.
 Var embedding_row(Ctx&, const Sequences&, const Var& table, const Var& start,
-                  const std::vector<PositionTable>& axes, const std::int32_t* row);
+                  const std::vector<PositionTable>& axes, const int32_t* row);
 
 Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b, double eps = 1e-5);  // w, b (C) wide(T)
 Var linear(Ctx&, const Var& x, const Var& w, const Var& b);  // (..., K) x (M, K) -> (..., M); b or Var{}
@@ -60,9 +60,9 @@ SumAndNorm residual_layernorm(Ctx&, const Var& x, const Affine& branch, double p
 // qkv (B, T, H*Dqk + H*Dqk + H*Dv): q, then k, then v, each head-major -> (B, T, H*Dv).
 // Scale 1 / sqrt(Dqk). `maps` must be for this T.
 struct AttentionShape {
-  std::int64_t heads = 0, qk_size = 0, v_size = 0;  // H, Dqk, Dv
-  std::int64_t columns() const { return heads * (2 * qk_size + v_size); }
-  std::int64_t head_size() const { return qk_size > v_size ? qk_size : v_size; }  // of the larger
+  int64_t heads = 0, qk_size = 0, v_size = 0;  // H, Dqk, Dv
+  int64_t columns() const { return heads * (2 * qk_size + v_size); }
+  int64_t head_size() const { return qk_size > v_size ? qk_size : v_size; }  // of the larger
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk_size)); }
 };
 // What becomes of queries and keys before attention, see kernels/layers/rotary.h. All may be absent.
@@ -96,9 +96,9 @@ struct KeptMaps {
 // segments (B, T), as Segments in kernels/attention/attention.h: the pairs of `maps` that they do not part.
 // documents: they are document_starts(). orders, stored: as in SegmentMaps.
 KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments, bool documents = false,
-                      const Tensor& orders = {}, std::int64_t stored = 0);
+                      const Tensor& orders = {}, int64_t stored = 0);
 // (B, T), or with `row` (B, 1): kernels/attention/documents.h.
-Tensor document_starts(Ctx&, const Tensor& tokens, std::int64_t separator, const std::int32_t* row = nullptr);
+Tensor document_starts(Ctx&, const Tensor& tokens, int64_t separator, const int32_t* row = nullptr);
 
 struct AttentionOptions {
   // Keep qkv alone: the backward pass recomputes y and the log-sum-exp. A later op may still keep y.

@@ -3,7 +3,7 @@
 #include "kernels/layers/pointwise.h"
 
 namespace weft {
-void Ctx::mark(std::int32_t first) {
+void Ctx::mark(int32_t first) {
   if (tape && complete) tape->mark([first](Ctx& c) { (*c.complete)(c, first); });
 }
 

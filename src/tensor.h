@@ -62,7 +62,7 @@ std::shared_ptr<MemoryPool> make_cpu_pool();
 // "1.25 GiB"
 std::string bytes_text(std::size_t bytes);
 
-using Shape = std::vector<std::int64_t>;
+using Shape = std::vector<int64_t>;
 
 class Tensor {
  public:
@@ -80,7 +80,7 @@ class Tensor {
   explicit operator bool() const { return static_cast<bool>(memory_); }
   Shape shape() const { return {view_.shape, view_.shape + view_.rank}; }
   DType dtype() const { return view_.dtype; }
-  std::int64_t size() const { return view_.size(); }
+  int64_t size() const { return view_.size(); }
 
   // The same memory in another shape of the same size.
   Tensor reshaped(const Shape& shape) const {
@@ -91,7 +91,7 @@ class Tensor {
     return t;
   }
   // `count` elements from `offset`, in a shape of that size: a part of a flat block, which it keeps alive.
-  Tensor slice(std::int64_t offset, const Shape& shape) const {
+  Tensor slice(int64_t offset, const Shape& shape) const {
     Tensor t = *this;
     t.set_shape(shape);
     WEFT_CHECK(offset >= 0 && offset + t.size() <= size(), "slice inside ", shape_text(view_));

@@ -13,7 +13,7 @@
 #include "kernels/view.h"
 
 namespace weft {
-inline std::vector<double> normals(std::int64_t count, unsigned seed, double std = 1) {
+inline std::vector<double> normals(int64_t count, unsigned seed, double std = 1) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal(0, std);
   std::vector<double> values(static_cast<std::size_t>(count));
@@ -28,10 +28,10 @@ template <class To, class From> std::vector<To> converted(const std::vector<From
 }
 
 // A host array as a kernel sees it.
-template <class T> TensorView view_of(std::vector<T>& values, const std::vector<std::int64_t>& shape) {
+template <class T> TensorView view_of(std::vector<T>& values, const std::vector<int64_t>& shape) {
   TensorView v{values.data(), dtype_of<T>, static_cast<int>(shape.size())};
   std::copy(shape.begin(), shape.end(), v.shape);
-  WEFT_CHECK(v.size() == static_cast<std::int64_t>(values.size()), "view_of: ", values.size(), " values as ",
+  WEFT_CHECK(v.size() == static_cast<int64_t>(values.size()), "view_of: ", values.size(), " values as ",
              shape_text(v));
   return v;
 }

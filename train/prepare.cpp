@@ -79,12 +79,12 @@ static void add_streams(Commands commands, PrepareArguments& a) {
   add_shown(*copy, "--length", a.copy.length, "tokens in all");
   add_shown(*copy, "--vocab", a.copy.vocab, "token values");
   add_shown(*copy, "--resample", a.copy.resample, "probability of a new token instead of a copy");
-  add_shown(*copy, "--seed", a.copy.seed, "of the random tokens")->check(whole_number<std::uint64_t>());
+  add_shown(*copy, "--seed", a.copy.seed, "of the random tokens")->check(whole_number<uint64_t>());
   add_out(copy, a.copy.out)->required();
   add_split(copy, a.copy.split);
 }
 
-static CLI::Option* add_valid(CLI::App* command, std::int64_t& valid, const std::string& otherwise) {
+static CLI::Option* add_valid(CLI::App* command, int64_t& valid, const std::string& otherwise) {
   return command->add_option("--valid", valid, "training images that validate; " + otherwise)
       ->check(at_least(0));
 }

@@ -32,7 +32,7 @@ static void add_sample_options(CLI::App& app, SampleArguments& a) {
   add_shown(app, "--temperature", a.options.temperature, "0 is greedy: always the most likely token");
   add_shown(app, "--top-k", a.options.top_k, "only the k most likely tokens; 0: all");
   add_shown(app, "--top-p", a.options.top_p, "only the most likely tokens that reach this probability");
-  add_shown(app, "--seed", a.options.seed, "same seed, same samples")->check(whole_number<std::uint64_t>());
+  add_shown(app, "--seed", a.options.seed, "same seed, same samples")->check(whole_number<uint64_t>());
   add_shown(app, "--count", a.options.count, "number of samples; with --complete of each image");
   app.add_option("--batch", a.batch,
                  "samples at a time: does not change them (as many texts as have room, images of about "

@@ -14,9 +14,9 @@ static void add_selftest_options(CLI::App& app, SelftestOptions& options) {
   add_shown(app, "--cases", options.cases, "stop after this many; 0: only the time counts")
       ->check(at_least(0));
   add_shown(app, "--seed", options.seed, "number of the first case; the next ones count on")
-      ->check(whole_number<std::uint32_t>());
+      ->check(whole_number<uint32_t>());
   app.add_option("--case", options.only, "run this case alone: a failure prints its number")
-      ->check(whole_number<std::uint32_t>());
+      ->check(whole_number<uint32_t>());
   add_shown(
       app, "--form", options.form,
       "simple, general or hopper: these CUDA kernels alone, in the cases that they cover; automatic: all");

@@ -38,8 +38,8 @@ class Reader {
   Reader(const std::string& path, const ArchiveLimits& limits)
       : path_(path), limits_(limits), archive_(archive_read_new(), archive_read_free), piece_(1 << 18) {
     WEFT_CHECK(archive_, "no memory for an archive reader");
-    const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path));
-    const std::int64_t most = limits_.small + 100 * size;
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
+    const int64_t most = limits_.small + 100 * size;
     limits_.member = std::min(limits_.member, most);
     limits_.total = std::min(limits_.total, most);
     // A zip is read by the list at its end: without it, the archive is truncated.
@@ -98,7 +98,7 @@ class Reader {
   std::unique_ptr<archive, int (*)(archive*)> archive_;
   std::vector<char> piece_;
   archive_entry* entry_ = nullptr;
-  std::int64_t count_ = 0, total_ = 0;
+  int64_t count_ = 0, total_ = 0;
 };
 
 #endif

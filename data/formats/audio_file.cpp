@@ -15,16 +15,16 @@
 
 namespace weft {
 namespace {
-void append(std::string& bytes, std::int64_t value, int size) {  // little-endian
+void append(std::string& bytes, int64_t value, int size) {  // little-endian
   for (int k = 0; k < size; ++k) bytes += static_cast<char>(value >> 8 * k & 0xff);
 }
 
 #ifdef WEFT_SNDFILE
 
-constexpr std::int64_t kLeastRate = 1000, kMostRate = 768000;
-constexpr std::int64_t kPiece = 1 << 16;  // samples read at a time, all channels together
-constexpr float kNoSample = 0;            // libsamplerate, given null, keeps its last samples to itself
-constexpr float kMostSample = 1000;       // beyond it the numbers are no sound from -1 to 1
+constexpr int64_t kLeastRate = 1000, kMostRate = 768000;
+constexpr int64_t kPiece = 1 << 16;  // samples read at a time, all channels together
+constexpr float kNoSample = 0;       // libsamplerate, given null, keeps its last samples to itself
+constexpr float kMostSample = 1000;  // beyond it the numbers are no sound from -1 to 1
 
 // WAV and AIFF: a head of 12 bytes, then chunks, each with a name of 4 bytes and a size.
 struct ChunkedFormat {
@@ -34,16 +34,16 @@ struct ChunkedFormat {
 };
 constexpr ChunkedFormat kChunkedFormats[] = {{"RIFF", "WAVE", "data", false}, {"FORM", "AIF", "SSND", true}};
 
-std::uint32_t size_of_chunk(const char* bytes, bool big_endian) {
-  std::uint32_t value = 0;
-  for (int k = 0; k < 4; ++k) value = value << 8 | static_cast<std::uint8_t>(bytes[big_endian ? k : 3 - k]);
+uint32_t size_of_chunk(const char* bytes, bool big_endian) {
+  uint32_t value = 0;
+  for (int k = 0; k < 4; ++k) value = value << 8 | static_cast<uint8_t>(bytes[big_endian ? k : 3 - k]);
   return value;
 }
 
 // libsndfile takes a shortened file for a short one: the chunk of samples must lie within the file.
 void check_is_whole(const std::string& path) {
   std::ifstream in(path, std::ios::binary | std::ios::ate);
-  const auto size = static_cast<std::int64_t>(in.tellg());
+  const auto size = static_cast<int64_t>(in.tellg());
   char head[12];
   in.seekg(0);
   if (!in.read(head, 12)) return;
@@ -53,19 +53,19 @@ void check_is_whole(const std::string& path) {
       });
   if (format == std::end(kChunkedFormats)) return;
   constexpr int kMostChunks = 1000;
-  constexpr std::uint32_t kUnknown = 0xffffffff;  // written by programs that cannot seek
-  std::int64_t at = 12;
+  constexpr uint32_t kUnknown = 0xffffffff;  // written by programs that cannot seek
+  int64_t at = 12;
   for (int chunk = 0; chunk < kMostChunks; ++chunk) {
     in.seekg(at);
     if (!in.read(head, 8)) break;
-    const std::uint32_t bytes = size_of_chunk(head + 4, format->big_endian);
+    const uint32_t bytes = size_of_chunk(head + 4, format->big_endian);
     at += 8;
     if (std::memcmp(head, format->samples, 4) == 0) {
       if (bytes != kUnknown && bytes > size - at)
         fail(path, ": is truncated: ", bytes, " bytes of samples should follow, ", size - at, " do");
       return;
     }
-    at += std::int64_t{bytes} + bytes % 2;
+    at += int64_t{bytes} + bytes % 2;
   }
   fail(path, ": is a damaged or truncated sound file: it has no samples");
 }
@@ -73,8 +73,7 @@ void check_is_whole(const std::string& path) {
 // Mono samples at one rate in, codes at another out.
 class Encoder {
  public:
-  Encoder(const std::string& path, std::int64_t from, std::int64_t to, std::int64_t most,
-          std::vector<std::uint16_t>& tokens)
+  Encoder(const std::string& path, int64_t from, int64_t to, int64_t most, std::vector<uint16_t>& tokens)
       : path_(path), ratio_(static_cast<double>(to) / static_cast<double>(from)), most_(most),
         tokens_(tokens) {
     if (from == to) return;
@@ -103,11 +102,11 @@ class Encoder {
       data.input_frames -= data.input_frames_used;
     } while (data.input_frames > 0 || data.output_frames_gen > 0);
   }
-  std::int64_t clipped() const { return clipped_; }
+  int64_t clipped() const { return clipped_; }
 
  private:
   void encode(std::span<const float> samples) {
-    if (static_cast<std::int64_t>(tokens_.size() + samples.size()) > most_)
+    if (static_cast<int64_t>(tokens_.size() + samples.size()) > most_)
       fail(path_, ": makes more than ", most_, " tokens; prepare fewer files at once");
     for (const float x : samples) {
       clipped_ += std::abs(x) > 1;
@@ -117,11 +116,11 @@ class Encoder {
 
   const std::string& path_;
   const double ratio_;
-  const std::int64_t most_;
-  std::vector<std::uint16_t>& tokens_;
+  const int64_t most_;
+  std::vector<uint16_t>& tokens_;
   std::unique_ptr<SRC_STATE, SRC_STATE* (*)(SRC_STATE*)> resampler_{nullptr, src_delete};
   std::vector<float> out_;
-  std::int64_t clipped_ = 0;
+  int64_t clipped_ = 0;
 };
 
 using SoundFile = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
@@ -142,8 +141,8 @@ SoundFile open_sound(const std::string& path, SF_INFO& info) {
 }
 
 // The mean over the channels of each frame. `first`: number of the first frame, for errors.
-void average(std::span<const float> frames, std::int64_t channels, std::int64_t first,
-             const std::string& path, std::vector<float>& mono) {
+void average(std::span<const float> frames, int64_t channels, int64_t first, const std::string& path,
+             std::vector<float>& mono) {
   mono.clear();
   for (std::size_t at = 0; at < frames.size(); at += static_cast<std::size_t>(channels)) {
     double sum = 0;
@@ -163,15 +162,14 @@ void average(std::span<const float> frames, std::int64_t channels, std::int64_t 
 
 bool has_audio() { return true; }
 
-AudioFile append_audio(const std::string& path, std::int64_t rate, std::int64_t most,
-                       std::vector<std::uint16_t>& tokens) {
+AudioFile append_audio(const std::string& path, int64_t rate, int64_t most, std::vector<uint16_t>& tokens) {
   if (rate < kLeastRate || rate > kMostRate)
     fail("--rate: expected ", kLeastRate, " to ", kMostRate, " samples a second, got ", rate);
   SF_INFO info;
   const SoundFile file = open_sound(path, info);
   AudioFile result{0, info.channels, info.samplerate, 0};
   Encoder encoder(path, info.samplerate, rate, most, tokens);
-  const sf_count_t piece = std::max<std::int64_t>(1, kPiece / info.channels);
+  const sf_count_t piece = std::max<int64_t>(1, kPiece / info.channels);
   std::vector<float> frames(piece * info.channels), mono;
   for (;;) {
     const sf_count_t got = sf_readf_float(file.get(), frames.data(), piece);
@@ -195,7 +193,7 @@ AudioFile append_audio(const std::string& path, std::int64_t rate, std::int64_t 
 
 bool has_audio() { return false; }
 
-AudioFile append_audio(const std::string& path, std::int64_t, std::int64_t, std::vector<std::uint16_t>&) {
+AudioFile append_audio(const std::string& path, int64_t, int64_t, std::vector<uint16_t>&) {
   fail(path,
        ": this build reads no sound; install libsndfile1-dev and libsamplerate0-dev, configure and build "
        "again");
@@ -203,25 +201,25 @@ AudioFile append_audio(const std::string& path, std::int64_t, std::int64_t, std:
 
 #endif
 
-void write_wav(const std::string& path, std::span<const std::int32_t> tokens, std::int64_t rate) {
-  constexpr std::int64_t kItem = 2, kHeader = 44, kPcm = 1, kMono = 1;
+void write_wav(const std::string& path, std::span<const int32_t> tokens, int64_t rate) {
+  constexpr int64_t kItem = 2, kHeader = 44, kPcm = 1, kMono = 1;
   const auto size = std::ssize(tokens) * kItem;
   if (rate < 1 || rate > 768000) fail(path, ": a sound of ", rate, " samples a second cannot be written");
-  if (size > std::numeric_limits<std::int32_t>::max() - kHeader)
+  if (size > std::numeric_limits<int32_t>::max() - kHeader)
     fail(path, ": ", tokens.size(), " samples are too many for a WAV file");
   std::string bytes = "RIFF";
   append(bytes, kHeader - 8 + size, 4);
   bytes += "WAVEfmt ";
   append(bytes, 16, 4);  // bytes of the format
-  for (const std::int64_t half : {kPcm, kMono}) append(bytes, half, 2);
-  for (const std::int64_t word : {rate, rate * kItem}) append(bytes, word, 4);
-  for (const std::int64_t half : {kItem, 8 * kItem}) append(bytes, half, 2);
+  for (const int64_t half : {kPcm, kMono}) append(bytes, half, 2);
+  for (const int64_t word : {rate, rate * kItem}) append(bytes, word, 4);
+  for (const int64_t half : {kItem, 8 * kItem}) append(bytes, half, 2);
   bytes += "data";
   append(bytes, size, 4);
-  for (const std::int32_t token : tokens) {
+  for (const int32_t token : tokens) {
     if (token < 0 || token >= kMuLawLevels)
       fail(path, ": token ", token, " is no mu-law code; expected 0 to ", kMuLawLevels - 1);
-    append(bytes, std::lround(mu_law_decode(static_cast<std::uint8_t>(token)) * 32767), kItem);
+    append(bytes, std::lround(mu_law_decode(static_cast<uint8_t>(token)) * 32767), kItem);
   }
   write_whole_file(path, [&](std::ostream& out) { out << bytes; });
 }

@@ -8,27 +8,27 @@
 
 namespace weft {
 namespace {
-constexpr std::int64_t kCifarSide = 32, kCifarLabels = 10, kMostLabels = 65536;
+constexpr int64_t kCifarSide = 32, kCifarLabels = 10, kMostLabels = 65536;
 
 // (count, channels, height, width) -> (count, height, width, channels)
-void append_planes(std::string_view planes, const ImageShape& shape, std::vector<std::uint8_t>& out) {
-  const std::int64_t places = shape.height * shape.width, size = shape.tokens();
+void append_planes(std::string_view planes, const ImageShape& shape, std::vector<uint8_t>& out) {
+  const int64_t places = shape.height * shape.width, size = shape.tokens();
   const std::size_t first = out.size();
   out.resize(first + planes.size());
-  for (std::int64_t image = 0; image * size < std::ssize(planes); ++image) {
+  for (int64_t image = 0; image * size < std::ssize(planes); ++image) {
     const char* const from = planes.data() + image * size;
-    std::uint8_t* const to = out.data() + first + image * size;
-    for (std::int64_t p = 0; p < places; ++p)
-      for (std::int64_t c = 0; c < shape.channels; ++c)
-        to[p * shape.channels + c] = static_cast<std::uint8_t>(from[c * places + p]);
+    uint8_t* const to = out.data() + first + image * size;
+    for (int64_t p = 0; p < places; ++p)
+      for (int64_t c = 0; c < shape.channels; ++c)
+        to[p * shape.channels + c] = static_cast<uint8_t>(from[c * places + p]);
   }
 }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) {
+std::string shape_text(const std::vector<int64_t>& shape) {
   return "(" + joined(shape) + (shape.size() == 1 ? ",)" : ")");
 }
 
-void append_labels(const std::vector<std::int64_t>& labels, std::int64_t images, std::int64_t limit,
+void append_labels(const std::vector<int64_t>& labels, int64_t images, int64_t limit,
                    const std::string& where, ImageSplit& out) {
   if (std::ssize(labels) != images) fail(where, ": has ", images, " images and ", labels.size(), " labels");
   for (std::size_t i = 0; i < labels.size(); ++i)
@@ -37,16 +37,16 @@ void append_labels(const std::vector<std::int64_t>& labels, std::int64_t images,
   out.labels.insert(out.labels.end(), labels.begin(), labels.end());
 }
 
-std::vector<std::int64_t> integers_of(const NpyArray& array, const std::string& where) {
+std::vector<int64_t> integers_of(const NpyArray& array, const std::string& where) {
   if (array.shape.size() != 1)
     fail(where, ": labels have the shape ", shape_text(array.shape), ", expected one axis");
-  std::vector<std::int64_t> values(array.size());
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = array.value(static_cast<std::int64_t>(i));
+  std::vector<int64_t> values(array.size());
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = array.value(static_cast<int64_t>(i));
   return values;
 }
 
 // Member `data` or `arr_0`, and `labels`.
-void append_npz_images(const std::string& path, std::int64_t side, ImageSplit& out) {
+void append_npz_images(const std::string& path, int64_t side, ImageSplit& out) {
   std::optional<std::string> data, labels;
   std::string name;
   const auto is_data = [](const std::string& member) {
@@ -60,9 +60,9 @@ void append_npz_images(const std::string& path, std::int64_t side, ImageSplit& o
         if (is_data(member)) name = member;
         place = std::move(bytes);
       },
-      {.member = std::int64_t{64} << 30});
+      {.member = int64_t{64} << 30});
   if (!data) fail(path, ": has no member data.npy or arr_0.npy, where .npz files have the images");
-  const std::int64_t before = image_count(out, square_rgb(side));
+  const int64_t before = image_count(out, square_rgb(side));
   append_array_images(parse_npy(*data, path + ": " + name), path + ": " + name, side, out);
   if (!labels) return;
   const std::string where = path + ": labels.npy";
@@ -70,12 +70,12 @@ void append_npz_images(const std::string& path, std::int64_t side, ImageSplit& o
                 kMostLabels, path, out);
 }
 
-constexpr std::int64_t kMostPngBytes = 16 * kMostPngPixels;
+constexpr int64_t kMostPngBytes = 16 * kMostPngPixels;
 constexpr std::string_view kSignature = "\x89PNG\r\n\x1a\n";
 
-std::uint32_t big_endian(std::string_view four) {
-  std::uint32_t value = 0;
-  for (const char byte : four) value = value << 8 | static_cast<std::uint8_t>(byte);
+uint32_t big_endian(std::string_view four) {
+  uint32_t value = 0;
+  for (const char byte : four) value = value << 8 | static_cast<uint8_t>(byte);
   return value;
 }
 
@@ -95,7 +95,7 @@ void check_whole(std::string_view bytes, const std::string& where) {
 }
 }  // namespace
 
-ImageShape square_rgb(std::int64_t side) { return {side, side, 3}; }
+ImageShape square_rgb(int64_t side) { return {side, side, 3}; }
 
 void append_cifar_records(std::string_view bytes, const std::string& where, ImageSplit& out) {
   const ImageShape shape = square_rgb(kCifarSide);
@@ -104,24 +104,22 @@ void append_cifar_records(std::string_view bytes, const std::string& where, Imag
     fail(where, ": has ", bytes.size(), " bytes, which is no whole number of CIFAR-10 records of ", record,
          " (a label and three planes of 32 x 32): truncated, or another file");
   for (std::size_t at = 0; at < bytes.size(); at += record)
-    if (const int label = static_cast<std::uint8_t>(bytes[at]); label >= kCifarLabels)
+    if (const int label = static_cast<uint8_t>(bytes[at]); label >= kCifarLabels)
       fail(where, ": the label of record ", at / record, " is ", label,
            ", expected 0 to 9: damaged, or not CIFAR-10");
   out.pixels.reserve(out.pixels.size() + bytes.size());
   for (std::size_t at = 0; at < bytes.size(); at += record) {
-    out.labels.push_back(static_cast<std::uint8_t>(bytes[at]));
+    out.labels.push_back(static_cast<uint8_t>(bytes[at]));
     append_planes(bytes.substr(at + 1, record - 1), shape, out.pixels);
   }
 }
 
-void append_array_images(const NpyArray& array, const std::string& where, std::int64_t side,
-                         ImageSplit& out) {
+void append_array_images(const NpyArray& array, const std::string& where, int64_t side, ImageSplit& out) {
   const ImageShape shape = square_rgb(side);
   if (array.kind != 'u' || array.item != 1)
     fail(where, ": holds elements of type '", array.kind, array.item,
          "', expected uint8 pixels ('u1'); in numpy: a.astype(numpy.uint8)");
-  const std::vector<std::int64_t> sizes(array.shape.begin() + (array.shape.empty() ? 0 : 1),
-                                        array.shape.end());
+  const std::vector<int64_t> sizes(array.shape.begin() + (array.shape.empty() ? 0 : 1), array.shape.end());
   const bool whole = sizes == std::vector{side, side, shape.channels};
   if (!whole && sizes != std::vector{shape.channels, side, side} && sizes != std::vector{shape.tokens()})
     fail(where, ": has the shape ", shape_text(array.shape), ", expected images of ", side, " x ", side,
@@ -139,7 +137,7 @@ void fail_on_pickle(const std::string& where, const std::string& form) {
   fail(where, ": is a Python pickle, which weft does not read; fetch ", form);
 }
 
-void append_image_file(const std::string& path, std::int64_t side, ImageSplit& out) {
+void append_image_file(const std::string& path, int64_t side, ImageSplit& out) {
   if (is_archive(file_beginning(path))) return append_npz_images(path, side, out);
   const std::vector<char> raw = read_raw_file(path);
   const std::string_view bytes(raw.data(), raw.size());
@@ -148,17 +146,16 @@ void append_image_file(const std::string& path, std::int64_t side, ImageSplit& o
   fail(path, ": is no .npy or .npz file (", bytes.size(), " bytes of something else)");
 }
 
-std::int64_t image_count(const ImageSplit& split, const ImageShape& shape) {
+int64_t image_count(const ImageSplit& split, const ImageShape& shape) {
   return std::ssize(split.pixels) / shape.tokens();
 }
 
-ImageSplit take_last(ImageSplit& from, const ImageShape& shape, std::int64_t count,
-                     const std::string& option) {
-  const std::int64_t all = image_count(from, shape);
+ImageSplit take_last(ImageSplit& from, const ImageShape& shape, int64_t count, const std::string& option) {
+  const int64_t all = image_count(from, shape);
   if (count < 0 || count >= all)
     fail(option, ": cannot take ", count, " of ", all, " images and leave some to train on; choose ", option,
          " with another number");
-  const auto cut = [&](auto& values, std::int64_t first) {
+  const auto cut = [&](auto& values, int64_t first) {
     std::decay_t<decltype(values)> tail(values.begin() + first, values.end());
     values.resize(first);
     return tail;
@@ -169,16 +166,15 @@ ImageSplit take_last(ImageSplit& from, const ImageShape& shape, std::int64_t cou
   return taken;
 }
 
-ImageSplit take_chosen(ImageSplit& from, const ImageShape& shape, std::int64_t count, std::uint64_t seed,
+ImageSplit take_chosen(ImageSplit& from, const ImageShape& shape, int64_t count, uint64_t seed,
                        const std::string& option) {
-  const std::int64_t all = image_count(from, shape), size = shape.tokens();
+  const int64_t all = image_count(from, shape), size = shape.tokens();
   std::vector<bool> chosen(all);
-  for (std::int64_t i = std::max<std::int64_t>(all - count, 0); i < all; ++i)
-    chosen[image_at(seed, i, all)] = true;
+  for (int64_t i = std::max<int64_t>(all - count, 0); i < all; ++i) chosen[image_at(seed, i, all)] = true;
   // Those that stay move forward, the chosen ones to the end.
   ImageSplit ordered;
-  std::int64_t stay = 0;
-  for (std::int64_t i = 0; i < all; ++i) {
+  int64_t stay = 0;
+  for (int64_t i = 0; i < all; ++i) {
     const auto pixels = from.pixels.begin() + i * size;
     if (chosen[i]) {
       ordered.pixels.insert(ordered.pixels.end(), pixels, pixels + size);
@@ -201,21 +197,21 @@ PngImage parse_png(std::string_view bytes, const std::string& where) {
   png.version = PNG_IMAGE_VERSION;
   if (!png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()))
     fail(where, ": is damaged or no PNG file: ", png.message);
-  const std::int64_t height = png.height, width = png.width;
+  const int64_t height = png.height, width = png.width;
   if (height > kMostPngPixels / width)
     fail(where, ": has ", height, " x ", width, " pixels, more than the ", kMostPngPixels, " that are read");
   const bool alpha = (png.format & PNG_FORMAT_FLAG_ALPHA) != 0;
-  const std::int64_t channels = (png.format & PNG_FORMAT_FLAG_COLOR) != 0 ? 3 : 1;
+  const int64_t channels = (png.format & PNG_FORMAT_FLAG_COLOR) != 0 ? 3 : 1;
   // 16 bits count as sRGB, not as linear light. Transparency is read and left out: it changes no colour.
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   png.format = (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) | (alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
-  PngImage image{{height, width, channels}, std::vector<std::uint8_t>(PNG_IMAGE_SIZE(png))};
+  PngImage image{{height, width, channels}, std::vector<uint8_t>(PNG_IMAGE_SIZE(png))};
   if (!png_image_finish_read(&png, nullptr, image.pixels.data(), 0, nullptr))
     fail(where, ": is damaged or truncated: ", png.message);
   if (!alpha) return image;
-  const std::int64_t stored = channels + 1;
-  for (std::int64_t p = 0; p < height * width; ++p)
-    for (std::int64_t c = 0; c < channels; ++c) image.pixels[p * channels + c] = image.pixels[p * stored + c];
+  const int64_t stored = channels + 1;
+  for (int64_t p = 0; p < height * width; ++p)
+    for (int64_t c = 0; c < channels; ++c) image.pixels[p * channels + c] = image.pixels[p * stored + c];
   image.pixels.resize(image.shape.tokens());
   return image;
 }
@@ -229,7 +225,7 @@ PngImage as_rgb(PngImage image) {
   if (image.shape.channels == 3) return image;
   PngImage rgb{{image.shape.height, image.shape.width, 3}, {}};
   rgb.pixels.reserve(image.pixels.size() * 3);
-  for (const std::uint8_t grey : image.pixels) rgb.pixels.insert(rgb.pixels.end(), 3, grey);
+  for (const uint8_t grey : image.pixels) rgb.pixels.insert(rgb.pixels.end(), 3, grey);
   return rgb;
 }
 }  // namespace weft

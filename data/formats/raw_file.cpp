@@ -9,7 +9,7 @@
 #include "src/files/files.h"
 
 namespace weft {
-std::vector<char> read_raw_file(const std::string& path, std::int64_t most) {
+std::vector<char> read_raw_file(const std::string& path, int64_t most) {
   std::vector<char> bytes = read_input(path, most);
   if (bytes.empty()) fail(path, ": is empty");
   return bytes;
@@ -37,14 +37,14 @@ void check_not_written(const std::string& file, const std::string& out) {
 std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
 
 namespace {
-using State = std::array<std::uint32_t, 4>;
+using State = std::array<uint32_t, 4>;
 
 // T[i] = floor(2^32 |sin(i + 1)|), section 3.4.
-const std::array<std::uint32_t, 64>& sines() {
+const std::array<uint32_t, 64>& sines() {
   static const auto table = [] {
-    std::array<std::uint32_t, 64> t{};
+    std::array<uint32_t, 64> t{};
     for (std::size_t i = 0; i < 64; ++i)
-      t[i] = static_cast<std::uint32_t>(std::floor(0x1p32 * std::fabs(std::sin(static_cast<double>(i + 1)))));
+      t[i] = static_cast<uint32_t>(std::floor(0x1p32 * std::fabs(std::sin(static_cast<double>(i + 1)))));
     return t;
   }();
   return table;
@@ -52,7 +52,7 @@ const std::array<std::uint32_t, 64>& sines() {
 
 void add_block(State& state, const char* bytes) {
   static constexpr int kShift[4][4] = {{7, 12, 17, 22}, {5, 9, 14, 20}, {4, 11, 16, 23}, {6, 10, 15, 21}};
-  std::uint32_t x[16];
+  uint32_t x[16];
   for (int k = 0; k < 16; ++k) {
     x[k] = 0;
     for (int b = 3; b >= 0; --b) x[k] = x[k] << 8 | static_cast<unsigned char>(bytes[4 * k + b]);
@@ -60,12 +60,12 @@ void add_block(State& state, const char* bytes) {
   auto [a, b, c, d] = state;
   for (int i = 0; i < 64; ++i) {
     const int round = i / 16;
-    const std::uint32_t f = round == 0   ? (b & c) | (~b & d)
-                            : round == 1 ? (b & d) | (c & ~d)
-                            : round == 2 ? b ^ c ^ d
-                                         : c ^ (b | ~d);
+    const uint32_t f = round == 0   ? (b & c) | (~b & d)
+                       : round == 1 ? (b & d) | (c & ~d)
+                       : round == 2 ? b ^ c ^ d
+                                    : c ^ (b | ~d);
     const int k = round == 0 ? i : round == 1 ? (5 * i + 1) % 16 : round == 2 ? (3 * i + 5) % 16 : 7 * i % 16;
-    const std::uint32_t sum = a + f + x[k] + sines()[i];
+    const uint32_t sum = a + f + x[k] + sines()[i];
     a = d;
     d = c;
     c = b;
@@ -85,11 +85,11 @@ std::string md5(std::span<const char> bytes) {
   if (rest > 0) std::memcpy(tail, bytes.data() + whole, rest);
   tail[rest] = static_cast<char>(0x80);
   for (std::size_t i = 0; i < 8; ++i)
-    tail[length - 8 + i] = static_cast<char>(std::uint64_t{bytes.size()} * 8 >> 8 * i);
+    tail[length - 8 + i] = static_cast<char>(uint64_t{bytes.size()} * 8 >> 8 * i);
   for (std::size_t at = 0; at < length; at += 64) add_block(state, tail + at);
 
   std::string digits;
-  for (const std::uint32_t word : state)
+  for (const uint32_t word : state)
     for (int i = 0; i < 8; ++i) digits += "0123456789abcdef"[word >> (8 * (i / 2) + 4 * (1 - i % 2)) & 15];
   return digits;
 }

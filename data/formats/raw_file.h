@@ -7,10 +7,10 @@
 #include <vector>
 
 namespace weft {
-inline constexpr std::int64_t kMostRawBytes = std::int64_t{1} << 36;  // ImageNet 64 x 64 has 2^34
+inline constexpr int64_t kMostRawBytes = int64_t{1} << 36;  // ImageNet 64 x 64 has 2^34
 
 // The bytes of a file or pipe (read_input in src/files/files.h); Error also when there are none.
-std::vector<char> read_raw_file(const std::string& path, std::int64_t most = kMostRawBytes);
+std::vector<char> read_raw_file(const std::string& path, int64_t most = kMostRawBytes);
 
 // The first bytes of a file, at most 512: enough to see what it is.
 std::string file_beginning(const std::string& path);

@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 struct Folder {
   std::vector<std::string> images, folders;  // full paths, sorted
-  std::int64_t others = 0;
+  int64_t others = 0;
 };
 
 Folder listed(const std::string& path) {
@@ -43,9 +43,9 @@ Folder listed(const std::string& path) {
 // Images in the order of their names.
 struct Gathered {
   std::vector<std::string> images;
-  std::vector<std::uint16_t> labels;     // one for each, or none at all
+  std::vector<uint16_t> labels;          // one for each, or none at all
   std::vector<std::string> label_names;  // of the sub-folders
-  std::int64_t others = 0;
+  int64_t others = 0;
 };
 
 Gathered gather(const std::string& path) {
@@ -63,8 +63,7 @@ Gathered gather(const std::string& path) {
     const Folder inner = listed(folder);
     if (!inner.folders.empty())
       fail(inner.folders.front(), ": folders for labels hold images alone, no further folders");
-    all.labels.insert(all.labels.end(), inner.images.size(),
-                      static_cast<std::uint16_t>(all.label_names.size()));
+    all.labels.insert(all.labels.end(), inner.images.size(), static_cast<uint16_t>(all.label_names.size()));
     all.images.insert(all.images.end(), inner.images.begin(), inner.images.end());
     all.label_names.push_back(file_name(folder));
     all.others += inner.others;
@@ -85,7 +84,7 @@ ImageSplit read_all(const Gathered& all, ImageShape& shape) {
       fail(path, ": has ", size_text(image.shape), " pixels, ", all.images.front(), " has ", size_text(shape),
            "; all images must have one size");
     if (image.shape.channels > shape.channels) {
-      const std::int64_t images = image_count(split, shape);
+      const int64_t images = image_count(split, shape);
       split.pixels = as_rgb({{images * shape.height, shape.width, 1}, std::move(split.pixels)}).pixels;
       shape = image.shape;
     }
@@ -106,7 +105,7 @@ std::string label_text(const Gathered& all) {
 
 // ---- cifar10 ----
 
-constexpr std::int64_t kSide = 32, kBatches = 5;
+constexpr int64_t kSide = 32, kBatches = 5;
 constexpr const char* kMd5 = "c32a1d4ab5d03f1284b67883e8d87530";  // of cifar-10-binary.tar.gz
 constexpr const char* kFirstPickle = "data_batch_1";  // the Python version has the same names without .bin
 constexpr const char* kForm = "cifar-10-binary.tar.gz, which prepare downloads without --from";
@@ -164,7 +163,7 @@ std::vector<Source> from_archive(const std::string& path) {
         if (!members.try_emplace(file_name(member), bytes.begin(), bytes.end()).second)
           fail(path, ": has two members ", file_name(member));
       },
-      {.member = std::int64_t{256} << 20, .total = std::int64_t{1} << 30});
+      {.member = int64_t{256} << 20, .total = int64_t{1} << 30});
   check_complete(path, [&](const std::string& name) { return members.contains(name); });
   std::vector<Source> sources;
   for (const std::string& name : official_names())
@@ -202,12 +201,12 @@ std::vector<Source> sources_of(const PrepareCifar10& o) {
 }
 
 // Appends its images; returns how many.
-std::int64_t append(const Source& source, std::int64_t batch, ImageSplit& out) {
-  const std::int64_t before = image_count(out, square_rgb(kSide));
+int64_t append(const Source& source, int64_t batch, ImageSplit& out) {
+  const int64_t before = image_count(out, square_rgb(kSide));
   const std::string_view bytes(source.bytes.data(), source.bytes.size());
   if (is_pickle(bytes)) fail_on_pickle(source.where, kForm);
   append_cifar_records(bytes, source.where, out);
-  const std::int64_t count = image_count(out, square_rgb(kSide)) - before;
+  const int64_t count = image_count(out, square_rgb(kSide)) - before;
   if (is_official(source.name) && count != batch)
     fail(source.where, ": has ", count, " images, the official file of this name has ", batch,
          ": truncated? (Give other files another name)");
@@ -220,8 +219,8 @@ std::string prepare_images(const PrepareImages& o) {
   ImageShape shape;
   ImageSplit train = read_all(all, shape);
   const auto count = std::ssize(all.images);
-  const std::int64_t tests = o.test >= 0 ? o.test : 0,
-                     valids = o.valid >= 0 ? o.valid : std::min<std::int64_t>(512, count / 10);
+  const int64_t tests = o.test >= 0 ? o.test : 0,
+                valids = o.valid >= 0 ? o.valid : std::min<int64_t>(512, count / 10);
   const ImageSplit test = take_chosen(train, shape, tests, kSplitSeed, "--test"),
                    valid = take_chosen(train, shape, valids, kSplitSeed, "--valid");
   const std::string what =
@@ -233,7 +232,7 @@ std::string prepare_images(const PrepareImages& o) {
              write_image_file(o.out, shape, train, valid, test, what, {name}));
 }
 
-std::int64_t imagenet_validation(std::int64_t side, std::int64_t images) {
+int64_t imagenet_validation(int64_t side, int64_t images) {
   if (side == 64 && images == 1281149) return images - 1231149;
   if (side == 32 && images == 1281167) return images - 1271167;
   return -1;
@@ -247,7 +246,7 @@ std::string prepare_imagenet(const PrepareImagenet& o) {
   std::vector<std::string> names;
   const auto read = [&](const std::vector<std::string>& files, ImageSplit& split, const char* kind) {
     for (const std::string& path : files) {
-      const std::int64_t before = image_count(split, shape);
+      const int64_t before = image_count(split, shape);
       const std::size_t labels = split.labels.size();
       append_image_file(path, o.side, split);
       lines += str("read ", path, ": ", image_count(split, shape) - before, kind, " images",
@@ -259,8 +258,8 @@ std::string prepare_imagenet(const PrepareImagenet& o) {
   };
   read(o.from, train, " training");
   read(o.valid_from, test, " published validation");
-  const std::int64_t all = image_count(train, shape),
-                     count = o.valid >= 0 ? o.valid : imagenet_validation(o.side, all);
+  const int64_t all = image_count(train, shape),
+                count = o.valid >= 0 ? o.valid : imagenet_validation(o.side, all);
   if (count < 0)
     fail("--valid: say how many of the last training images validate: there are ", all,
          ", and only for the whole set (", o.side == 64 ? 1281149 : 1281167, ") the number is known");
@@ -280,14 +279,14 @@ std::string prepare_cifar10(const PrepareCifar10& o) {
   for (const Source& source : sources_of(o)) {
     const auto [other, fresh] = sums.try_emplace(md5(source.bytes), source.where);
     if (!fresh) fail(source.where, ": is the same as ", other->second);
-    const std::int64_t count = append(source, o.batch, source.test ? test : train);
+    const int64_t count = append(source, o.batch, source.test ? test : train);
     lines += str("read ", source.where, ": ", count, source.test ? " test" : " training", " images\n");
     names.push_back(source.name);
   }
-  const std::int64_t all = image_count(train, shape), tests = image_count(test, shape);
+  const int64_t all = image_count(train, shape), tests = image_count(test, shape);
   if (all == 0) fail("--from: there are test images, but none to train on");
   const bool full = all == kBatches * o.batch && tests == o.batch;
-  const std::int64_t count = o.valid >= 0 ? o.valid : full ? o.batch / 5 : 512;
+  const int64_t count = o.valid >= 0 ? o.valid : full ? o.batch / 5 : 512;
   const ImageSplit valid = full ? take_chosen(train, shape, count, kSplitSeed, "--valid")
                                 : take_last(train, shape, count, "--valid");
   const std::string what =

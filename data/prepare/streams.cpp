@@ -17,7 +17,7 @@
 #include "kernels/view.h"
 
 namespace weft {
-constexpr std::int64_t kMostTokens = std::int64_t{1} << 32;  // 8 GiB of memory; 99 hours of sound at 12 kHz
+constexpr int64_t kMostTokens = int64_t{1} << 32;  // 8 GiB of memory; 99 hours of sound at 12 kHz
 
 std::string prepare_text(const PrepareText& o) {
   if (o.files.empty()) fail("prepare text: name at least one file");
@@ -36,7 +36,7 @@ std::string prepare_text(const PrepareText& o) {
 
 std::string prepare_audio(const PrepareAudio& o) {
   if (o.files.empty()) fail("prepare audio: name at least one file");
-  std::vector<std::uint16_t> tokens;
+  std::vector<uint16_t> tokens;
   std::vector<std::string> sources;
   std::string lines;
   for (const std::string& path : o.files) {
@@ -55,7 +55,7 @@ std::string prepare_audio(const PrepareAudio& o) {
          write_token_file(o.out, tokens, kMuLawLevels, o.split, what, sources, {{"sample_rate", o.rate}});
 }
 
-double copy_entropy(std::int64_t vocab, double resample) {
+double copy_entropy(int64_t vocab, double resample) {
   const auto v = static_cast<double>(vocab);
   const double other = resample / v, same = 1 - resample + other;  // of each other token; of the copied one
   const auto bits = [](double p) { return p > 0 ? -p * std::log2(p) : 0; };
@@ -69,13 +69,12 @@ std::string prepare_copy(const PrepareCopy& o) {
     fail("--distance: expected 1 to less than --length ", o.length, ", got ", o.distance);
   if (!(o.resample > 0 && o.resample <= 1))
     fail("--resample: expected more than 0 and at most 1, got ", o.resample);
-  std::vector<std::uint16_t> tokens(o.length);
-  for (std::int64_t t = 0; t < o.length; ++t) {
-    const Philox4 bits =
-        philox4x32({static_cast<std::uint32_t>(t), static_cast<std::uint32_t>(t >> 32), 0, 0}, o.seed);
+  std::vector<uint16_t> tokens(o.length);
+  for (int64_t t = 0; t < o.length; ++t) {
+    const Philox4 bits = philox4x32({static_cast<uint32_t>(t), static_cast<uint32_t>(t >> 32), 0, 0}, o.seed);
     const bool renewed = t < o.distance || bits[0] < o.resample * 0x1p32;
-    const std::uint64_t uniform = (std::uint64_t{bits[1]} << 32 | bits[2]) >> 16;  // 48 bits: times 2^16 fits
-    tokens[t] = renewed ? static_cast<std::uint16_t>(uniform * static_cast<std::uint64_t>(o.vocab) >> 48)
+    const uint64_t uniform = (uint64_t{bits[1]} << 32 | bits[2]) >> 16;  // 48 bits: times 2^16 fits
+    tokens[t] = renewed ? static_cast<uint16_t>(uniform * static_cast<uint64_t>(o.vocab) >> 48)
                         : tokens[t - o.distance];
   }
   const double entropy = copy_entropy(o.vocab, o.resample);
@@ -208,8 +207,7 @@ std::string prepare_novels(const PrepareNovels& o) {
 }
 
 std::string prepare_enwik8(const PrepareEnwik8& o) {
-  const std::vector<char> bytes =
-      o.from.empty() ? download(o) : read_raw_file(o.from, 2 * std::int64_t{kLength});
+  const std::vector<char> bytes = o.from.empty() ? download(o) : read_raw_file(o.from, 2 * int64_t{kLength});
   const std::string what = check_is_enwik8(bytes, o);
   return str(what, "\n", write_token_file(o.out, bytes, 256, {0.9, 0.05, 0.05}, what, {"enwik8"}));
 }

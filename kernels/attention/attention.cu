@@ -57,16 +57,16 @@ constexpr int kDeltaThreads = 256, kRowLanes = 16;
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads) delta_kernel(const __grid_constant__ AttentionBackward g) {
   const HeadsView &y = g.y, &dy = g.dy;
-  const std::int64_t row = (std::int64_t{blockIdx.x} * kDeltaThreads + threadIdx.x) / kRowLanes;
+  const int64_t row = (int64_t{blockIdx.x} * kDeltaThreads + threadIdx.x) / kRowLanes;
   const bool inside = row < y.batch * y.time * y.heads;
-  const std::int64_t h = row % y.heads, t = row / y.heads % y.time, b = row / y.heads / y.time;
+  const int64_t h = row % y.heads, t = row / y.heads % y.time, b = row / y.heads / y.time;
   const int lane = threadIdx.x % kRowLanes;
-  const std::int64_t size = inside ? y.size : 0;
+  const int64_t size = inside ? y.size : 0;
   const T *y_row = static_cast<const T*>(y.data) + b * y.batch_stride + t * y.time_stride + h * y.head_stride,
           *dy_row =
               static_cast<const T*>(dy.data) + b * dy.batch_stride + t * dy.time_stride + h * dy.head_stride;
   float sum = 0;
-  for (std::int64_t first = lane * 8; first < size; first += kRowLanes * 8) {
+  for (int64_t first = lane * 8; first < size; first += kRowLanes * 8) {
     float a[8], c[8];
     load(a, y_row + first, 8, true);
     load(c, dy_row + first, 8, true);
@@ -92,7 +92,7 @@ void compute(CudaQueue& queue, const AttentionForward& f) {
   for (int p = 0; p < f.maps.passes; ++p) launch(queue, kernels[p], f, f.maps.pass[p]);
 }
 
-std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward& g) {
+int64_t backward_scratch(const CudaQueue&, const AttentionBackward& g) {
   return wanted_scratch(g, compute_capability(), Scratch::kWhereFaster);
 }
 

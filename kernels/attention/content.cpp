@@ -7,7 +7,7 @@ namespace {
 struct Size {
   TensorView x;
   DType dtype;
-  std::int64_t elements;
+  int64_t elements;
 };
 void expect(const char* kernel, const std::vector<Size>& sizes) {
   for (const Size& s : sizes) expect_size(s.x, s.dtype, s.elements, kernel);
@@ -17,8 +17,7 @@ void expect_like(const char* kernel, const HeadsView& x, const HeadsView& other)
   WEFT_CHECK(x.size % 8 == 0, kernel, ": heads of ", x.size, " features; multiples of 8 work");
 }
 // What lists at most `longest` keys of these heads.
-template <class K>
-void expect_list(const K& k, std::int64_t batch, std::int64_t heads, std::int64_t longest) {
+template <class K> void expect_list(const K& k, int64_t batch, int64_t heads, int64_t longest) {
   WEFT_CHECK(k.list.rank == 3 && k.list.cols() >= longest && k.heads.count == heads &&
                  k.list.shape[0] == batch && k.heads.head(heads - 1) < k.list.shape[1],
              K::kName, ": lists ", shape_text(k.list), " for ", longest, " keys of ", heads, " heads");
@@ -27,9 +26,9 @@ void expect_list(const K& k, std::int64_t batch, std::int64_t heads, std::int64_
 }  // namespace
 
 void check(const Labels& k) {
-  const std::int64_t rounds = k.labels.shape[0], sets = rounds * k.q.batch * k.q.heads,
-                     columns = k.directions.shape[1], labels = k.centroids ? columns : columns * columns,
-                     of_head = k.centroids ? k.q.heads : rounds;
+  const int64_t rounds = k.labels.shape[0], sets = rounds * k.q.batch * k.q.heads,
+                columns = k.directions.shape[1], labels = k.centroids ? columns : columns * columns,
+                of_head = k.centroids ? k.q.heads : rounds;
   expect_like(k.kName, k.q, k.q);
   expect(k.kName,
          {{k.labels, DType::i32, sets * k.q.time}, {k.directions, DType::f32, of_head * columns * k.q.size}});
@@ -44,7 +43,7 @@ void check(const Labels& k) {
 
 void check(const CentroidGradient& k) {
   const DType w = wide(k.q.dtype);
-  const std::int64_t sets = k.q.batch * k.q.heads, clusters = k.dm.shape[1], size = clusters * k.q.size;
+  const int64_t sets = k.q.batch * k.q.heads, clusters = k.dm.shape[1], size = clusters * k.q.size;
   expect(k.kName, {{k.dm, w, k.q.heads * size},
                    {k.m, w, k.q.heads * size},
                    {k.partial, w, sets * size * kClusterPieces},
@@ -64,8 +63,8 @@ void check(const OwnValues& k) {
 }
 
 void check(const BlockMaps& k) {
-  const std::int64_t sets = k.q.batch * k.q.heads, blocks = (k.q.time + k.block - 1) / k.block,
-                     entries = k.row_tile.cols();
+  const int64_t sets = k.q.batch * k.q.heads, blocks = (k.q.time + k.block - 1) / k.block,
+                entries = k.row_tile.cols();
   expect_like(k.kName, k.k, k.q);
   WEFT_CHECK(k.made && k.map && k.block % kTile == 0, k.kName, ": blocks of ", k.block);
   expect(k.kName, {{k.sums, DType::f32, sets * k.q.size * blocks},
@@ -78,7 +77,7 @@ void check(const BlockMaps& k) {
 }
 
 void check(const LabelList& k) {
-  const std::int64_t* m = k.members.shape;
+  const int64_t* m = k.members.shape;
   expect_list(k, m[0], m[2], m[1] * m[4]);
   expect(k.kName, {{k.members, DType::i32, k.members.size()},
                    {k.sizes, DType::i32, k.members.rows()},
@@ -86,7 +85,7 @@ void check(const LabelList& k) {
 }
 
 void check(const BlockList& k) {
-  const std::int64_t sets = k.q.batch * k.q.heads, blocks = k.sums.shape[2];
+  const int64_t sets = k.q.batch * k.q.heads, blocks = k.sums.shape[2];
   expect_like(k.kName, k.k, k.q);
   expect_list(k, k.q.batch, k.q.heads, k.chosen.cols() * k.block);
   expect(k.kName, {{k.sums, DType::f32, sets * k.q.size * blocks},

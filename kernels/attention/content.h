@@ -11,8 +11,8 @@
 namespace weft {
 // Heads first, first + step, ... of a layer: those with one pattern.
 struct HeadRange {
-  std::int32_t first = 0, step = 1, count = 0;
-  constexpr std::int64_t head(std::int64_t i) const { return first + step * i; }
+  int32_t first = 0, step = 1, count = 0;
+  constexpr int64_t head(int64_t i) const { return first + step * i; }
 };
 // These heads of a view of all.
 inline HeadsView heads_in(HeadsView x, const HeadRange& range) {
@@ -32,8 +32,8 @@ struct Labels {
   TensorView directions;  // (H, C, D) m_c / |m_c|, or (R, C, D) signs  f32: scratch
   HeadsView q;            // (B, T, H, D)  T
   TensorView centroids;   // (H, C, D)  wide(T); or absent: buckets
-  std::uint64_t seed = 0;
-  std::uint32_t site = 0;
+  uint64_t seed = 0;
+  uint32_t site = 0;
   const StepScalars* step = nullptr;  // null: draw 0
   TensorView order{};                 // (S, slots)      i32: slot -> position, -1 from T on; or absent
   TensorView sorted{};                // (S, T)          i32: labels by slot
@@ -41,7 +41,7 @@ struct Labels {
   TensorView counts{};                // (S, pieces, G)  i32: scratch
 };
 WEFT_KERNEL(Labels);
-constexpr std::int64_t kLabelPiece = 128;  // positions that are counted at a time
+constexpr int64_t kLabelPiece = 128;  // positions that are counted at a time
 
 // Spherical k-means as a gradient: dm_c = kappa (m_c - s_c / |s_c|), s_c = sum of q_i / |q_i| over the
 // members of cluster c, of all sequences, in a fixed order; 0 without members. kappa = 1e-4 loss_gradient:
@@ -56,7 +56,7 @@ struct CentroidGradient {
   const StepScalars* step = nullptr;
 };
 WEFT_KERNEL(CentroidGradient);
-constexpr std::int64_t kClusterPieces = 16;
+constexpr int64_t kClusterPieces = 16;
 
 // Keys of labels are made of queries, as in causal Reformers: k_j = u_j = q_j / max(|q_j|, 1e-6), or q_j
 // where they are `normed` already. With dq, backward, k holds dk: dq += (dk - u (u . dk)) / |q|, then dk = 0.
@@ -89,7 +89,7 @@ struct BlockMaps {
   TensorView sums;                                     // (B, H, blocks, D)       f32: scratch
   TensorView gates;                                    // (B, H, blocks, blocks)  f32: scratch
   HeadsView q, k;                                      // (B, T, H, D)  T
-  std::int64_t block = kTile;                          // a multiple of kTile
+  int64_t block = kTile;                               // a multiple of kTile
 };
 WEFT_KERNEL(BlockMaps);
 
@@ -100,10 +100,10 @@ WEFT_KERNEL(BlockMaps);
 // after the other; the own position where all are empty. It is made for a single position.
 struct LabelList {
   static constexpr const char* kName = "content_label_list";
-  TensorView list, count;        // (B, all heads, longest), (B, all heads)  i32: of heads in the range
-  TensorView members, sizes;     // (B, R, H, G, w), (B, R, H, G)  i32
-  TensorView labels;             // (R, B, H, positions)           i32
-  const std::int32_t* position;  // in the queue's memory
+  TensorView list, count;     // (B, all heads, longest), (B, all heads)  i32: of heads in the range
+  TensorView members, sizes;  // (B, R, H, G, w), (B, R, H, G)  i32
+  TensorView labels;          // (R, B, H, positions)           i32
+  const int32_t* position;    // in the queue's memory
   HeadRange heads;
 };
 WEFT_KERNEL(LabelList);
@@ -116,9 +116,9 @@ struct BlockList {
   TensorView chosen;       // (B, H, K)               i32
   TensorView gates;        // (B, H, blocks)          f32: scratch
   HeadsView q, k;          // (B, positions, H, D)    T
-  const std::int32_t* position;
+  const int32_t* position;
   HeadRange heads;
-  std::int64_t block = kTile;
+  int64_t block = kTile;
 };
 WEFT_KERNEL(BlockList);
 }  // namespace weft

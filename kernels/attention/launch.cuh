@@ -24,7 +24,7 @@ template <class X, class F> void with_head_sizes(const X& x, F&& f) {
 
 // The same for tiles of edge 16, whose kernels take any size that there is.
 template <class X, class F> void with_rows16_head_sizes(const X& x, F&& f) {
-  const std::int64_t larger = std::max(x.q.size, x.v.size);
+  const int64_t larger = std::max(x.q.size, x.v.size);
   if (larger <= 128) return with_head_sizes(x, f);
   with_type(x, [&]<class T>() {
     if (larger <= 192) return f.template operator()<T, 192, 192>();
@@ -33,8 +33,8 @@ template <class X, class F> void with_rows16_head_sizes(const X& x, F&& f) {
 }
 
 // One block for `together` tiles of each (batch, head).
-inline unsigned blocks_for(const HeadsView& x, std::int64_t tiles, std::int64_t together) {
-  const std::int64_t blocks = x.batch * x.heads * ((tiles + together - 1) / together);
+inline unsigned blocks_for(const HeadsView& x, int64_t tiles, int64_t together) {
+  const int64_t blocks = x.batch * x.heads * ((tiles + together - 1) / together);
   WEFT_CHECK(blocks <= 0x7fffffff, "attention: ", x.batch, " x ", x.heads, " heads of ", tiles,
              " tiles are more than one launch can take; lower the batch size");
   return static_cast<unsigned>(blocks);

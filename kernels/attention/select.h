@@ -35,7 +35,7 @@ const char* name_of(Kernel);
 struct Problem {
   AttentionForm form = AttentionForm::automatic;  // the form that is asked for
   DType dtype = DType::f32;
-  std::int64_t batch = 1, heads = 1, time = 0, qk_size = 0, v_size = 0;
+  int64_t batch = 1, heads = 1, time = 0, qk_size = 0, v_size = 0;
   bool segments = false, backward = false;
   bool only_pass = true;               // there is no other pass
   bool scratch = false;                // AttentionBackward::scratch is there
@@ -53,11 +53,11 @@ Kernel select(const Problem&, const AttentionPass&, int compute_capability);
 Kernel hopper_kernel(const Problem&, const AttentionPass&);
 
 // Backward: elements of scratch that the kernel needs for a pass; 0: none.
-std::int64_t scratch_of(Kernel, const Problem&, const AttentionPass&);
+int64_t scratch_of(Kernel, const Problem&, const AttentionPass&);
 // Elements of scratch with which the passes of g run at their fastest. kWhereFaster: no more than select()
 // says is worth it. kWhereUsed: whatever a kernel takes, as tests want it.
 enum class Scratch { kWhereFaster, kWhereUsed };
-std::int64_t wanted_scratch(const AttentionBackward&, int compute_capability, Scratch);
+int64_t wanted_scratch(const AttentionBackward&, int compute_capability, Scratch);
 // Whether the first backward pass writes AttentionBackward::delta; else a kernel before it does.
 bool writes_delta(Kernel first, int passes);
 

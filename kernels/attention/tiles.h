@@ -13,9 +13,6 @@
 #include "kernels/queue.h"
 
 namespace weft::attention {
-using std::int32_t;
-using std::int64_t;
-using std::uint64_t;
 
 constexpr std::size_t kLineBytes = 64;  // a cache line, and the widest vector register there is
 

@@ -68,7 +68,7 @@ inline bool aligned_rows(const TensorView& v) {
 
 // out = the first min(N, count) elements at p, then zeros. `packed`: p is aligned for packs.
 template <int N, class T>
-__device__ __forceinline__ void load(float (&out)[N], const T* p, std::int64_t count, bool packed) {
+__device__ __forceinline__ void load(float (&out)[N], const T* p, int64_t count, bool packed) {
   if (packed && count >= N) {
     const auto pack = *reinterpret_cast<const Pack<T, N>*>(p);
 #pragma unroll
@@ -81,7 +81,7 @@ __device__ __forceinline__ void load(float (&out)[N], const T* p, std::int64_t c
 
 // Stores, or adds, the first min(N, count) of `in` at p.
 template <int N, class T>
-__device__ __forceinline__ void store(T* p, const float (&in)[N], std::int64_t count, bool packed,
+__device__ __forceinline__ void store(T* p, const float (&in)[N], int64_t count, bool packed,
                                       bool accumulate = false) {
   float sum[N];
   if (accumulate) {
@@ -163,15 +163,15 @@ inline bool is_captured(const CudaQueue& q) {
 }
 
 // Number of blocks for `work` items at `per_block` each, as a grid dimension.
-inline unsigned blocks_for(std::int64_t work, std::int64_t per_block) {
-  const std::int64_t blocks = (work + per_block - 1) / per_block;
+inline unsigned blocks_for(int64_t work, int64_t per_block) {
+  const int64_t blocks = (work + per_block - 1) / per_block;
   WEFT_CHECK(blocks <= 0x7fffffff, "a launch of ", blocks, " blocks is more than CUDA takes");
   return static_cast<unsigned>(blocks);
 }
 
 // `count` elements of the queue's workspace from `offset` bytes (a multiple of 256) on; moves `offset`.
 template <class W>
-W* take_workspace(const CudaQueue& q, std::size_t& offset, std::int64_t count, const char* kernel) {
+W* take_workspace(const CudaQueue& q, std::size_t& offset, int64_t count, const char* kernel) {
   const std::size_t bytes = (static_cast<std::size_t>(count) * sizeof(W) + 255) / 256 * 256;
   WEFT_CHECK(offset + bytes <= q.workspace_bytes, kernel, ": needs ", offset + bytes,
              " bytes of workspace, the queue has ", q.workspace_bytes);

@@ -26,7 +26,7 @@ __device__ __forceinline__ void unpack(float (&out)[8], const Eight<float>& e) {
 }
 
 template <class T> __device__ __forceinline__ void unpack(float (&out)[8], const Eight<T>& e) {
-  const std::uint32_t words[4] = {e.words[0].x, e.words[0].y, e.words[0].z, e.words[0].w};
+  const uint32_t words[4] = {e.words[0].x, e.words[0].y, e.words[0].z, e.words[0].w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float2 two = device::unpack<T>(words[i]);

@@ -8,7 +8,7 @@ namespace weft {
 // gelu   f(v) = v sigmoid(1.702 v)   quick GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415)
 // relu2  f(v) = max(v, 0)^2          squared ReLU (So et al. 2021, "Primer", arXiv 2109.08668)
 // In f16, relu2 overflows from v = 256 on: inf. Loss scaling then skips the update, as after any overflow.
-enum class Activation : std::uint8_t { gelu, relu2 };
+enum class Activation : uint8_t { gelu, relu2 };
 constexpr const char* name_of(Activation f) { return f == Activation::relu2 ? "relu2" : "gelu"; }
 
 inline constexpr double kGeluSlope = 1.702;

@@ -9,10 +9,10 @@ namespace weft {
 using namespace layernorm;
 
 namespace {
-constexpr std::int64_t kMultiprocessors = 132;  // of an H200
+constexpr int64_t kMultiprocessors = 132;  // of an H200
 
 // Groups of a lane in a row that a warp holds in registers (1, 2 or 4); 0: the row does not fit.
-int groups_of_warp(std::int64_t cols, bool packed) {
+int groups_of_warp(int64_t cols, bool packed) {
   if (!packed || cols > 4 * kRowOfWarp) return 0;
   return cols <= kRowOfWarp ? 1 : cols <= 2 * kRowOfWarp ? 2 : 4;
 }
@@ -50,12 +50,12 @@ template <class T> void launch_forward(CudaQueue& q, const Forward<T>& a) {
 template <class T>
 void launch_backward(CudaQueue& q, Backward<T> a, const SumTargets<kSums>& sums, const char* kernel) {
   const int groups = groups_of_warp(a.cols, a.packed);
-  std::int64_t of_sm = 4;
+  int64_t of_sm = 4;
   dispatch_row(groups, false, [&]<int kGroups, bool>() { of_sm = kBlocksOfSm<T, kGroups>; });
-  const std::int64_t rows_of_block = groups ? kWarps : 1;
-  const std::int64_t room =  // for partial sums
-      static_cast<std::int64_t>(kWorkspaceBytes / sizeof(float)) / std::max<std::int64_t>(kSums * a.cols, 1);
-  const std::int64_t blocks =
+  const int64_t rows_of_block = groups ? kWarps : 1;
+  const int64_t room =  // for partial sums
+      static_cast<int64_t>(kWorkspaceBytes / sizeof(float)) / std::max<int64_t>(kSums * a.cols, 1);
+  const int64_t blocks =
       std::min({of_sm * kMultiprocessors, (a.rows + rows_of_block - 1) / rows_of_block, room});
   std::size_t offset = 0;
   a.partial = take_workspace<float>(q, offset, blocks * kSums * a.cols, kernel);

@@ -26,24 +26,23 @@ cudaDataType_t type_of(DType t) {
 }
 
 // The largest power of two, at most 256, that divides an address and the bytes from there to the next.
-std::uint32_t alignment_of(const void* p, std::int64_t stride = 0, DType t = DType::u8) {
+uint32_t alignment_of(const void* p, int64_t stride = 0, DType t = DType::u8) {
   const auto address = reinterpret_cast<std::uintptr_t>(p) | static_cast<std::uintptr_t>(stride * size_of(t));
-  return static_cast<std::uint32_t>(address == 0 ? 256
-                                                 : std::min<std::uintptr_t>(256, address & (~address + 1)));
+  return static_cast<uint32_t>(address == 0 ? 256 : std::min<std::uintptr_t>(256, address & (~address + 1)));
 }
 
 // Everything that the choice of an algorithm depends on, besides the device and the library.
-using Key = std::array<std::int64_t, 18>;
+using Key = std::array<int64_t, 18>;
 Key key_of(const CudaQueue& q, const Gemm& p) {
-  return {static_cast<std::int64_t>(q.workspace_bytes),
+  return {static_cast<int64_t>(q.workspace_bytes),
           p.rows,
           p.cols,
           p.inner,
           p.transpose_a,
           p.transpose_b,
           p.accumulate,
-          static_cast<std::int64_t>(p.in),
-          static_cast<std::int64_t>(p.to),
+          static_cast<int64_t>(p.in),
+          static_cast<int64_t>(p.to),
           alignment_of(p.a),
           alignment_of(p.b),
           alignment_of(p.out),
@@ -74,12 +73,12 @@ void set(Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute,
       cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof(value)));
 }
 
-void describe_layout(cublasLtMatrixLayout_t& layout, DType type, std::int64_t rows, std::int64_t cols,
-                     std::int64_t batch, std::int64_t stride) {
-  WEFT_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(type), static_cast<std::uint64_t>(rows),
-                                               static_cast<std::uint64_t>(cols), rows));
+void describe_layout(cublasLtMatrixLayout_t& layout, DType type, int64_t rows, int64_t cols, int64_t batch,
+                     int64_t stride) {
+  WEFT_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(type), static_cast<uint64_t>(rows),
+                                               static_cast<uint64_t>(cols), rows));
   if (batch == 1) return;
-  const auto count = static_cast<std::int32_t>(batch);
+  const auto count = static_cast<int32_t>(batch);
   WEFT_CUBLAS_CHECK(
       cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
   WEFT_CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
@@ -91,10 +90,10 @@ Algorithms ask_for_algorithms(const CudaQueue& q, const Gemm& p, int count) {
   const GemmPlan plan(p);
   Preference preference;
   WEFT_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(q.workspace_bytes));
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(q.workspace_bytes));
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
-                                 CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
+      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                            CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.a, p.stride_a, p.in));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b, p.stride_b, p.in));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,

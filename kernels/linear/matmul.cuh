@@ -28,8 +28,8 @@ struct Gemm {
   const void* addend = nullptr;
   float alpha = 1, beta = 1;
   bool transpose_a = false, transpose_b = false, accumulate = false;
-  std::int64_t rows = 0, cols = 0, inner = 0;
-  std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_out = 0;
+  int64_t rows = 0, cols = 0, inner = 0;
+  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_out = 0;
   DType in = DType::f32, to = DType::f32;
 
   double flops() const {

@@ -16,7 +16,7 @@ __global__ void update(const UpdateLossScale k) {
   s.count(isfinite(k.results->gradient_norm), k.window);
   *k.state = s;
   k.results->loss_scale = static_cast<float>(s.scale);
-  const std::int64_t applied = static_cast<std::int64_t>(k.step->draw) + 1 - s.skipped;
+  const int64_t applied = static_cast<int64_t>(k.step->draw) + 1 - s.skipped;
   set_corrections(*k.step, k.beta1, k.beta2, k.ema_decay, k.momentum, applied);
 }
 }  // namespace

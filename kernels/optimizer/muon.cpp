@@ -12,9 +12,9 @@ template <class T> void momentum(const MuonMomentum& k) {
   W* m = k.m.as<W>();
   const W *gradients = k.gradients.as<W>(), scale = k.results->update_scale;
   const W kept = k.step->momentum, rest = static_cast<W>(1 - k.step->momentum);
-  const std::int64_t n = k.u.size();
+  const int64_t n = k.u.size();
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
-  for (std::int64_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     const W g = scale * gradients[i];
     if (scale != 0) m[i] = kept * m[i] + rest * g;
     u[i] = static_cast<T>(scale != 0 ? kept * m[i] + rest * g : 0);
@@ -24,7 +24,7 @@ template <class T> void momentum(const MuonMomentum& k) {
 // A (rows, cols) matrix of the wide type of T, whose elements are rounded to T.
 template <class T> struct Rounded {
   using W = wide_t<T>;
-  std::int64_t rows, cols;
+  int64_t rows, cols;
   std::vector<W> values = std::vector<W>(static_cast<std::size_t>(rows * cols));
   TensorView view() { return {values.data(), dtype_of<W>, 2, {rows, cols, 1, 1, 1}}; }
   // Every element i becomes value(i).
@@ -37,13 +37,13 @@ template <class T> struct Rounded {
 template <class T> void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
   using W = wide_t<T>;
   const bool tall = m.rows > m.cols;
-  const std::int64_t side = m.side(), length = std::max(m.rows, m.cols), cols = m.cols;
+  const int64_t side = m.side(), length = std::max(m.rows, m.cols), cols = m.cols;
   Rounded<T> x{side, length}, y{side, length}, a{side, side}, b{side, side};
   const auto place = [=](std::size_t i) {  // of element i of x
-    const auto row = static_cast<std::int64_t>(i) / length, col = static_cast<std::int64_t>(i) % length;
+    const auto row = static_cast<int64_t>(i) / length, col = static_cast<int64_t>(i) % length;
     return tall ? col * cols + row : row * cols + col;
   };
-  const double norm = std::sqrt(sum_of<double>(side * length, [=](std::int64_t i) {
+  const double norm = std::sqrt(sum_of<double>(side * length, [=](int64_t i) {
     const double v = static_cast<double>(at[i]);
     return v * v;
   }));
@@ -68,9 +68,9 @@ template <class T> void update(const MuonUpdate& k) {
   W *p = k.master.as<W>(), *ema = k.ema.or_null<W>();
   const T* o = k.o.as<T>();
   const W rate = k.step->muon_learning_rate, decay = static_cast<W>(k.weight_decay), kept = k.step->ema_decay;
-  const std::int64_t n = k.master.size();
+  const int64_t n = k.master.size();
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
-  for (std::int64_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     p[i] -= rate * (static_cast<W>(o[i]) + decay * p[i]);
     if (ema) ema[i] = kept * ema[i] + (1 - kept) * p[i];
   }
@@ -82,7 +82,7 @@ template <class T> void update(const MuonUpdate& k) {
 }  // namespace
 
 void check(const MuonMomentum& k) {
-  const std::int64_t n = k.u.size();
+  const int64_t n = k.u.size();
   expect_floating(k.u, "muon_momentum: u");
   expect_size(k.u, k.u.dtype, n, "muon_momentum: u");
   expect_size(k.m, wide(k.u.dtype), n, "muon_momentum: m");
@@ -100,7 +100,7 @@ void check(const NewtonSchulz& k) {
 }
 
 void check(const MuonUpdate& k) {
-  const std::int64_t n = k.master.size();
+  const int64_t n = k.master.size();
   expect_floating(k.o, "muon_update: o");
   expect_size(k.o, k.o.dtype, n, "muon_update: o");
   expect_size(k.master, wide(k.o.dtype), n, "muon_update: master");
@@ -115,7 +115,7 @@ void compute(CpuQueue&, const MuonMomentum& k) {
 }
 
 void compute(CpuQueue& q, const NewtonSchulz& k) {
-  for (std::int64_t row = 0; row < k.x.rows(); ++row)
+  for (int64_t row = 0; row < k.x.rows(); ++row)
     for (const MuonMatrix& m : k.matrices)
       dispatch_float(k.x.dtype,
                      [&]<class T>() { orthogonalise(q, k.x.as<T>() + row * k.x.cols() + m.offset, m); });

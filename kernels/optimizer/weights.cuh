@@ -14,8 +14,7 @@ template <class T> struct Weights {
 
   // Elements first .. first + N - 1 become p, of which `count` exist; the moving average follows.
   template <int N>
-  __device__ __forceinline__ void put(std::int64_t first, const float (&p)[N], std::int64_t count,
-                                      bool packed) const {
+  __device__ __forceinline__ void put(int64_t first, const float (&p)[N], int64_t count, bool packed) const {
     store(master + first, p, count, packed);
     if (compute) store(compute + first, p, count, packed);
     if (!ema) return;

@@ -9,14 +9,14 @@ namespace weft {
 namespace decode_persistent {
 namespace {
 // Bytes of exchange buffers of a launch, where one layer takes no more: they stay in the L2 cache.
-constexpr std::int64_t kExchangeBytes = 16 << 20;
+constexpr int64_t kExchangeBytes = 16 << 20;
 
 // What all layers need, to shared memory: a chain of loads that the layers then do not wait for.
 template <class T> __device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
   const Arguments<T>& a = s.a;
   auto* blocks = s.template at<Block<T>>(a.memory.blocks);
   for (int i = threadIdx.x; i < a.layers * 16; i += kThreads)
-    reinterpret_cast<std::uint64_t*>(blocks)[i] = reinterpret_cast<const std::uint64_t*>(a.blocks)[i];
+    reinterpret_cast<uint64_t*>(blocks)[i] = reinterpret_cast<const uint64_t*>(a.blocks)[i];
   List* lists = s.template at<List>(a.memory.lists);
   for (int i = threadIdx.x; i < a.layout_count * a.sizes.heads; i += kThreads) {
     const int head = i % a.sizes.heads;
@@ -87,12 +87,12 @@ template <class T> Block<T> block_of(const DecodeBlock& from) {
   }
   to.k = from.k.as<T>();
   to.v = from.v.as<T>();
-  to.rows = static_cast<std::int32_t>(from.k.shape[1]);
+  to.rows = static_cast<int32_t>(from.k.shape[1]);
   return to;
 }
 
 Sizes sizes_of(const DecodeBlocks& k) {
-  const auto of = [](std::int64_t n) { return static_cast<int>(n); };
+  const auto of = [](int64_t n) { return static_cast<int>(n); };
   return {of(k.x.rows()), of(k.x.cols()), of(k.heads), of(k.qk_size), of(k.v_size), of(k.hidden.cols())};
 }
 
@@ -126,7 +126,7 @@ template <class T> void start(CudaQueue& queue, void (*kernel)(Arguments<T>), co
 
 // Adds the block from k.blocks[i] on that fit into a launch; returns the number of the next.
 template <class T> std::size_t add_layers(Arguments<T>& a, const DecodeBlocks& k, std::size_t i) {
-  const std::int64_t bytes = std::int64_t{a.plan.of_layer} * 4;
+  const int64_t bytes = int64_t{a.plan.of_layer} * 4;
   a.layers = a.layout_count = 0;
   for (; i < k.blocks.size() && a.layers < kMostLayers; ++i) {
     const DecodeBlock& from = k.blocks[i];
@@ -146,16 +146,16 @@ template <class T> std::size_t add_layers(Arguments<T>& a, const DecodeBlocks& k
 template <class T> void launch(CudaQueue& queue, const DecodeBlocks& k) {
   const int blocks = multiprocessors(), limit = shared_limit(),
             most_rows = memory_of(sizes_of(k), kMostRows, 1).bytes <= limit ? kMostRows : kMostRows / 2;
-  const std::int64_t batch = k.x.rows(), width = k.x.cols(), most = std::int64_t{blocks} * most_rows;
+  const int64_t batch = k.x.rows(), width = k.x.cols(), most = int64_t{blocks} * most_rows;
   Arguments<T> a = {};
   a.scale = static_cast<float>(k.scale);
   a.qk = QkAngles(k.qk, k.qk_size);
   a.f = k.f;
-  for (std::int64_t first = 0; first < batch; first += most) {
+  for (int64_t first = 0; first < batch; first += most) {
     a.sizes = sizes_of(k);
     a.sizes.batch = static_cast<int>(std::min(most, batch - first));
     a.plan = Exchange(a.sizes, copies_for(a.sizes.batch));
-    a.first_sequence = static_cast<std::int32_t>(first);
+    a.first_sequence = static_cast<int32_t>(first);
     a.groups = Groups(a.sizes.batch, blocks, most_rows);
     const int rows = (a.sizes.batch + a.groups.groups - 1) / a.groups.groups;
     a.memory = memory_of(a.sizes, rows, 2);
@@ -165,8 +165,8 @@ template <class T> void launch(CudaQueue& queue, const DecodeBlocks& k) {
     for (std::size_t i = 0; i < k.blocks.size(); a.x = a.y) {
       i = add_layers(a, k, i);
       std::size_t offset = 0;
-      a.exchange = take_workspace<std::uint32_t>(queue, offset, std::int64_t{a.layers} * a.plan.of_layer,
-                                                 DecodeBlocks::kName);
+      a.exchange =
+          take_workspace<uint32_t>(queue, offset, int64_t{a.layers} * a.plan.of_layer, DecodeBlocks::kName);
       if (a.sizes.v <= 64 && a.sizes.qk <= 64) start(queue, persistent_kernel<T, 1, 1>, a);
       else if (a.sizes.qk <= 64) start(queue, persistent_kernel<T, 1, 2>, a);
       else start(queue, persistent_kernel<T, 2, 2>, a);

@@ -22,7 +22,7 @@ inline QkForward qk_step(const DecodeBlocks& k) {
 
 inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& block) {
   const TensorView packed = one_position(k.packed);
-  const std::int64_t queries = k.heads * k.qk_size;
+  const int64_t queries = k.heads * k.qk_size;
   return {.y = heads_of(one_position(k.attended), 0, k.heads, k.v_size),
           .q = heads_of(packed, 0, k.heads, k.qk_size),
           .k = rows_of(block.k, k.heads),
@@ -44,7 +44,7 @@ inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& 
 
 // Of packed (B, positions, q | k | v) as it is projected; or, to share keys, as it is attended to.
 template <class AnyQueue>
-void list_keys(AnyQueue& queue, const TensorView& packed, std::int64_t heads, std::int64_t qk_size,
+void list_keys(AnyQueue& queue, const TensorView& packed, int64_t heads, int64_t qk_size,
                DecodeContent content, bool share) {
   const HeadsView q = heads_in(heads_of(packed, 0, heads, qk_size), content.heads),
                   k = heads_in(heads_of(packed, heads * qk_size, heads, qk_size), content.heads);

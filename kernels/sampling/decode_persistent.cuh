@@ -22,7 +22,7 @@
 #include "kernels/sampling/decode_persistent.h"
 
 namespace weft::decode_persistent {
-inline constexpr std::uint32_t kAbsent = 0xffffffffu, kOtherNan = 0x7fff7fffu;
+inline constexpr uint32_t kAbsent = 0xffffffffu, kOtherNan = 0x7fff7fffu;
 
 // The arguments of a layer, 128 bytes; the kernel copies those of all layers to shared memory.
 template <class T> struct Block {
@@ -30,23 +30,23 @@ template <class T> struct Block {
   const float *norm_w[2], *norm_b[2];
   T *k, *v;
   float eps[2];
-  std::int32_t rows, layout;  // R; of Arguments::layouts
+  int32_t rows, layout;  // R; of Arguments::layouts
 };
-static_assert(sizeof(Block<std::uint16_t>) == 128);
+static_assert(sizeof(Block<uint16_t>) == 128);
 
 struct Layout {
-  const std::int32_t *keys, *key_start, *group_of_head, *first_row, *own_row;
+  const int32_t *keys, *key_start, *group_of_head, *first_row, *own_row;
 };
 
 template <class T> struct Arguments {
   T* y;
   const T* x;
-  std::uint32_t* exchange;
+  uint32_t* exchange;
   Exchange plan{Sizes{}, 1};
   Sizes sizes;
   Memory memory;
   Groups groups{1, 1, 1};
-  std::int32_t layers, layout_count, first_sequence;  // of x and y in the caches and places
+  int32_t layers, layout_count, first_sequence;  // of x and y in the caches and places
   float scale;
   QkAngles qk;
   Activation f;
@@ -89,17 +89,17 @@ template <class T> struct Scene {
     return at<const Block<T>>(a.memory.blocks)[layer];
   }
   __device__ __forceinline__ const Place& place() const { return *at<const Place>(a.memory.place); }
-  __device__ __forceinline__ std::uint32_t address(int offset) const {
+  __device__ __forceinline__ uint32_t address(int offset) const {
     return device::shared_address(memory) + offset;
   }
   // The words of a row of the group in an exchange buffer: where this thread block reads them.
-  __device__ __forceinline__ const std::uint32_t* words(int layer, int buffer, int row) const {
+  __device__ __forceinline__ const uint32_t* words(int layer, int buffer, int row) const {
     return a.exchange + a.plan.at(layer, buffer, place().first_row + row) +
            a.plan.to_copy(buffer, place().rank);
   }
   // Writes one of them, to all copies.
-  __device__ __forceinline__ void publish(int layer, int buffer, int row, int at, std::uint32_t word) const {
-    std::uint32_t* to = a.exchange + a.plan.at(layer, buffer, place().first_row + row) + at;
+  __device__ __forceinline__ void publish(int layer, int buffer, int row, int at, uint32_t word) const {
+    uint32_t* to = a.exchange + a.plan.at(layer, buffer, place().first_row + row) + at;
     word = word == kAbsent ? kOtherNan : word;
     const int copies = a.plan.copies_of(buffer), stride = a.plan.batch * a.plan.row[buffer];
 #pragma unroll 1
@@ -107,9 +107,9 @@ template <class T> struct Scene {
       asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
   }
   // What a GEMM reads: rows of the group, which may be absent but for the first layer's x.
-  __device__ __forceinline__ const std::uint32_t* input(int layer, int matrix) const {
+  __device__ __forceinline__ const uint32_t* input(int layer, int matrix) const {
     if (matrix == kQkv && layer == 0)
-      return reinterpret_cast<const std::uint32_t*>(a.x) + place().first_row * a.plan.row[kDown];
+      return reinterpret_cast<const uint32_t*>(a.x) + place().first_row * a.plan.row[kDown];
     const int buffer = matrix == kProj ? kAttended : matrix == kQkv ? kDown : matrix - 1;
     return words(matrix == kQkv ? layer - 1 : layer, buffer, 0);
   }
@@ -117,23 +117,23 @@ template <class T> struct Scene {
 
 // ---- the exchange ----
 
-__device__ __forceinline__ void look(std::uint32_t& word, const std::uint32_t* p) {
+__device__ __forceinline__ void look(uint32_t& word, const uint32_t* p) {
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(p) : "memory");
 }
-__device__ __forceinline__ void look(uint4& v, const std::uint32_t* p) {
+__device__ __forceinline__ void look(uint4& v, const uint32_t* p) {
   asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(p)
                : "memory");
 }
-__device__ __forceinline__ bool is_absent(std::uint32_t word) { return word == kAbsent; }
+__device__ __forceinline__ bool is_absent(uint32_t word) { return word == kAbsent; }
 __device__ __forceinline__ bool is_absent(const uint4& v) {
   return is_absent(v.x) || is_absent(v.y) || is_absent(v.z) || is_absent(v.w);
 }
 
 // Loads `count` values, `stride` words apart, all in flight together.
 template <int kMost, class Value>
-__device__ __forceinline__ void ask(Value (&v)[kMost], const std::uint32_t* from, int stride, int count) {
+__device__ __forceinline__ void ask(Value (&v)[kMost], const uint32_t* from, int stride, int count) {
 #pragma unroll
   for (int i = 0; i < kMost; ++i) {
     v[i] = {};  // a register that is only written under a condition would live through all phases
@@ -143,7 +143,7 @@ __device__ __forceinline__ void ask(Value (&v)[kMost], const std::uint32_t* from
 // Loads what was asked for again until all is there. Many rows are waited for with pauses: repeated loads
 // take bandwidth from other thread blocks.
 template <int kMost, class Value>
-__device__ __forceinline__ void await(Value (&v)[kMost], const std::uint32_t* from, int stride, int count,
+__device__ __forceinline__ void await(Value (&v)[kMost], const uint32_t* from, int stride, int count,
                                       bool pauses) {
   for (int tries = 0;; ++tries) {
     bool all = true;
@@ -156,7 +156,7 @@ __device__ __forceinline__ void await(Value (&v)[kMost], const std::uint32_t* fr
   }
 }
 template <int kMost, class Value>
-__device__ __forceinline__ void receive(Value (&v)[kMost], const std::uint32_t* from, int stride, int count,
+__device__ __forceinline__ void receive(Value (&v)[kMost], const uint32_t* from, int stride, int count,
                                         bool pauses = false) {
   ask(v, from, stride, count);
   await(v, from, stride, count, pauses);
@@ -164,12 +164,12 @@ __device__ __forceinline__ void receive(Value (&v)[kMost], const std::uint32_t* 
 
 // ---- other instructions ----
 
-__device__ __forceinline__ void st_shared_16(std::uint32_t address, const uint4& v) {
+__device__ __forceinline__ void st_shared_16(uint32_t address, const uint4& v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z),
                "r"(v.w)
                : "memory");
 }
-__device__ __forceinline__ void st_shared_4(std::uint32_t address, std::uint32_t v) {
+__device__ __forceinline__ void st_shared_4(uint32_t address, uint32_t v) {
   asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
 }
 // Weights, which a thread block reads once.
@@ -179,19 +179,18 @@ __device__ __forceinline__ void load_once(uint4& v, const void* p) {
                : "l"(p));
 }
 // cp_async_16() of what leaves the L2 cache first.
-__device__ __forceinline__ void cp_async_16_once(std::uint32_t to, const void* from, bool valid,
-                                                 std::uint64_t policy) {
+__device__ __forceinline__ void cp_async_16_once(uint32_t to, const void* from, bool valid, uint64_t policy) {
   asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from),
                "r"(valid ? 16 : 0), "l"(policy)
                : "memory");
 }
-__device__ __forceinline__ std::uint64_t evict_first() {
-  std::uint64_t policy;
+__device__ __forceinline__ uint64_t evict_first() {
+  uint64_t policy;
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
 // To the L2 cache; address and bytes are multiples of 16.
-__device__ __forceinline__ void prefetch_bulk(const void* p, std::int64_t bytes) {
+__device__ __forceinline__ void prefetch_bulk(const void* p, int64_t bytes) {
   WEFT_SM90_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(static_cast<int>(bytes))
                 : "memory");
 }
@@ -205,7 +204,7 @@ template <class T> __device__ __forceinline__ void prefetch_layer(const Scene<T>
   const Block<T>& block = s.block(layer);
   const int lane = this_thread().lane, matrix = lane % 4, what = lane / 4;
   if (what == 0 && place.count[matrix] > 0) {
-    const std::int64_t of_tile = kTileColumns * z.inner(matrix);
+    const int64_t of_tile = kTileColumns * z.inner(matrix);
     prefetch_bulk(block.w[matrix] + place.first[matrix] * of_tile, place.count[matrix] * of_tile * 2);
   }
   if (what == 0 || what > 2 || lane % s.a.groups.ranks != place.rank) return;

@@ -28,7 +28,7 @@ template <class T, int kQk, int kV> class Attention {
     const Rounds& r = rounds(layer);
 #pragma unroll 1
     for (int round = 0; r.has(round); ++round) {
-      const std::uint32_t slots = s_.address(s_.a.memory.sums[s_.sums_parity]);
+      const uint32_t slots = s_.address(s_.a.memory.sums[s_.sums_parity]);
       s_.sums_parity ^= 1;
       while (item(0).at.layer == layer && item(0).at.round == round) attend(slots);
       __syncthreads();
@@ -86,14 +86,14 @@ template <class T, int kQk, int kV> class Attention {
     settle(at);
   }
 
-  __device__ __forceinline__ std::uint32_t stage(int half) const {
+  __device__ __forceinline__ uint32_t stage(int half) const {
     const int stages = s_.a.memory.stages;
     return s_.address(s_.a.memory.stage) +
            (stages == 2 ? me_.warp * 2 + half : me_.warp) * s_.a.memory.stage_bytes;
   }
   // Row 0 of a head's cache of keys or values.
   __device__ __forceinline__ T* cache(T* all, const Item& i, int size) const {
-    const std::int64_t sequence = s_.a.first_sequence + s_.place().first_row + i.row;
+    const int64_t sequence = s_.a.first_sequence + s_.place().first_row + i.row;
     return all + (sequence * s_.block(i.at.layer).rows + list(i.at.layer, i.head).first_row) * size;
   }
 
@@ -101,34 +101,32 @@ template <class T, int kQk, int kV> class Attention {
   __device__ __forceinline__ void fetch(const Item& i, int half, int key) const {
     if (i.count > half * kStageKeys) {
       const Block<T>& block = s_.block(i.at.layer);
-      const std::uint32_t to = stage(half);
+      const uint32_t to = stage(half);
       fetch_rows<kQk>(to, cache(block.k, i, s_.a.sizes.qk), key, half, s_.a.sizes.qk);
       fetch_rows<kV>(to + kStageKeys * 128 * kQk, cache(block.v, i, s_.a.sizes.v), key, half, s_.a.sizes.v);
     }
     device::cp_async_commit_group();
   }
   template <int kParts>
-  __device__ __forceinline__ void fetch_rows(std::uint32_t to, const T* from, int keys, int half,
-                                             int size) const {
+  __device__ __forceinline__ void fetch_rows(uint32_t to, const T* from, int keys, int half, int size) const {
     constexpr int kChunks = 8 * kParts, kRowsAtOnce = kWarp / kChunks;
     const int chunk = me_.lane % kChunks;
-    const std::uint64_t policy = evict_first();
+    const uint64_t policy = evict_first();
 #pragma unroll
     for (int first = 0; first < kStageKeys; first += kRowsAtOnce) {
       const int row = first + me_.lane / kChunks, key = __shfl_sync(kFullWarp, keys, half * kStageKeys + row);
       const bool valid = key >= 0 && chunk * 8 < size;
       cp_async_16_once(to + device::chunk_offset<64 * kParts>(row, chunk),
-                       valid ? from + static_cast<std::int64_t>(key) * size + chunk * 8 : from, valid,
-                       policy);
+                       valid ? from + static_cast<int64_t>(key) * size + chunk * 8 : from, valid, policy);
     }
   }
 
-  __device__ __forceinline__ void attend(std::uint32_t slots) {
+  __device__ __forceinline__ void attend(uint32_t slots) {
     const Item& now = item(0);
     const List& l = list(now.at.layer, now.head);
     const unsigned own_at = __ballot_sync(kFullWarp, l.own >= 0 && now_key_ == l.own);
     const bool keeps = l.own >= 0 && now.part == max(1, parts_of(l.count)) - 1;
-    std::uint32_t q[kKeyChunks] = {}, own_k[kQk] = {}, own_v[kV] = {};
+    uint32_t q[kKeyChunks] = {}, own_k[kQk] = {}, own_v[kV] = {};
     if (now.count > 0) read_query(q, now);
     if (own_at != 0 || keeps) read_own(own_k, own_v, now);
     if (keeps) keep(own_k, own_v, now, l.own);
@@ -156,7 +154,7 @@ template <class T, int kQk, int kV> class Attention {
   // ---- the new query, key and value ----
 
   // Features of a head, which lie `heads_before` heads of Dqk further on.
-  __device__ __forceinline__ const std::uint32_t* packed(const Item& i, int heads_before, int size) const {
+  __device__ __forceinline__ const uint32_t* packed(const Item& i, int heads_before, int size) const {
     return s_.words(i.at.layer, kQkv, i.row) + (heads_before * s_.a.sizes.qk + i.head * size) / 2;
   }
   __device__ __forceinline__ const float2* angles(const Item& i) const {
@@ -165,7 +163,7 @@ template <class T, int kQk, int kV> class Attention {
   }
   __device__ __forceinline__ bool changes() const { return s_.a.qk.norm || s_.a.qk.table; }
   // One pair of features, normalised and rotated: QkForward.
-  __device__ __forceinline__ std::uint32_t changed(std::uint32_t word, float scale, float2 turn) const {
+  __device__ __forceinline__ uint32_t changed(uint32_t word, float scale, float2 turn) const {
     const float2 x = device::unpack<T>(word);
     const float a = x.x * scale, b = x.y * scale;
     return device::pack<T>(a * turn.x - b * turn.y, a * turn.y + b * turn.x);
@@ -173,13 +171,13 @@ template <class T, int kQk, int kV> class Attention {
   __device__ __forceinline__ float scale_of(float squares) const {
     return s_.a.qk.norm ? rsqrtf(squares / static_cast<float>(s_.a.sizes.qk) + s_.a.qk.eps) : 1.0f;
   }
-  __device__ __forceinline__ static float square(std::uint32_t word) {
+  __device__ __forceinline__ static float square(uint32_t word) {
     const float2 x = device::unpack<T>(word);
     return fmaf(x.x, x.x, x.y * x.y);
   }
 
   // Lane 4 g + t gets features 2t and 2t + 1 of each 8, for any g.
-  __device__ __forceinline__ void read_query(std::uint32_t (&q)[kKeyChunks], const Item& now) const {
+  __device__ __forceinline__ void read_query(uint32_t (&q)[kKeyChunks], const Item& now) const {
     const int qk = s_.a.sizes.qk, t = me_.lane % 4;
     receive(q, packed(now, 0, qk) + t, 4, qk / 8);
     if (!changes()) return;
@@ -194,8 +192,7 @@ template <class T, int kQk, int kV> class Attention {
   }
 
   // Lane i gets word i of each 64 features.
-  __device__ __forceinline__ void read_own(std::uint32_t (&k)[kQk], std::uint32_t (&v)[kV],
-                                           const Item& now) const {
+  __device__ __forceinline__ void read_own(uint32_t (&k)[kQk], uint32_t (&v)[kV], const Item& now) const {
     const int qk = s_.a.sizes.qk, size = s_.a.sizes.v, heads = s_.a.sizes.heads;
     const auto mine = [this](int columns) { return (columns / 2 - me_.lane + kWarp - 1) / kWarp; };
     receive(k, packed(now, heads, qk) + me_.lane, kWarp, mine(qk));
@@ -214,24 +211,24 @@ template <class T, int kQk, int kV> class Attention {
   }
 
   // To the cache, for later positions.
-  __device__ __forceinline__ void keep(const std::uint32_t (&k)[kQk], const std::uint32_t (&v)[kV],
-                                       const Item& now, int row) const {
+  __device__ __forceinline__ void keep(const uint32_t (&k)[kQk], const uint32_t (&v)[kV], const Item& now,
+                                       int row) const {
     const Block<T>& block = s_.block(now.at.layer);
-    const auto put = [&]<int kParts>(T* all, const std::uint32_t(&words)[kParts], int size) {
-      T* to = cache(all, now, size) + static_cast<std::int64_t>(row) * size;
+    const auto put = [&]<int kParts>(T* all, const uint32_t(&words)[kParts], int size) {
+      T* to = cache(all, now, size) + static_cast<int64_t>(row) * size;
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {
         const int word = p * kWarp + me_.lane;
-        if (word * 2 < size) reinterpret_cast<std::uint32_t*>(to)[word] = words[p];
+        if (word * 2 < size) reinterpret_cast<uint32_t*>(to)[word] = words[p];
       }
     };
     put(block.k, k, s_.a.sizes.qk);
     put(block.v, v, s_.a.sizes.v);
   }
   // To a row of the stage, whose row of the cache was read before it was written.
-  __device__ __forceinline__ void insert(int row, int half, const std::uint32_t (&k)[kQk],
-                                         const std::uint32_t (&v)[kV]) const {
-    const auto put = [&]<int kParts>(std::uint32_t to, const std::uint32_t(&words)[kParts]) {
+  __device__ __forceinline__ void insert(int row, int half, const uint32_t (&k)[kQk],
+                                         const uint32_t (&v)[kV]) const {
+    const auto put = [&]<int kParts>(uint32_t to, const uint32_t(&words)[kParts]) {
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {
         const int word = p * kWarp + me_.lane;
@@ -251,14 +248,14 @@ template <class T, int kQk, int kV> class Attention {
   };
 
   // The first `count` keys of a stage; exponentials are powers of 2.
-  __device__ __forceinline__ void use(Sums& sums, const std::uint32_t (&q)[kKeyChunks], int half,
+  __device__ __forceinline__ void use(Sums& sums, const uint32_t (&q)[kKeyChunks], int half,
                                       int count) const {
-    const std::uint32_t k = stage(half), v = k + kStageKeys * 128 * kQk;
+    const uint32_t k = stage(half), v = k + kStageKeys * 128 * kQk;
     const float scale = s_.a.scale * device::kLog2E;
     float score[2][4] = {}, top = sums.top;
 #pragma unroll
     for (int c = 0; c < kKeyChunks; c += 2) {
-      std::uint32_t keys[4];
+      uint32_t keys[4];
       device::ldmatrix(keys, device::lane_address<64 * kQk>(k, 0, c / 2));
       device::mma<T>(score[0], {q[c], 0, q[c + 1], 0}, keys[0], keys[2]);
       device::mma<T>(score[1], {q[c], 0, q[c + 1], 0}, keys[1], keys[3]);
@@ -277,7 +274,7 @@ template <class T, int kQk, int kV> class Attention {
     for (auto& tile : sums.y)
 #pragma unroll
       for (float& y : tile) y *= shrink;
-    std::uint32_t p[2];
+    uint32_t p[2];
 #pragma unroll
     for (int tile = 0; tile < 2; ++tile) {
       const float first = device::exp2_fast(score[tile][0] - base),
@@ -289,17 +286,17 @@ template <class T, int kQk, int kV> class Attention {
     }
 #pragma unroll
     for (int n = 0; n < kValueChunks / 2; ++n) {
-      std::uint32_t values[4];
+      uint32_t values[4];
       device::ldmatrix_trans(values, device::lane_address<64 * kV>(v, 0, n));
       device::mma<T>(sums.y[n], {values[0], values[2], values[1], values[3]}, p[0], p[1]);
     }
   }
 
   // The sums of an item to its slot.
-  __device__ __forceinline__ void leave(const Sums& sums, std::uint32_t slot) const {
+  __device__ __forceinline__ void leave(const Sums& sums, uint32_t slot) const {
     const float sum = warp_sum<4>(sums.sum);
     if (me_.lane % 4 != 0) return;
-    const std::uint32_t to = slot + me_.lane;  // feature g
+    const uint32_t to = slot + me_.lane;  // feature g
 #pragma unroll
     for (int n = 0; n < kValueChunks / 2; ++n) {
       device::st_shared_float(to + n * 64, sums.y[n][0] + sums.y[n][1]);
@@ -311,7 +308,7 @@ template <class T, int kQk, int kV> class Attention {
   }
 
   // The sums of the parts of each pair, in order; two elements of the result a thread.
-  __device__ __forceinline__ void join(int layer, int round, std::uint32_t slots) const {
+  __device__ __forceinline__ void join(int layer, int round, uint32_t slots) const {
     const Rounds& r = rounds(layer);
     const int words = s_.a.sizes.v / 2, in_round = r.in(round),
               pitch = in_round * s_.a.memory.slot_floats * 4;
@@ -319,7 +316,7 @@ template <class T, int kQk, int kV> class Attention {
       const int of_round = i / words, word = i - of_round * words,
                 pair = s_.place().first[kAttended] + round * r.each + of_round, row = pair / s_.a.sizes.heads,
                 head = pair - row * s_.a.sizes.heads, parts = parts_of(list(layer, head).count);
-      const std::uint32_t slot = slots + of_round * s_.a.memory.slot_floats * 4;
+      const uint32_t slot = slots + of_round * s_.a.memory.slot_floats * 4;
       float top = -INFINITY, sum = 0, x = 0, y = 0;
 #pragma unroll 4
       for (int p = 0; p < parts; ++p)

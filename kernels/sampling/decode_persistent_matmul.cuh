@@ -11,13 +11,13 @@
 namespace weft::decode_persistent {
 // Rows of the group to the operand in shared memory, as they are: as many warps a row as there are.
 template <class T>
-__device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const std::uint32_t* from, int columns) {
+__device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const uint32_t* from, int columns) {
   const int rows = s.place().rows;
   constexpr int kAtOnce = 4;
   const int spread = rows > 8 ? 0 : rows > 4 ? 1 : rows > 2 ? 2 : rows > 1 ? 3 : 4;  // log2
   const int row = me.warp >> spread, stride = kWarp << spread, chunks = columns / 8;
   if (row >= rows) return;
-  const std::uint32_t to = s.address(s.a.memory.operand) + row * s.a.memory.pitch(columns);
+  const uint32_t to = s.address(s.a.memory.operand) + row * s.a.memory.pitch(columns);
   from += row * (columns / 2);
 #pragma unroll 1
   for (int first = (me.warp & ((1 << spread) - 1)) * kWarp + me.lane; first < chunks;
@@ -52,12 +52,12 @@ template <class T> struct NormShare {
 
 // The same, normalised, a row for each warp; two passes for the statistics.
 template <class T>
-__device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const std::uint32_t* from, int layer,
+__device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const uint32_t* from, int layer,
                                           bool second) {
   constexpr int kChunks = kMostWidth / (kWarp * 8);
   const int width = s.a.sizes.width, rows = s.place().rows, chunks = width / 8,
             count = (chunks - me.lane + kWarp - 1) / kWarp;
-  const std::uint32_t norm = s.address(s.a.memory.norm);
+  const uint32_t norm = s.address(s.a.memory.norm);
   uint4 packed[kChunks];
   from += me.warp * (width / 2) + me.lane * 4;
   ask(packed, from, kWarp * 4, me.warp < rows ? count : 0);
@@ -87,7 +87,7 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const st
     if (c >= count) break;
     const int column = (c * kWarp + me.lane) * 8;
     unpack(x, Eight<T>{packed[c]});
-    std::uint32_t words[4];
+    uint32_t words[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const float2 w = device::ld_shared_float2(norm + (column + 2 * i) * 4),
@@ -109,8 +109,7 @@ template <class T> class Matmul {
         end_(first_of(me_.warp % kSlices + 1, inner_ / kStep, kSlices)), half_(me_.warp / kSlices),
         of_this_lane_(
             reinterpret_cast<const char*>(scene.block(layer).w[matrix]) +
-            (static_cast<std::int64_t>(first_ * kTileColumns + me_.lane / 4) * inner_ + me_.lane % 4 * 8) *
-                2) {}
+            (static_cast<int64_t>(first_ * kTileColumns + me_.lane / 4) * inner_ + me_.lane % 4 * 8) * 2) {}
 
   __device__ __forceinline__ void run() {
     NormShare<T> norm;
@@ -120,7 +119,7 @@ template <class T> class Matmul {
 #pragma unroll
     for (int i = 0; i < kLoads; ++i)
       load(weights_[i], kHalves * (i & ((1 << log_tiles) - 1)) + half_, begin_ + (i >> log_tiles));
-    const std::uint32_t* from = s_.input(layer_, matrix_);
+    const uint32_t* from = s_.input(layer_, matrix_);
     prepare(0, kHalves << log_tiles);
     if (matrix_ == kQkv || matrix_ == kUp) normalise(s_, me_, from, layer_, matrix_ == kUp);
     else gather(s_, me_, from, inner_), norm.put(s_, me_);
@@ -143,7 +142,7 @@ template <class T> class Matmul {
     constexpr int kSteps = kLoads / kTiles, kOfChunk = kHalves * kTiles;
     const int pitch = s_.a.memory.pitch(inner_);
     const bool upper_rows_alone = s_.a.memory.rows == 8;
-    const std::uint32_t x = s_.address(s_.a.memory.operand) + me_.lane / 4 * pitch + me_.lane % 4 * 16;
+    const uint32_t x = s_.address(s_.a.memory.operand) + me_.lane / 4 * pitch + me_.lane % 4 * 16;
 #pragma unroll 1
     for (int chunk = 0; chunk < tiles_; chunk += kOfChunk) {
       float accumulators[kTiles][2][4] = {};
@@ -157,8 +156,8 @@ template <class T> class Matmul {
             const uint4 upper = device::ld_shared_16(x + (step + j) * kStep * 2);
             uint4 lower = {};
             if (!upper_rows_alone) lower = device::ld_shared_16(x + 8 * pitch + (step + j) * kStep * 2);
-            const std::uint32_t first[4] = {upper.x, lower.x, upper.y, lower.y},
-                                second[4] = {upper.z, lower.z, upper.w, lower.w};
+            const uint32_t first[4] = {upper.x, lower.x, upper.y, lower.y},
+                           second[4] = {upper.z, lower.z, upper.w, lower.w};
 #pragma unroll
             for (int i = 0; i < kTiles; ++i) {
               const uint4& w = weights_[j * kTiles + i];
@@ -181,11 +180,11 @@ template <class T> class Matmul {
   __device__ __forceinline__ void add_slices(const float (&accumulators)[kTiles][2][4], int chunk) {
     constexpr int kOfChunk = kHalves * kTiles;
     const int rows = s_.a.memory.rows, of_tile = rows * kTileColumns, of_slice = kOfChunk * of_tile;
-    const std::uint32_t sums = s_.address(s_.a.memory.sums[s_.sums_parity]);
+    const uint32_t sums = s_.address(s_.a.memory.sums[s_.sums_parity]);
     s_.sums_parity ^= 1;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      const std::uint32_t to =
+      const uint32_t to =
           sums + (me_.warp % kSlices * of_slice + (kHalves * i + half_) * of_tile + me_.lane * 2) * 4;
       const float(&c)[2][4] = accumulators[i];
       st_shared_float2(to, c[0][0] + c[1][0], c[0][1] + c[1][1]);
@@ -204,7 +203,7 @@ template <class T> class Matmul {
     }
     prepare(chunk + kOfChunk, kOfChunk);
   }
-  __device__ __forceinline__ static void st_shared_float2(std::uint32_t to, float x, float y) {
+  __device__ __forceinline__ static void st_shared_float2(uint32_t to, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
   }
 
@@ -220,7 +219,7 @@ template <class T> class Matmul {
     if (adds()) look(residual_, residual());
   }
   __device__ __forceinline__ bool adds() const { return matrix_ == kProj || matrix_ == kDown; }
-  __device__ __forceinline__ const std::uint32_t* residual() const {
+  __device__ __forceinline__ const uint32_t* residual() const {
     return s_.input(layer_, matrix_ - 1) +
            (row_ * columns_ + column_) / 2;  // what the GEMM before normalised
   }
@@ -232,15 +231,15 @@ template <class T> class Matmul {
     if (matrix_ == kUp)
       for (float& value : v) value = decode_linear::activation<T>(value, s_.a.f);
     if (adds()) {
-      std::uint32_t word[1] = {residual_};
+      uint32_t word[1] = {residual_};
       if (layer_ > 0 || matrix_ == kDown) await(word, residual(), 0, 1, false);
       const float2 x = device::unpack<T>(word[0]);
       v[0] += x.x, v[1] += x.y;
     }
-    const std::uint32_t word = device::pack<T>(v[0], v[1]);
+    const uint32_t word = device::pack<T>(v[0], v[1]);
     const int at = column_ / 2;
     if (matrix_ == kDown && layer_ + 1 == s_.a.layers)
-      reinterpret_cast<std::uint32_t*>(s_.a.y)[(s_.place().first_row + row_) * (columns_ / 2) + at] = word;
+      reinterpret_cast<uint32_t*>(s_.a.y)[(s_.place().first_row + row_) * (columns_ / 2) + at] = word;
     else s_.publish(layer_, matrix_, row_, at, word);
   }
 
@@ -250,6 +249,6 @@ template <class T> class Matmul {
   const char* of_this_lane_;  // what it reads of the first tile and step
   uint4 weights_[kLoads] = {};
   int row_ = 0, column_ = -1;  // column_: -1: none
-  std::uint32_t bias_ = 0, residual_ = 0;
+  uint32_t bias_ = 0, residual_ = 0;
 };
 }  // namespace weft::decode_persistent

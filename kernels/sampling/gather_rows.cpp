@@ -14,10 +14,10 @@ void check(const GatherRows& k) {
 }
 
 void compute(CpuQueue&, const GatherRows& k) {
-  const std::int64_t rows = k.y.shape[1], heads = k.x.heads;
+  const int64_t rows = k.y.shape[1], heads = k.x.heads;
   dispatch_float(k.y.dtype, [&]<class T>() {
-    for (std::int64_t i = 0; i < k.y.rows(); ++i)
-      if (const std::int32_t from = k.source[i % rows]; from >= 0)
+    for (int64_t i = 0; i < k.y.rows(); ++i)
+      if (const int32_t from = k.source[i % rows]; from >= 0)
         std::copy_n(k.x.row<const T>(0, from / heads, from % heads), k.x.size, k.y.as<T>() + i * k.x.size);
   });
 }

@@ -8,34 +8,34 @@
 
 namespace weft::capi {
 namespace {
-constexpr std::int64_t kLargest = std::int64_t{1} << 60;  // bytes a tensor may span
+constexpr int64_t kLargest = int64_t{1} << 60;  // bytes a tensor may span
 constexpr std::uintptr_t kCudaAlignment = 16;
 
 // a * b * c, or an error: sizes of buffers.
-std::int64_t product(const char* name, std::int64_t a, std::int64_t b, std::int64_t c) {
+int64_t product(const char* name, int64_t a, int64_t b, int64_t c) {
   __int128 p = static_cast<__int128>(a) * b;
   require(p <= kLargest, name, " is too large: ", a, " * ", b, " rows");
   p *= c;
   require(p <= kLargest, name, " is too large: ", a, " * ", b, " * ", c);
-  return static_cast<std::int64_t>(p);
+  return static_cast<int64_t>(p);
 }
 
 // One axis of a tensor: how many, and how far apart.
 struct Axis {
   const char* name;
-  std::int64_t count, stride;
+  int64_t count, stride;
 };
 
 class Checker {
  public:
-  Checker(const weft_attention_plan& plan, std::int64_t batch, std::int32_t dtype)
+  Checker(const weft_attention_plan& plan, int64_t batch, int32_t dtype)
       : plan_(plan), batch_(batch), dtype_(checked_dtype(plan, dtype)) {
     require(batch >= 0 && batch <= kMaxPositions, "batch must be 0 to ", kMaxPositions, ", got ", batch);
   }
   DType dtype() const { return dtype_; }
 
-  HeadsView input(const char* name, const weft_input& x, bool queries, std::int64_t size) const {
-    const std::int64_t time = queries ? plan_.n.queries : plan_.n.keys, bytes = size_of(dtype_);
+  HeadsView input(const char* name, const weft_input& x, bool queries, int64_t size) const {
+    const int64_t time = queries ? plan_.n.queries : plan_.n.keys, bytes = size_of(dtype_);
     const bool cuda = plan_.backend->is_cuda();
     pointer(name, x.data, cuda ? kCudaAlignment : static_cast<std::uintptr_t>(bytes));
     __int128 span = size;
@@ -43,10 +43,9 @@ class Checker {
                              Axis{"head", plan_.heads, x.head_stride}}) {
       require(axis.stride >= 0, name, ".", axis.name, "_stride must not be negative, got ", axis.stride);
       require(axis.stride <= kLargest / bytes, name, ".", axis.name, "_stride is too large: ", axis.stride);
-      require(
-          !cuda || axis.stride * bytes % static_cast<std::int64_t>(kCudaAlignment) == 0 || axis.count <= 1,
-          name, ".", axis.name, "_stride must be a multiple of 16 bytes on CUDA, got ", axis.stride,
-          " elements of ", bytes, " bytes");
+      require(!cuda || axis.stride * bytes % static_cast<int64_t>(kCudaAlignment) == 0 || axis.count <= 1,
+              name, ".", axis.name, "_stride must be a multiple of 16 bytes on CUDA, got ", axis.stride,
+              " elements of ", bytes, " bytes");
       if (axis.count > 1) span += static_cast<__int128>(axis.count - 1) * axis.stride;
     }
     require(span <= kLargest / bytes, name, " is too large: its strides span more than 2^60 bytes");
@@ -61,7 +60,7 @@ class Checker {
             time > 1 ? x.time_stride : 0,
             plan_.heads > 1 ? x.head_stride : 0};
   }
-  HeadsView output(const char* name, const weft_output& x, bool queries, std::int64_t size) const {
+  HeadsView output(const char* name, const weft_output& x, bool queries, int64_t size) const {
     const weft_input same{x.data, x.batch_stride, x.time_stride, x.head_stride};
     const HeadsView view = input(name, same, queries, size);
     check_apart(name, view);
@@ -74,16 +73,16 @@ class Checker {
     product(name, batch_, plan_.heads, plan_.n.queries * size_of(type));
     return {const_cast<void*>(data), type, 3, {batch_, plan_.heads, plan_.n.queries}};
   }
-  Segments segments(const std::int32_t* queries, const std::int32_t* keys) const {
+  Segments segments(const int32_t* queries, const int32_t* keys) const {
     require((queries == nullptr) == (keys == nullptr), queries ? "k_segments" : "q_segments",
             " is NULL and the other is not: both or neither");
     if (!queries) return {};
-    pointer("q_segments", queries, sizeof(std::int32_t));
-    pointer("k_segments", keys, sizeof(std::int32_t));
-    return {{const_cast<std::int32_t*>(queries), DType::i32, 2, {batch_, plan_.n.queries}},
-            {const_cast<std::int32_t*>(keys), DType::i32, 2, {batch_, plan_.n.keys}}};
+    pointer("q_segments", queries, sizeof(int32_t));
+    pointer("k_segments", keys, sizeof(int32_t));
+    return {{const_cast<int32_t*>(queries), DType::i32, 2, {batch_, plan_.n.queries}},
+            {const_cast<int32_t*>(keys), DType::i32, 2, {batch_, plan_.n.keys}}};
   }
-  AttentionForm form(std::int32_t form, bool segments) const {
+  AttentionForm form(int32_t form, bool segments) const {
     const attention::Problem problem = problem_of(plan_, dtype_, checked_form(form), segments);
     for (int p = 0; p < plan_.maps.passes; ++p)
       static_cast<void>(plan_.backend->kernel_name(problem, plan_.maps.pass[p]));
@@ -108,7 +107,7 @@ class Checker {
     std::array<Axis, 3> axes = {Axis{"batch", x.batch, x.batch_stride}, Axis{"time", x.time, x.time_stride},
                                 Axis{"head", x.heads, x.head_stride}};
     std::ranges::sort(axes, {}, &Axis::stride);
-    std::int64_t below = x.size;
+    int64_t below = x.size;
     for (const Axis& axis : axes) {
       if (axis.count <= 1) continue;
       require(axis.stride >= below, name, ".", axis.name, "_stride is ", axis.stride,
@@ -118,7 +117,7 @@ class Checker {
   }
 
   const weft_attention_plan& plan_;
-  const std::int64_t batch_;
+  const int64_t batch_;
   const DType dtype_;
 };
 
@@ -150,7 +149,7 @@ void set_shared(const Checker& check, const weft_attention_plan& plan, const Arg
 }
 }  // namespace
 
-DType checked_dtype(const weft_attention_plan& plan, std::int32_t dtype) {
+DType checked_dtype(const weft_attention_plan& plan, int32_t dtype) {
   require(dtype >= WEFT_F32 && dtype <= WEFT_F64,
           "dtype must be WEFT_F32, WEFT_F16, WEFT_BF16 or WEFT_F64, got ", dtype);
   if (dtype == WEFT_F64 && plan.backend->is_cuda()) unsupported("dtype: WEFT_F64 runs on the CPU only");
@@ -158,7 +157,7 @@ DType checked_dtype(const weft_attention_plan& plan, std::int32_t dtype) {
   return kTypes[dtype - WEFT_F32];
 }
 
-AttentionForm checked_form(std::int32_t form) {
+AttentionForm checked_form(int32_t form) {
   require(form >= WEFT_AUTOMATIC && form <= WEFT_HOPPER,
           "form must be WEFT_AUTOMATIC, WEFT_SIMPLE, WEFT_GENERAL or WEFT_HOPPER, got ", form);
   constexpr std::array kForms = {AttentionForm::automatic, AttentionForm::simple, AttentionForm::general,
@@ -166,7 +165,7 @@ AttentionForm checked_form(std::int32_t form) {
   return kForms[form];
 }
 
-std::size_t workspace_bytes(const weft_attention_plan& plan, std::int64_t batch, DType dtype) {
+std::size_t workspace_bytes(const weft_attention_plan& plan, int64_t batch, DType dtype) {
   require(batch >= 0 && batch <= kMaxPositions, "batch must be 0 to ", kMaxPositions, ", got ", batch);
   return static_cast<std::size_t>(product("batch", batch, plan.heads, plan.n.queries * size_of(wide(dtype))));
 }

@@ -10,9 +10,9 @@
 
 namespace weft::capi {
 namespace {
-constexpr std::int64_t kCudaStep = 8, kCudaLargest = 256;  // sizes of heads
+constexpr int64_t kCudaStep = 8, kCudaLargest = 256;  // sizes of heads
 
-void check_head_size(const char* name, std::int64_t size, std::int32_t device) {
+void check_head_size(const char* name, int64_t size, int32_t device) {
   require(size >= 1 && size <= kMaxHeadSize, name, " must be 1 to ", kMaxHeadSize, ", got ", size);
   if (device != WEFT_CPU && (size % kCudaStep != 0 || size > kCudaLargest))
     unsupported(name, " is ", size, ": on CUDA heads have 8 to 256 numbers in steps of 8; the nearest is ",
@@ -21,12 +21,12 @@ void check_head_size(const char* name, std::int64_t size, std::int32_t device) {
 
 // A lower bound of what the tables take, from a few queries: 16 bytes a visited tile, 8 a position.
 double least_bytes(const weft_pattern& p, Lengths n) {
-  constexpr std::int64_t kSamples = 32;
-  const std::int64_t step = std::max<std::int64_t>(1, n.queries / kSamples);
+  constexpr int64_t kSamples = 32;
+  const int64_t step = std::max<int64_t>(1, n.queries / kSamples);
   double keys = 0;
-  std::int64_t samples = 0;
+  int64_t samples = 0;
   std::vector<KeyRun> runs;
-  for (std::int64_t i = step / 2; i < n.queries; i += step, ++samples) {
+  for (int64_t i = step / 2; i < n.queries; i += step, ++samples) {
     runs.clear();
     p.pattern->key_runs(0, i, runs);
     for (const KeyRun& run : runs)
@@ -47,8 +47,8 @@ void check_memory(const weft_pattern& pattern, Lengths n) {
 }
 }  // namespace
 
-std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Lengths n, std::int64_t d_qk,
-                                               std::int64_t d_v, std::int32_t device) {
+std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Lengths n, int64_t d_qk,
+                                               int64_t d_v, int32_t device) {
   require(pattern != nullptr, "pattern is NULL");
   require(n.queries >= 1 && n.queries <= kMaxPositions, "n_q must be 1 to ", kMaxPositions, ", got ",
           n.queries);
@@ -70,7 +70,7 @@ std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Leng
   check_memory(*pattern, n);
   const PackedMaps packed(*pattern->pattern, pattern->heads, n, std::max(d_qk, d_v));
   for (int head = 0; head < pattern->heads; ++head) plan->pairs += packed.pairs(head);
-  plan->bytes = static_cast<std::int64_t>(packed.bytes());
+  plan->bytes = static_cast<int64_t>(packed.bytes());
   plan->maps = plan->backend->place(packed);
   return plan;
 }

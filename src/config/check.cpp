@@ -7,7 +7,7 @@
 
 namespace weft {
 namespace {
-constexpr std::int64_t kHeadStep = 8, kHeadLeast = 8, kHeadMost = 256;  // head sizes of attention
+constexpr int64_t kHeadStep = 8, kHeadLeast = 8, kHeadMost = 256;  // head sizes of attention
 
 class Check {
  public:
@@ -22,7 +22,7 @@ class Check {
     batches();
     context_schedule();
     augmentation();
-    if (const std::int64_t token = config_.data.separator; token >= config_.model.vocab)
+    if (const int64_t token = config_.data.separator; token >= config_.model.vocab)
       refuse({"data.separator", "model.vocab"}, "data.separator: expected a token below model.vocab ",
              config_.model.vocab, ", or -1 for none, found ", token);
   }
@@ -64,7 +64,7 @@ class Check {
   void head_size(double ratio, const std::vector<std::string>& keys, const std::string& what) const {
     const ModelConfig& m = config_.model;
     const double size = ratio * static_cast<double>(m.width) / static_cast<double>(m.heads);
-    const bool works = size == std::floor(size) && static_cast<std::int64_t>(size) % kHeadStep == 0;
+    const bool works = size == std::floor(size) && static_cast<int64_t>(size) % kHeadStep == 0;
     if (works && size >= kHeadLeast && size <= kHeadMost) return;
     const double unit = static_cast<double>(kHeadStep);
     const double below = std::clamp(std::floor(size / unit) * unit, double{kHeadLeast}, double{kHeadMost});
@@ -73,7 +73,7 @@ class Check {
     std::string widths;
     for (const double head : {below, above})
       if (const double w = width_for(head); w == std::floor(w) && (head == below || above != below))
-        widths += (widths.empty() ? "" : " or ") + str(static_cast<std::int64_t>(w));
+        widths += (widths.empty() ? "" : " or ") + str(static_cast<int64_t>(w));
     refuse(keys, what, " = ", size, ": a head needs a multiple of ", kHeadStep, " from ", kHeadLeast, " to ",
            kHeadMost, " features", widths.empty() ? "" : "; with these heads, width " + widths + " works");
   }
@@ -97,7 +97,7 @@ class Check {
     if (axes.empty() || axes.size() > 3)
       refuse({"model.position_axes"}, "model.position_axes: expected 1 to 3 axes, found ", axes.size());
     double product = 1;
-    for (const std::int64_t axis : axes) {
+    for (const int64_t axis : axes) {
       if (axis < 1)
         refuse({"model.position_axes"}, "model.position_axes: expected sizes of at least 1, found ", axis);
       product *= static_cast<double>(axis);
@@ -106,8 +106,8 @@ class Check {
     if (endless || product >= static_cast<double>(m.context)) return;
     const double rest = product / static_cast<double>(axes[0]);
     refuse({"model.position_axes", "model.context"}, "model.position_axes give ",
-           static_cast<std::int64_t>(product), " positions, fewer than model.context ", m.context,
-           "; a first axis of ", static_cast<std::int64_t>(std::ceil(static_cast<double>(m.context) / rest)),
+           static_cast<int64_t>(product), " positions, fewer than model.context ", m.context,
+           "; a first axis of ", static_cast<int64_t>(std::ceil(static_cast<double>(m.context) / rest)),
            " is enough");
   }
 
@@ -137,9 +137,9 @@ class Check {
 
   void batches() const {
     const TrainConfig& t = config_.train;
-    const std::int64_t ranks = config_.ranks, parts = t.accumulation * ranks;
+    const int64_t ranks = config_.ranks, parts = t.accumulation * ranks;
     if (t.batch % parts == 0) return;
-    std::int64_t below = t.accumulation;
+    int64_t below = t.accumulation;
     while (below > 0 && t.batch % (below * ranks) != 0) --below;
     refuse({"train.accumulation", "train.batch"}, "train.accumulation ", t.accumulation,
            ranks > 1 ? str(" on ", ranks, " processes") : "", " does not divide train.batch ", t.batch, "; ",
@@ -149,12 +149,12 @@ class Check {
 
   void context_schedule() const {
     const TrainConfig& t = config_.train;
-    const std::int64_t full = config_.model.context, tokens = t.batch * full;
-    const std::int64_t parts = t.accumulation * config_.ranks;
+    const int64_t full = config_.model.context, tokens = t.batch * full;
+    const int64_t parts = t.accumulation * config_.ranks;
     const std::vector<std::string> keys = {"train.context_schedule", "model.context", "train.batch",
                                            "train.accumulation"};
     const std::string name = "train.context_schedule";
-    std::int64_t previous = -1;
+    int64_t previous = -1;
     for (const auto& [step, context] : t.context_schedule) {
       if (previous < 0 && step != 0)
         refuse(keys, name, ": expected the first pair to start at step 0, found ", step);
@@ -163,9 +163,9 @@ class Check {
       previous = step;
       if (context < 1 || context > full)
         refuse(keys, name, ": expected contexts from 1 to model.context ", full, ", found ", context);
-      const auto fits = [&](std::int64_t c) { return tokens % c == 0 && tokens / c % parts == 0; };
+      const auto fits = [&](int64_t c) { return tokens % c == 0 && tokens / c % parts == 0; };
       if (fits(context)) continue;
-      std::int64_t below = context, above = context;
+      int64_t below = context, above = context;
       while (below > 1 && !fits(below)) --below;
       while (above < full && !fits(above)) ++above;
       refuse(keys, name, ": the ", tokens,
@@ -200,7 +200,7 @@ class Check {
              "train.context_schedule: images are trained on whole; leave it out");
     image_shape(axes[0], axes[1], axes[2]);
   }
-  void image_shape(std::int64_t height, std::int64_t width, std::int64_t channels) const {
+  void image_shape(int64_t height, int64_t width, int64_t channels) const {
     const AugmentConfig& a = config_.augment;
     const std::string found = str("; model.position_axes are [", height, ", ", width, ", ", channels, "]");
     for (const auto& [on, key] :

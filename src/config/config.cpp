@@ -9,7 +9,7 @@ namespace weft {
 namespace {
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kLargestConfig = 1 << 20;  // bytes
+constexpr int64_t kLargestConfig = 1 << 20;  // bytes
 
 // configs/ in the working directory, then those above the executable (of its source tree, or installed). The
 // folders inside come after each.
@@ -83,13 +83,13 @@ std::string value_text(const std::string& s) {
 }
 
 std::string value_text(bool v) { return v ? "true" : "false"; }
-std::string value_text(std::int64_t v) { return std::to_string(v); }
-std::string value_text(std::uint64_t v) { return std::to_string(v); }
+std::string value_text(int64_t v) { return std::to_string(v); }
+std::string value_text(uint64_t v) { return std::to_string(v); }
 std::string value_text(double v) {  // the shortest that reads back to the same bits
   char text[32];
   return {text, std::to_chars(text, text + sizeof(text), v).ptr};
 }
-std::string value_text(const std::pair<std::int64_t, std::int64_t>& v) {
+std::string value_text(const std::pair<int64_t, int64_t>& v) {
   return str("[", v.first, ", ", v.second, "]");
 }
 std::string value_text(const PatternSpec&);
@@ -144,8 +144,8 @@ const char* name_of(Augment kind) {
 std::vector<Condition> augmentations(const Config& config) {
   const AugmentConfig& a = config.augment;
   std::vector<Condition> kinds;
-  std::int64_t rows = 0;
-  const auto add = [&](bool used, Augment kind, std::int64_t values) {
+  int64_t rows = 0;
+  const auto add = [&](bool used, Augment kind, int64_t values) {
     if (!used) return;
     kinds.push_back({kind, values, rows});
     rows += values;
@@ -154,8 +154,8 @@ std::vector<Condition> augmentations(const Config& config) {
   add(a.color, Augment::color, 6);
   add(a.transposition, Augment::transposition, 2);
   add(a.reversal, Augment::reversal, 2);
-  std::int64_t orders = 1;  // of the tiles
-  for (std::int64_t tile = 2; tile <= a.jigsaw * a.jigsaw; ++tile) orders *= tile;
+  int64_t orders = 1;  // of the tiles
+  for (int64_t tile = 2; tile <= a.jigsaw * a.jigsaw; ++tile) orders *= tile;
   add(a.jigsaw > 1, Augment::jigsaw, orders);
   add(a.randaugment > 0, Augment::randaugment, 2);
   add(a.random_order > 0, Augment::random_order, a.random_order + 1);
@@ -170,7 +170,7 @@ std::vector<Condition> conditions(const Config& config) {
   return told;
 }
 
-std::int64_t condition_rows(const std::vector<Condition>& kinds) {
+int64_t condition_rows(const std::vector<Condition>& kinds) {
   return kinds.empty() ? 0 : kinds.back().first_row + kinds.back().values;
 }
 

@@ -12,18 +12,18 @@ namespace weft {
 struct DataConfig {
   std::string path, mix;
   double mix_rate = 0.5;
-  std::int64_t mix_items = 0, separator = -1;
+  int64_t mix_items = 0, separator = -1;
   bool labels = false;
-  std::int64_t classes = 10;
+  int64_t classes = 10;
 };
 
 // Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"): the model
 // is told how images were transformed. Each kind is drawn uniformly; 0 changes nothing. See data/augment/.
 struct AugmentConfig {
   bool rotation = false, color = false, transposition = false, reversal = false;
-  std::int64_t jigsaw = 0, random_order = 0;
-  std::vector<std::int64_t> random_order_seeds = {42, 314, 2718, 1618};
-  std::int64_t randaugment = 0;
+  int64_t jigsaw = 0, random_order = 0;
+  std::vector<int64_t> random_order_seeds = {42, 314, 2718, 1618};
+  int64_t randaugment = 0;
   double randaugment_magnitude = 2, randaugment_rate = 0.95;
   bool flip = false, conditional = true, permute_positions = true;
   double unaugmented_rate = 0;
@@ -38,11 +38,11 @@ struct InitConfig {
 
 struct ModelConfig {
   std::string kind = "sparse_transformer";
-  std::int64_t vocab = 256;
-  std::int64_t context = 12288;
-  std::int64_t layers = 12;
-  std::int64_t width = 512;  // d
-  std::int64_t heads = 8;
+  int64_t vocab = 256;
+  int64_t context = 12288;
+  int64_t layers = 12;
+  int64_t width = 512;  // d
+  int64_t heads = 8;
   double qk_ratio = 1.0;   // width of all queries (and of all keys) / d: 0.5 in the paper's image models
   double mlp_ratio = 4.0;  // hidden width of the MLP / d: 2 in the paper's image models
   std::string activation = "gelu";  // between the matrices of the MLP: gelu | relu2
@@ -54,20 +54,20 @@ struct ModelConfig {
   std::string positions = "learned";  // learned | rotary: embeddings, or queries and keys that are rotated
   double rotary_base = 10000;         // the slowest pair of an axis turns by almost 1 / base a position
   std::string qk_norm = "none";       // none | rms: of each query and key over the features of its head
-  std::vector<std::int64_t> position_axes = {96, 128};   // outermost first: text {n / l, l}, {32, 32, 3}
+  std::vector<int64_t> position_axes = {96, 128};        // outermost first: text {n / l, l}, {32, 32, 3}
   std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers
   InitConfig init;
 };
 
 struct TrainConfig {
-  std::int64_t steps = 3000;      // updates
-  std::int64_t batch = 4;         // sequences of full context in one update; tokens a step = batch * context
-  std::int64_t batch_tokens = 0;  // instead of batch: tokens a step; 0 in a config that was read
-  std::int64_t accumulation = 1;  // micro-batches in one update (of each process); divides batch
+  int64_t steps = 3000;      // updates
+  int64_t batch = 4;         // sequences of full context in one update; tokens a step = batch * context
+  int64_t batch_tokens = 0;  // instead of batch: tokens a step; 0 in a config that was read
+  int64_t accumulation = 1;  // micro-batches in one update (of each process); divides batch
   std::string optimizer = "adamw";  // adamw | muon: Muon for the matrices of the blocks, AdamW for the rest
   double learning_rate = 1e-3;
   double final_learning_rate = 0.1;  // at the last step, as a share of learning_rate
-  std::int64_t warmup = 200;         // steps of linear warm-up
+  int64_t warmup = 200;              // steps of linear warm-up
   std::string schedule = "cosine";   // cosine | linear | constant
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
   double muon_learning_rate = 0.02;  // at its peak, on the schedule of learning_rate
@@ -76,21 +76,21 @@ struct TrainConfig {
   double ema_decay = 0.0;          // 0: no moving average is kept
   std::string recompute = "none";  // none | attention | block
   // {step, context} pairs: from that step on sequences are this long; the tokens of a step stay the same.
-  std::vector<std::pair<std::int64_t, std::int64_t>> context_schedule;
-  double loss_scale = 65536;              // f16: initial value
-  std::int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
-  bool graph = true;                      // capture the step as a CUDA graph
-  std::string reduce_dtype = "f32";       // several processes: type of the all-reduce, f32 | bf16
-  std::int64_t bucket_mb = 25;            // several processes: MB in one all-reduce, at least
-  bool shard_optimizer = false;           // several processes: each keeps a part of the optimizer's state
-  std::int64_t log_every = 10, eval_every = 200, save_every = 1000;
-  std::int64_t eval_tokens = 0;  // at evaluations during training: 0 is the whole split
-  std::int64_t keep = 2;         // numbered checkpoints kept besides latest.h5 and best.h5; 0: all
+  std::vector<std::pair<int64_t, int64_t>> context_schedule;
+  double loss_scale = 65536;         // f16: initial value
+  int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
+  bool graph = true;                 // capture the step as a CUDA graph
+  std::string reduce_dtype = "f32";  // several processes: type of the all-reduce, f32 | bf16
+  int64_t bucket_mb = 25;            // several processes: MB in one all-reduce, at least
+  bool shard_optimizer = false;      // several processes: each keeps a part of the optimizer's state
+  int64_t log_every = 10, eval_every = 200, save_every = 1000;
+  int64_t eval_tokens = 0;  // at evaluations during training: 0 is the whole split
+  int64_t keep = 2;         // numbered checkpoints kept besides latest.h5 and best.h5; 0: all
 };
 
 struct Config {
   std::string name = "run";
-  std::uint64_t seed = 0;
+  uint64_t seed = 0;
   std::string precision = "bf16";  // f32 | f16 | bf16; a CPU computes in f32
   DataConfig data;
   AugmentConfig augment;
@@ -98,7 +98,7 @@ struct Config {
   TrainConfig train;
   // Not keys: the file this was read from, and the processes that train together, each on its share of batch.
   std::string source;
-  std::int64_t ranks = 1;
+  int64_t ranks = 1;
 };
 
 // What a config is read for: the patterns of a model have to be causal, a picture shows any.
@@ -116,7 +116,7 @@ std::string to_yaml(const Config&, bool documented = false);
 PatternSpec parse_pattern(const std::string& yaml, const std::string& where);
 std::string to_yaml(const PatternSpec&);
 // What a key may do when a run is resumed.
-enum class OnResume : std::uint8_t {
+enum class OnResume : uint8_t {
   same,   // refused: it decides what a step computes
   asked,  // changes how sums round: allowed with `train --allow-changes`, which says so
   told,   // changes what is trained from here on, for which it was set: allowed, and said
@@ -142,7 +142,7 @@ DType compute_dtype(const Config&);
 
 // The value of each kind of augmentation that training uses, and the class of the image: the sum of their
 // embeddings replaces the plain start vector. The kinds, in the order in which they are applied to an image.
-enum class Augment : std::uint8_t {
+enum class Augment : uint8_t {
   rotation,
   color,
   transposition,
@@ -158,13 +158,13 @@ const char* name_of(Augment);
 
 struct Condition {
   Augment kind;
-  std::int64_t values = 0;     // 0 .. values - 1; 0: not augmented
-  std::int64_t first_row = 0;  // row of the start table that value 0 has
+  int64_t values = 0;     // 0 .. values - 1; 0: not augmented
+  int64_t first_row = 0;  // row of the start table that value 0 has
 };
 
 // The kinds that a config applies, whether or not the model is told.
 std::vector<Condition> augmentations(const Config&);
 // Those that the model is told, and the label with data.labels; empty: it has a plain start vector.
 std::vector<Condition> conditions(const Config&);
-std::int64_t condition_rows(const std::vector<Condition>&);
+int64_t condition_rows(const std::vector<Condition>&);
 }  // namespace weft

@@ -28,7 +28,7 @@ Field required(Field field, bool needed = true) {
 Field free(Field field) { return marked(std::move(field), OnResume::free, ""); }
 Field asked(Field field, const char* effect) { return marked(std::move(field), OnResume::asked, effect); }
 
-std::string number_text(double x) { return str(static_cast<std::int64_t>(x)); }
+std::string number_text(double x) { return str(static_cast<int64_t>(x)); }
 
 void data_fields(DataConfig& c, const Visit& visit) {
   visit({"data.path", &c.path, "HDF5 file made by prepare, as given or beside the config"});

@@ -20,9 +20,8 @@ struct Range {
 };
 
 struct Field {
-  using Value =
-      std::variant<std::string*, bool*, std::int64_t*, std::uint64_t*, double*, std::vector<std::int64_t>*,
-                   std::vector<PatternSpec>*, std::vector<std::pair<std::int64_t, std::int64_t>>*>;
+  using Value = std::variant<std::string*, bool*, int64_t*, uint64_t*, double*, std::vector<int64_t>*,
+                             std::vector<PatternSpec>*, std::vector<std::pair<int64_t, int64_t>>*>;
   std::string key;  // with its section: "model.width"
   Value value;      // where it is stored
   std::string comment;

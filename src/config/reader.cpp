@@ -134,7 +134,7 @@ class Reader {
       places_[key] = file_;
       read_field(*field, one_document(text.substr(equals + 1), file_));
       // Two ways to say one thing: what is set here takes the place of what stood in the file.
-      if (key == "train.batch") *std::get<std::int64_t*>(find("train.batch_tokens")->value) = 0;
+      if (key == "train.batch") *std::get<int64_t*>(find("train.batch_tokens")->value) = 0;
       if (key == "train.batch_tokens") places_.erase("train.batch");
     } catch (const YAML::Exception& e) { fail(file_, ": the value is not valid YAML: ", e.msg); }
   }
@@ -215,7 +215,7 @@ class Reader {
       const auto real = !kReal && is_plain(node) ? number_in<double>(node.Scalar()) : std::nullopt;
       std::string whole;  // the same number as an integer, when it is one
       if (real && std::abs(*real) < 1e15 && *real == std::trunc(*real))
-        whole = str(static_cast<std::int64_t>(*real));
+        whole = str(static_cast<int64_t>(*real));
       expected(field, node, what, whole.empty() || whole == node.Scalar() ? "" : "; write " + whole);
     }
     if (!(std::abs(static_cast<double>(*parsed)) <= std::numeric_limits<double>::max()) ||
@@ -223,13 +223,13 @@ class Reader {
       expected(field, node, what);
     value = *parsed;
   }
-  void read_value(const Field& field, const YAML::Node& node, std::vector<std::int64_t>& value) {
+  void read_value(const Field& field, const YAML::Node& node, std::vector<int64_t>& value) {
     if (!node.IsSequence()) expected(field, node, "a list of integers such as [96, 128]");
     value.clear();
     for (const auto& item : node) read_value(field, item, value.emplace_back());
   }
   void read_value(const Field& field, const YAML::Node& node,
-                  std::vector<std::pair<std::int64_t, std::int64_t>>& value) {
+                  std::vector<std::pair<int64_t, int64_t>>& value) {
     const std::string what = "a list of [step, context] pairs such as [[0, 1536], [1500, 12288]]";
     if (!node.IsSequence()) expected(field, node, what);
     value.clear();
@@ -260,13 +260,13 @@ class Reader {
 
 // Turns train.batch_tokens into train.batch.
 void resolve_batch(Config& config, Places& places) {
-  const std::int64_t context = config.model.context, tokens = config.train.batch_tokens;
+  const int64_t context = config.model.context, tokens = config.train.batch_tokens;
   if (tokens == 0) return;
   const std::string place = places.at("train.batch_tokens");
   if (places.contains("train.batch"))
     fail(place, ": train.batch_tokens and train.batch (", places.at("train.batch"),
          ") say the same thing; keep one of them");
-  const std::int64_t below = tokens / context * context;
+  const int64_t below = tokens / context * context;
   if (below != tokens)
     fail(place, ": train.batch_tokens ", tokens, " is not a multiple of model.context ", context, "; ",
          below > 0 ? str(below, " or ") : "", below + context, " works");

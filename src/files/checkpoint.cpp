@@ -94,7 +94,7 @@ template <class T> T required(const Hdf5File& file, const char* name, const std:
   if (!value) fail(file.path(), ": has no attribute ", name, ", which every checkpoint has");
   return *value;
 }
-std::int64_t required_int(const Hdf5File& file, const char* name) {
+int64_t required_int(const Hdf5File& file, const char* name) {
   return required(file, name, file.int_attribute(name));
 }
 double required_real(const Hdf5File& file, const char* name) {
@@ -106,7 +106,7 @@ Hdf5File open_checkpoint(const std::string& path) {
   if (!file.has("/params"))
     fail(path, ": is not a checkpoint (it has no group /params)",
          file.has("/train") ? "; it looks like a data file made by prepare" : "");
-  if (const std::int64_t format = required_int(file, "format"); format != kCheckpointFormat)
+  if (const int64_t format = required_int(file, "format"); format != kCheckpointFormat)
     fail(path, ": is of checkpoint format ", format, "; this program reads format ", kCheckpointFormat);
   return file;
 }
@@ -117,7 +117,7 @@ TrainState read_state(const Hdf5File& file) {
                          .loss_scale = required_real(file, "loss_scale"),
                          .good_steps = required_int(file, "good_steps"),
                          .best_valid_bits = required_real(file, "best_valid_bits"),
-                         .seed = std::bit_cast<std::uint64_t>(required_int(file, "seed"))};
+                         .seed = std::bit_cast<uint64_t>(required_int(file, "seed"))};
   const auto refuse = [&](const char* name, auto value, const char* expected) {
     fail(file.path(), ": attribute ", name, " is ", value, ", expected ", expected);
   };
@@ -142,7 +142,7 @@ void save_checkpoint(const std::string& path, Device& device, const ParameterSto
   file.set_real_attribute("loss_scale", state.loss_scale);
   file.set_attribute("good_steps", state.good_steps);
   file.set_real_attribute("best_valid_bits", state.best_valid_bits);
-  file.set_attribute("seed", std::bit_cast<std::int64_t>(state.seed));
+  file.set_attribute("seed", std::bit_cast<int64_t>(state.seed));
   for (const Group& group : groups_of(store)) write_group(file, device, store, group);
   file.commit();
 }
@@ -191,7 +191,7 @@ WeightsFile checkpoint_weights(const std::string& path, bool last) {
   }
   weights.read = [file, group](const std::string& name) {
     const Shape shape = file->shape_of(group + name);
-    const auto size = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
+    const auto size = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
     std::vector<float> values(size);
     file->read(group + name, StoredType::f32, shape, values.data());
     return values;

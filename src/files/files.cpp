@@ -64,7 +64,7 @@ Output find_output(const std::string& path, Devices devices) {
 constexpr char kMagic[] = "weft: length and hash of what follows\n";
 struct Seal {
   char magic[40];
-  std::uint64_t size, hash;
+  uint64_t size, hash;
 };
 static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
 }  // namespace
@@ -105,7 +105,7 @@ int sync_to_disk(int file) {
   return uninterrupted([&] { return ::fsync(file); }) == 0 ? 0 : errno;
 }
 
-int read_at(int file, std::int64_t at, std::size_t size, void* to) {
+int read_at(int file, int64_t at, std::size_t size, void* to) {
   for (auto* bytes = static_cast<char*>(to); size > 0;) {
     const ssize_t n = uninterrupted([&] { return ::pread(file, bytes, size, at); });
     if (n <= 0) return n < 0 ? errno : -1;
@@ -114,19 +114,19 @@ int read_at(int file, std::int64_t at, std::size_t size, void* to) {
   return 0;
 }
 
-void StoredBytes::read(std::int64_t first, std::size_t size, void* to) const {
+void StoredBytes::read(int64_t first, std::size_t size, void* to) const {
   if (values) return static_cast<void>(std::copy_n(values->data() + first, size, static_cast<char*>(to)));
   const int error = read_at(file->get(), offset + first, size, to);
   if (error > 0) fail(path, ": cannot be read: ", std::strerror(error));
   if (error < 0) fail(path, ": is truncated in ", name, "; copy or make it again");
 }
 
-void StoredBytes::expect(std::int64_t first, std::int64_t size) const {
+void StoredBytes::expect(int64_t first, int64_t size) const {
   if (!values) posix_fadvise(file->get(), offset + first, size, POSIX_FADV_WILLNEED);
 }
 
 void check_once(int file, const std::string& what, const std::function<void()>& check) {
-  constexpr std::int64_t kRemembered = 1 << 20, kNoted = 1 << 28;  // bytes
+  constexpr int64_t kRemembered = 1 << 20, kNoted = 1 << 28;  // bytes
   static std::mutex mutex;
   static std::set<std::string> passed;
   struct stat info {};
@@ -240,7 +240,7 @@ void copy_whole_file(const std::string& from, const std::string& path) {
   }
 }
 
-std::vector<char> read_input(const std::string& path, std::int64_t most) {
+std::vector<char> read_input(const std::string& path, int64_t most) {
   struct stat info {};
   if (::stat(path.c_str(), &info) != 0) fail(shown(path), ": cannot be opened: ", std::strerror(errno));
   if (S_ISDIR(info.st_mode)) fail(path, ": is a folder, expected a file");
@@ -248,7 +248,7 @@ std::vector<char> read_input(const std::string& path, std::int64_t most) {
     fail(path, ": is a device or named pipe, expected a file (or <(command), or /dev/stdin with a pipe)");
   const Descriptor in = open_file(path, O_RDONLY | O_NOCTTY);
   if (!in) fail(path, ": cannot be opened: ", std::strerror(errno));
-  constexpr std::int64_t kMostOfPipe = std::int64_t{1} << 30;
+  constexpr int64_t kMostOfPipe = int64_t{1} << 30;
   if (S_ISFIFO(info.st_mode)) most = std::min(most, kMostOfPipe);
   if (info.st_size > most) fail(path, ": has ", info.st_size, " bytes; at most ", most, " are read");
   std::vector<char> bytes, piece(std::size_t{1} << 20);
@@ -277,7 +277,7 @@ void print_error_line(const std::string& what) noexcept {
   static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
 }
 
-void write_seal(char* block, std::size_t size, std::uint64_t hash) {
+void write_seal(char* block, std::size_t size, uint64_t hash) {
   Seal seal{{}, size, hash};
   std::memcpy(seal.magic, kMagic, sizeof kMagic);
   std::memcpy(block, &seal, sizeof seal);
@@ -288,7 +288,7 @@ bool check_seal(const std::string& path, int file) {
   ::fstat(file, &info);
   const auto size = static_cast<std::size_t>(info.st_size);
   const auto get = [&](std::size_t at, std::size_t wanted, void* to) {
-    const int error = read_at(file, static_cast<std::int64_t>(at), wanted, to);
+    const int error = read_at(file, static_cast<int64_t>(at), wanted, to);
     if (error > 0) fail(path, ": cannot be read: ", std::strerror(error));
     return error == 0;
   };

@@ -21,18 +21,18 @@ std::optional<StoredType> type_in(hid_t set) {
 
 // Every message is its length, then its bytes. False: the other process is gone.
 bool send_message(int socket, const std::string& text) {
-  const std::uint64_t size = text.size();
+  const uint64_t size = text.size();
   return send_all(socket, &size, sizeof size) && send_all(socket, text.data(), text.size());
 }
 
 bool receive_message(int socket, std::string& text) {
-  std::uint64_t size = 0;
+  uint64_t size = 0;
   if (!receive_all(socket, &size, sizeof size)) return false;
   text.resize(size);
   return receive_all(socket, text.data(), size);
 }
 
-[[noreturn]] void answer_all(int socket, const AnswerProcess::Answer& answer, std::int64_t cpu_seconds) {
+[[noreturn]] void answer_all(int socket, const AnswerProcess::Answer& answer, int64_t cpu_seconds) {
   for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) std::signal(signal, SIG_DFL);
   const rlimit none{0, 0}, time{static_cast<rlim_t>(cpu_seconds), static_cast<rlim_t>(cpu_seconds)};
   setrlimit(RLIMIT_CORE, &none);
@@ -53,7 +53,7 @@ bool receive_message(int socket, std::string& text) {
 
 void StoredPlace::add_to(std::string& bytes) const {
   bytes += str(type, ' ', offset);
-  for (const std::int64_t extent : shape) bytes += str(' ', extent);
+  for (const int64_t extent : shape) bytes += str(' ', extent);
   bytes += '\0';
 }
 
@@ -61,20 +61,20 @@ StoredPlace StoredPlace::from(const std::string& bytes, std::size_t& at) {
   std::istringstream in(bytes.c_str() + at);
   StoredPlace place;
   if (!(in >> place.type >> place.offset)) fail("an answer about an HDF5 file that is too short");
-  for (std::int64_t extent = 0; in >> extent;) place.shape.push_back(extent);
+  for (int64_t extent = 0; in >> extent;) place.shape.push_back(extent);
   at = std::min(bytes.find('\0', at), bytes.size() - 1) + 1;
   return place;
 }
 
-std::size_t elements_of(const std::vector<std::int64_t>& shape) {
+std::size_t elements_of(const std::vector<int64_t>& shape) {
   std::size_t count = 1;
-  for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+  for (const int64_t extent : shape) count *= static_cast<std::size_t>(extent);
   return count;
 }
 
 // By its number: the file of this name may be another one by now. (HDF5's default driver follows the link
 // back.)
-Hdf5Reader::Hdf5Reader(std::string path, int file, std::int64_t size) : path_(std::move(path)) {
+Hdf5Reader::Hdf5Reader(std::string path, int file, int64_t size) : path_(std::move(path)) {
   start_hdf5();
   const std::string opened = str("/proc/self/fd/", file);
   if (H5Fis_hdf5(opened.c_str()) <= 0)
@@ -160,11 +160,10 @@ StoredPlace Hdf5Reader::place_of(const std::string& dataset) const {
   StoredPlace place{-1, -1, {dims.begin(), dims.end()}};
   const auto type = type_in(set);
   if (!type) return place;
-  place.type = static_cast<std::int64_t>(*type);
+  place.type = static_cast<int64_t>(*type);
   const haddr_t offset = H5Dget_offset(set);  // of contiguous data without filters
   const std::size_t bytes = elements_of(place.shape) * H5Tget_size(row_of(*type).memory);
-  if (offset != HADDR_UNDEF && H5Dget_storage_size(set) == bytes)
-    place.offset = static_cast<std::int64_t>(offset);
+  if (offset != HADDR_UNDEF && H5Dget_storage_size(set) == bytes) place.offset = static_cast<int64_t>(offset);
   return place;
 }
 
@@ -211,12 +210,12 @@ std::string Hdf5Reader::number(const std::string& name, H5T_class_t cls, const c
                                hid_t type) const {
   const Id a = open_attribute(name, cls, wanted);
   if (!a.ok()) return "";
-  std::string value(8, '\0');  // an std::int64_t or a double
+  std::string value(8, '\0');  // an int64_t or a double
   if (H5Aread(a, type, value.data()) < 0) library_failed("attribute " + name + " cannot be read");
   return "+" + value;
 }
 
-AnswerProcess::AnswerProcess(const Answer& answer, std::int64_t cpu_seconds) {
+AnswerProcess::AnswerProcess(const Answer& answer, int64_t cpu_seconds) {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     fail("no socket for a new process: ", std::strerror(errno));

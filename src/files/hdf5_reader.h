@@ -77,20 +77,20 @@ inline void start_hdf5() {
 
 // Where and what the values of a dataset are.
 struct StoredPlace {
-  std::int64_t type = -1;    // a StoredType; -1: another one
-  std::int64_t offset = -1;  // in the file, as they are in memory; -1: packed, or never written
-  std::vector<std::int64_t> shape;
+  int64_t type = -1;    // a StoredType; -1: another one
+  int64_t offset = -1;  // in the file, as they are in memory; -1: packed, or never written
+  std::vector<int64_t> shape;
 
   void add_to(std::string& bytes) const;
   static StoredPlace from(const std::string& bytes, std::size_t& at);  // moves `at` behind it
 };
 
-std::size_t elements_of(const std::vector<std::int64_t>& shape);
+std::size_t elements_of(const std::vector<int64_t>& shape);
 
 class Hdf5Reader {
  public:
   // Of an open file; `path` is for errors.
-  Hdf5Reader(std::string path, int file, std::int64_t size);
+  Hdf5Reader(std::string path, int file, int64_t size);
   // A question is a letter and a name. Answers:
   //   h "+": there is such an object      l name, '\0', place of each dataset in a group, sorted
   //   p place of a dataset                t its type, or an Error that says which are known
@@ -118,7 +118,7 @@ class AnswerProcess {
  public:
   using Answer = std::function<std::string(const std::string& question)>;
   // `answer` runs in the child only, for at most so many seconds of CPU time in all.
-  AnswerProcess(const Answer& answer, std::int64_t cpu_seconds);
+  AnswerProcess(const Answer& answer, int64_t cpu_seconds);
   AnswerProcess& operator=(AnswerProcess&&) = delete;  // nor copied
   ~AnswerProcess();
   // Throws Error with the text of what `answer` throws, or, after `name`, with the end of the child.

@@ -89,11 +89,11 @@ class HeaderReader {
     if (text_.substr(at_, 5) != "False") bad("fortran_order is neither True nor False");
     at_ += 5;
   }
-  void shape(std::vector<std::int64_t>& shape) {
+  void shape(std::vector<int64_t>& shape) {
     expect('(');
     while (!accept(')')) {
       skip_spaces();
-      std::int64_t size = -1;
+      int64_t size = -1;
       const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), size);
       if (error != std::errc{} || size < 0) bad("a size in shape is not a number that can be");
       at_ = static_cast<std::size_t>(end - text_.data());
@@ -111,29 +111,29 @@ class HeaderReader {
   std::size_t at_ = 0;
 };
 
-std::uint64_t little_endian(std::string_view bytes) {
-  std::uint64_t value = 0;
-  for (std::size_t k = bytes.size(); k-- > 0;) value = value << 8 | static_cast<std::uint8_t>(bytes[k]);
+uint64_t little_endian(std::string_view bytes) {
+  uint64_t value = 0;
+  for (std::size_t k = bytes.size(); k-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[k]);
   return value;
 }
 
 // Bytes of an array of this shape; false when they do not fit into 64 bits.
-bool bytes_of(const NpyArray& array, std::int64_t& bytes) {
+bool bytes_of(const NpyArray& array, int64_t& bytes) {
   bytes = array.item;
   if (std::ranges::count(array.shape, 0) > 0) bytes = 0;
-  for (const std::int64_t size : array.shape) {
-    if (size > 0 && bytes > std::numeric_limits<std::int64_t>::max() / size) return false;
+  for (const int64_t size : array.shape) {
+    if (size > 0 && bytes > std::numeric_limits<int64_t>::max() / size) return false;
     bytes *= size;
   }
   return true;
 }
 }  // namespace
 
-std::int64_t NpyArray::value(std::int64_t index) const {
-  const std::uint64_t raw = little_endian(data.substr(static_cast<std::size_t>(index * item), item));
+int64_t NpyArray::value(int64_t index) const {
+  const uint64_t raw = little_endian(data.substr(static_cast<std::size_t>(index * item), item));
   const int unused = 64 - 8 * item;  // bits above the element
-  if (kind == 'i') return static_cast<std::int64_t>(raw << unused) >> unused;
-  return static_cast<std::int64_t>(raw);
+  if (kind == 'i') return static_cast<int64_t>(raw << unused) >> unused;
+  return static_cast<int64_t>(raw);
 }
 
 bool is_npy(std::string_view bytes) { return bytes.starts_with(kMagic); }
@@ -145,29 +145,29 @@ NpyArray parse_npy(std::string_view bytes, const std::string& where) {
   const std::size_t length_bytes = version == 1 ? 2 : 4, header_at = length_at + length_bytes;
   if (bytes.size() < header_at) fail(where, ": is truncated: ", bytes.size(), " bytes are left of it");
   if (version < 1 || version > 3 || bytes[version_at + 1] != 0)
-    fail(where, ": is of .npy version ", int{static_cast<std::uint8_t>(bytes[version_at])}, ".",
-         int{static_cast<std::uint8_t>(bytes[version_at + 1])}, "; expected 1.0, 2.0 or 3.0");
-  const std::uint64_t length = little_endian(bytes.substr(length_at, length_bytes));
+    fail(where, ": is of .npy version ", int{static_cast<uint8_t>(bytes[version_at])}, ".",
+         int{static_cast<uint8_t>(bytes[version_at + 1])}, "; expected 1.0, 2.0 or 3.0");
+  const uint64_t length = little_endian(bytes.substr(length_at, length_bytes));
   if (length > bytes.size() - header_at)
     fail(where, ": is truncated: its header should have ", length, " bytes, ", bytes.size() - header_at,
          " are left");
   NpyArray array;
   HeaderReader(bytes.substr(header_at, length), where).read(array);
   array.data = bytes.substr(header_at + length);
-  std::int64_t expected = 0;
+  int64_t expected = 0;
   const bool fits = bytes_of(array, expected);
-  if (!fits || static_cast<std::uint64_t>(expected) != array.data.size())
+  if (!fits || static_cast<uint64_t>(expected) != array.data.size())
     fail(where, ": its header promises ", fits ? std::to_string(expected) : "more than 2^63",
          " bytes of data, the file holds ", array.data.size(),
-         !fits || static_cast<std::uint64_t>(expected) > array.data.size()
+         !fits || static_cast<uint64_t>(expected) > array.data.size()
              ? "; it is truncated: copy or make it again"
              : "; something was added to it");
   return array;
 }
 
-std::string npy_header(std::string_view type, const std::vector<std::int64_t>& shape) {
+std::string npy_header(std::string_view type, const std::vector<int64_t>& shape) {
   std::string dict = str("{'descr': '", type, "', 'fortran_order': False, 'shape': (");
-  for (const std::int64_t size : shape) dict += str(size, ", ");
+  for (const int64_t size : shape) dict += str(size, ", ");
   if (shape.size() > 1) dict.resize(dict.size() - 2);  // a tuple of one keeps its comma
   dict += "), }";
   const std::size_t preamble = kMagic.size() + 4;  // magic, version, length of the header

@@ -13,7 +13,7 @@ bool extends(const Shape& there, const ParamInfo& p) {
 }
 
 void check_shapes(const WeightsFile& file, const ParameterStore& store) {
-  const auto of_axes = [&](std::int64_t here) {
+  const auto of_axes = [&](int64_t here) {
     const auto there =
         std::ranges::count_if(file.shapes, [](const auto& entry) { return is_position(entry.first); });
     if (here != 0 && there != 0 && here != there)

@@ -9,7 +9,7 @@ namespace weft {
 struct WeightsFile {
   std::string path;
   std::string config;                     // the YAML of the model that they are of
-  std::int64_t step = 0;                  // updates tried before
+  int64_t step = 0;                       // updates tried before
   bool ema = false;                       // they are the moving average
   std::map<std::string, Shape> shapes{};  // by name: the model's path
   std::function<std::vector<float>(const std::string& name)> read{};

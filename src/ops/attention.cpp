@@ -17,7 +17,7 @@ QkForm form_of(const QkOptions& options) {
 Var norm_and_rotate(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const QkOptions& options) {
   if (!options) return qkv;
   const bool keeps = ctx.tape && options.norm_eps > 0;
-  const std::int64_t rows = qkv.value.view().rows();
+  const int64_t rows = qkv.value.view().rows();
   const Tensor rstd = keeps ? ctx.empty({rows, 2 * shape.heads}, wide(qkv.dtype())) : Tensor{};
   ctx.launch(QkForward{.qkv = qkv.value,
                        .rstd = rstd,
@@ -42,11 +42,11 @@ Var norm_and_rotate(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const
 }
 
 KeptMaps segment_maps(Ctx& ctx, const AttentionMaps& maps, const Tensor& segments, bool documents,
-                      const Tensor& orders, std::int64_t stored) {
-  const std::int64_t batch = segments.shape()[0],
-                     made = maps.passes * batch * maps.groups * std::int64_t{sizeof(TileMap)};
+                      const Tensor& orders, int64_t stored) {
+  const int64_t batch = segments.shape()[0],
+                made = maps.passes * batch * maps.groups * int64_t{sizeof(TileMap)};
   KeptMaps kept(maps);
-  const std::int64_t size = SegmentMaps::table_size(maps, batch, documents ? segments.shape()[1] : 0);
+  const int64_t size = SegmentMaps::table_size(maps, batch, documents ? segments.shape()[1] : 0);
   kept.memory = {ctx.empty({size}, DType::i32), ctx.empty({made}, DType::u8), orders};
   SegmentMaps k{kept.memory[0], static_cast<TileMap*>(kept.memory[1].view().data), maps, segments, documents};
   k.orders = orders, k.stored = stored;
@@ -55,10 +55,10 @@ KeptMaps segment_maps(Ctx& ctx, const AttentionMaps& maps, const Tensor& segment
   return kept;
 }
 
-Tensor document_starts(Ctx& ctx, const Tensor& tokens, std::int64_t separator, const std::int32_t* row) {
+Tensor document_starts(Ctx& ctx, const Tensor& tokens, int64_t separator, const int32_t* row) {
   const Tensor start = ctx.empty({tokens.shape()[0], row ? 1 : tokens.shape()[1]}, DType::i32);
   ctx.launch(DocumentStarts{
-      .start = start, .tokens = tokens, .separator = static_cast<std::int32_t>(separator), .row = row});
+      .start = start, .tokens = tokens, .separator = static_cast<int32_t>(separator), .row = row});
   return start;
 }
 
@@ -82,7 +82,7 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
   std::vector<ContentMaps> parts = maps.content;
   if (maps.maps.passes > 0)
     parts.insert(parts.begin(),
-                 ContentMaps{{0, 1, static_cast<std::int32_t>(shape.heads)}, maps.maps, maps.memory});
+                 ContentMaps{{0, 1, static_cast<int32_t>(shape.heads)}, maps.maps, maps.memory});
   std::vector<std::pair<Tensor, AttentionForward>> launched;
   for (const ContentMaps& part : parts) {
     const Tensor lse = ctx.empty({view.shape[0], part.heads.count, view.shape[1]}, wide(qkv.dtype()));

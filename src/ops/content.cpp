@@ -5,7 +5,7 @@
 
 namespace weft {
 namespace {
-using std::int32_t, std::int64_t;
+using int32_t, int64_t;
 
 int64_t ceil_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
 

@@ -11,9 +11,9 @@ namespace weft {
 // The heads of a layer where content decides.
 struct ContentLayer {
   std::vector<ContentHeads> heads;
-  std::int64_t context = 0;  // of the model: how many buckets there are
-  std::uint64_t seed = 0;    // of the signs of hashes, with the number of the layer
-  std::uint32_t layer = 0;
+  int64_t context = 0;  // of the model: how many buckets there are
+  uint64_t seed = 0;    // of the signs of hashes, with the number of the layer
+  uint32_t layer = 0;
 };
 
 // Without an order. q: of these heads; centroids: (H C D), empty of hashes; `memory` gets directions and
@@ -31,13 +31,13 @@ void share_keys(Ctx&, const KeptMaps&, const Tensor& qkv, const AttentionShape&)
 
 // What a head of the first sequence saw, on a CPU.
 struct SeenKeys {
-  std::vector<std::vector<std::int32_t>> keys;         // of each query, as often as it counts them
-  std::int64_t executed = 0;                           // pairs in the tiles that are visited
-  std::vector<std::vector<std::int64_t>> label_sizes;  // in each round
+  std::vector<std::vector<int32_t>> keys;         // of each query, as often as it counts them
+  int64_t executed = 0;                           // pairs in the tiles that are visited
+  std::vector<std::vector<int64_t>> label_sizes;  // in each round
 };
-SeenKeys seen_keys(const KeptMaps&, int head, std::int64_t time);
+SeenKeys seen_keys(const KeptMaps&, int head, int64_t time);
 
 // Bytes that content_maps() of a batch keeps until the backward pass.
-std::int64_t content_bytes(const AttentionPattern&, std::int64_t heads, std::int64_t qk_size,
-                           std::int64_t batch, std::int64_t time, std::int64_t context, bool training);
+int64_t content_bytes(const AttentionPattern&, int64_t heads, int64_t qk_size, int64_t batch, int64_t time,
+                      int64_t context, bool training);
 }  // namespace weft

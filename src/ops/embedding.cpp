@@ -23,7 +23,7 @@ EmbeddingForward embedding_of(const Sequences& s, const TensorView& y, const Var
 }
 
 // Of what embedding() returns.
-std::int64_t checked_width(const Sequences& s, const Var& table) {
+int64_t checked_width(const Sequences& s, const Var& table) {
   const TensorView& t = s.tokens.view();
   WEFT_CHECK(t.rank == 2 && t.dtype == DType::i32, "embedding: tokens must be (B, T) of i32, got ",
              shape_text(t), " of ", name_of(t.dtype));
@@ -33,9 +33,9 @@ std::int64_t checked_width(const Sequences& s, const Var& table) {
 }  // namespace
 
 Var embedding_row(Ctx& ctx, const Sequences& s, const Var& table, const Var& start,
-                  const std::vector<PositionTable>& axes, const std::int32_t* row) {
+                  const std::vector<PositionTable>& axes, const int32_t* row) {
   WEFT_CHECK(!ctx.tape, "embedding: one row is for sampling, without a tape");
-  const std::int64_t width = checked_width(s, table);
+  const int64_t width = checked_width(s, table);
   const Var y = ctx.output({s.tokens.shape()[0], 1, width}, table.dtype());
   EmbeddingForward forward = embedding_of(s, y.value, table, start, axes);
   forward.first_at = row;
@@ -46,7 +46,7 @@ Var embedding_row(Ctx& ctx, const Sequences& s, const Var& table, const Var& sta
 // Keeps the sequences.
 Var embedding(Ctx& ctx, const Sequences& s, const Var& table, const Var& start,
               const std::vector<PositionTable>& axes) {
-  const std::int64_t width = checked_width(s, table);
+  const int64_t width = checked_width(s, table);
   const Var y = ctx.output({s.tokens.shape()[0], s.tokens.shape()[1], width}, table.dtype());
   ctx.launch(embedding_of(s, y.value, table, start, axes));
   if (!ctx.tape) return y;

@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 // The smallest begin + k * step (k >= 0) that is at least `low`.
-std::int64_t first_from(const KeyRun& run, std::int64_t low) {
+int64_t first_from(const KeyRun& run, int64_t low) {
   if (low <= run.begin) return run.begin;
   return run.begin + (low - run.begin + run.step - 1) / run.step * run.step;
 }
@@ -21,13 +21,13 @@ void subtract(const KeyRun& run, const KeyRun& taken, std::vector<KeyRun>& out) 
   if (taken.size() == 0 || taken.begin >= run.end || taken.end <= run.begin) return push(run, out);
   if (run.step % taken.step == 0) {  // all keys of the run have the same remainder: they meet all or none
     if ((run.begin - taken.begin) % taken.step != 0) return push(run, out);
-    const std::int64_t after = taken.begin + (taken.size() - 1) * taken.step + 1;
+    const int64_t after = taken.begin + (taken.size() - 1) * taken.step + 1;
     push({run.begin, std::min(run.end, taken.begin), run.step}, out);
     return push({first_from(run, after), run.end, run.step}, out);
   }
-  std::int64_t begin = run.begin;
-  const std::int64_t end = std::min(run.end, taken.end);
-  for (std::int64_t j = first_from(taken, run.begin); j < end; j += taken.step) {
+  int64_t begin = run.begin;
+  const int64_t end = std::min(run.end, taken.end);
+  for (int64_t j = first_from(taken, run.begin); j < end; j += taken.step) {
     if ((j - run.begin) % run.step != 0) continue;
     push({begin, j, run.step}, out);
     begin = j + run.step;
@@ -36,11 +36,11 @@ void subtract(const KeyRun& run, const KeyRun& taken, std::vector<KeyRun>& out) 
 }
 }  // namespace
 
-void clip_run(const KeyRun& run, std::int64_t low, std::int64_t high, std::vector<KeyRun>& out) {
+void clip_run(const KeyRun& run, int64_t low, int64_t high, std::vector<KeyRun>& out) {
   push({first_from(run, low), std::min(run.end, high), run.step}, out);
 }
 
-void append_run(std::int64_t begin, std::int64_t end, std::size_t first, std::vector<KeyRun>& runs) {
+void append_run(int64_t begin, int64_t end, std::size_t first, std::vector<KeyRun>& runs) {
   if (runs.size() > first && runs.back().end == begin && runs.back().step == 1) runs.back().end = end;
   else runs.push_back({begin, end});
 }
@@ -78,9 +78,7 @@ bool Composite::causal() const {
 }
 
 Lengths Composite::lengths() const {
-  const auto shorter = [](std::int64_t a, std::int64_t b) {
-    return a == 0 || b == 0 ? a + b : std::min(a, b);
-  };
+  const auto shorter = [](int64_t a, int64_t b) { return a == 0 || b == 0 ? a + b : std::min(a, b); };
   Lengths n;
   for (const auto& pattern : of_) {
     const Lengths other = pattern->lengths();

@@ -14,10 +14,10 @@
 namespace weft {
 namespace {
 // The block-level form: blocks of `block` positions, `vertsize` of them are a summary.
-std::int64_t summary_of_blocks(const char* kind, const PatternSpec& spec) {
+int64_t summary_of_blocks(const char* kind, const PatternSpec& spec) {
   check_pattern_field(kind, "block", spec.block);
   check_pattern_field(kind, "vertsize", spec.vertsize);
-  const std::int64_t blocks = spec.stride / spec.block;
+  const int64_t blocks = spec.stride / spec.block;
   if (blocks < 1 || spec.stride % spec.block != 0)
     refuse_pattern(kind, "stride must be a multiple of block, got stride ", spec.stride, " and block ",
                    spec.block);
@@ -30,21 +30,21 @@ std::int64_t summary_of_blocks(const char* kind, const PatternSpec& spec) {
 // The summary positions: of every block the c from first(head) on. Heads take sub-blocks in turn, the last
 // one first. c is given, or, in blocks as OpenAI's code has it, `block` and `vertsize`: c = vertsize * block.
 struct SummaryPositions {
-  std::int64_t l = 0, c = 0, num_verts = 1;
+  int64_t l = 0, c = 0, num_verts = 1;
 
-  std::int64_t first(int head) const { return l - (head % num_verts + 1) * c; }
-  bool contains(int head, std::int64_t j) const {
-    const std::int64_t offset = j % l - first(head);
+  int64_t first(int head) const { return l - (head % num_verts + 1) * c; }
+  bool contains(int head, int64_t j) const {
+    const int64_t offset = j % l - first(head);
     return offset >= 0 && offset < c;
   }
   // Of a summary position among all of them, and how many there are below n.
-  std::int64_t rank(int head, std::int64_t j) const { return j / l * c + j % l - first(head); }
-  std::int64_t count(int head, std::int64_t n) const {
-    return n / l * c + std::clamp<std::int64_t>(n % l - first(head), 0, c);
+  int64_t rank(int head, int64_t j) const { return j / l * c + j % l - first(head); }
+  int64_t count(int head, int64_t n) const {
+    return n / l * c + std::clamp<int64_t>(n % l - first(head), 0, c);
   }
   // The summaries of the blocks that begin below `end`, appended.
-  void runs(int head, std::int64_t end, std::vector<KeyRun>& runs) const {
-    for (std::int64_t block = 0; block < end; block += l)
+  void runs(int head, int64_t end, std::vector<KeyRun>& runs) const {
+    for (int64_t block = 0; block < end; block += l)
       runs.push_back({block + first(head), block + first(head) + c});
   }
 };
@@ -53,7 +53,7 @@ struct SummaryPositions {
 SummaryPositions summaries_of(const char* kind, const PatternSpec& spec, int heads) {
   check_pattern_field(kind, "stride", spec.stride);
   check_pattern_field(kind, "num_verts", spec.num_verts);
-  const std::int64_t c = spec.block ? summary_of_blocks(kind, spec) : spec.c;
+  const int64_t c = spec.block ? summary_of_blocks(kind, spec) : spec.c;
   check_pattern_field(kind, "c", c);
   if (spec.num_verts > spec.stride / c)
     refuse_pattern(
@@ -75,15 +75,15 @@ std::vector<std::string> summary_fields(const PatternSpec& spec) {
 
 class Block : public AttentionPattern {
  public:
-  explicit Block(std::int64_t l) : l_(l) {}
+  explicit Block(int64_t l) : l_(l) {}
   std::string name() const override { return str("block(stride ", l_, ")"); }
-  bool attends(int, std::int64_t i, std::int64_t j) const override { return j <= i && i / l_ == j / l_; }
-  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  bool attends(int, int64_t i, int64_t j) const override { return j <= i && i / l_ == j / l_; }
+  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     runs.push_back({i / l_ * l_, i + 1});
   }
 
  private:
-  std::int64_t l_;
+  int64_t l_;
 };
 
 class Summary : public AttentionPattern {
@@ -95,25 +95,25 @@ class Summary : public AttentionPattern {
                ")");
   }
   int groups(int heads) const override {
-    return static_cast<int>(std::min<std::int64_t>(heads, summaries_.num_verts));
+    return static_cast<int>(std::min<int64_t>(heads, summaries_.num_verts));
   }
   int group(int head) const override { return static_cast<int>(head % summaries_.num_verts); }
 
-  bool attends(int head, std::int64_t i, std::int64_t j) const override {
+  bool attends(int head, int64_t i, int64_t j) const override {
     return j <= i && summaries_.contains(head, j);
   }
-  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
     summaries_.runs(head, i + 1, runs);
     runs.back().end = std::min(runs.back().end, i + 1);
   }
-  std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const override {
+  int64_t key_slot(int head, int64_t j, int64_t n) const override {
     if (summaries_.contains(head, j)) return summaries_.rank(head, j);
     return tile_ceil(summaries_.count(head, n)) + other_slot(head, j);
   }
 
  protected:
   // Of a position that is no summary, among those.
-  virtual std::int64_t other_slot(int head, std::int64_t j) const { return j - summaries_.count(head, j); }
+  virtual int64_t other_slot(int head, int64_t j) const { return j - summaries_.count(head, j); }
 
   SummaryPositions summaries_;
 
@@ -124,24 +124,23 @@ class Summary : public AttentionPattern {
 class Fixed : public Summary {
  public:
   explicit Fixed(const SummaryPositions& summaries) : Summary(summaries, "fixed") {}
-  bool attends(int head, std::int64_t i, std::int64_t j) const override {
+  bool attends(int head, int64_t i, int64_t j) const override {
     return j <= i && (i / summaries_.l == j / summaries_.l || summaries_.contains(head, j));
   }
-  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
-    const std::int64_t block = i / summaries_.l * summaries_.l;
+  void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
+    const int64_t block = i / summaries_.l * summaries_.l;
     summaries_.runs(head, block, runs);
     runs.push_back({block, i + 1});
   }
 
  private:
-  std::int64_t other_slot(int head, std::int64_t j) const override {
-    const std::int64_t block = j / summaries_.l, offset = j % summaries_.l;
-    const std::int64_t others = summaries_.l - summaries_.c;  // in a block, in order
-    const std::int64_t rank = offset < summaries_.first(head) ? offset : offset - summaries_.c;
-    const std::int64_t blocks_a_tile = kTile / others;
-    const std::int64_t start = blocks_a_tile > 0
-                                   ? block / blocks_a_tile * kTile + block % blocks_a_tile * others
-                                   : block * tile_ceil(others);
+  int64_t other_slot(int head, int64_t j) const override {
+    const int64_t block = j / summaries_.l, offset = j % summaries_.l;
+    const int64_t others = summaries_.l - summaries_.c;  // in a block, in order
+    const int64_t rank = offset < summaries_.first(head) ? offset : offset - summaries_.c;
+    const int64_t blocks_a_tile = kTile / others;
+    const int64_t start = blocks_a_tile > 0 ? block / blocks_a_tile * kTile + block % blocks_a_tile * others
+                                            : block * tile_ceil(others);
     return start + rank;
   }
 };

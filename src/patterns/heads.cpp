@@ -28,16 +28,16 @@ class ByHead : public Composite {
     group_heads(sets);
   }
 
-  bool attends(int head, std::int64_t i, std::int64_t j) const override {
+  bool attends(int head, int64_t i, int64_t j) const override {
     return inner(head).pattern->attends(inner(head).head, i, j);
   }
-  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
     inner(head).pattern->key_runs(inner(head).head, i, runs);
   }
   void parts(int head, std::vector<PatternPart>& parts) const override {
     inner(head).pattern->parts(inner(head).head, parts);
   }
-  std::int64_t most_keys(int head) const override { return inner(head).pattern->most_keys(inner(head).head); }
+  int64_t most_keys(int head) const override { return inner(head).pattern->most_keys(inner(head).head); }
   void content(int heads, std::vector<ContentHeads>& out) const override {
     for (int p = 0; p < size(); ++p) {
       const std::size_t first = out.size();

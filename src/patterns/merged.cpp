@@ -8,7 +8,7 @@
 namespace weft {
 namespace {
 // The runs of `of`, less the keys that earlier patterns see already, appended.
-void remaining_runs(PatternPart of, const std::vector<PatternPart>& earlier, std::int64_t i,
+void remaining_runs(PatternPart of, const std::vector<PatternPart>& earlier, int64_t i,
                     std::vector<KeyRun>& runs) {
   const std::size_t first = runs.size();
   of.pattern->key_runs(of.head, i, runs);
@@ -26,30 +26,28 @@ class Remainder : public AttentionPattern {
     for (const PatternPart& e : earlier_) text += (&e == earlier_.data() ? "" : " and ") + e.pattern->name();
     return text;
   }
-  bool attends(int, std::int64_t i, std::int64_t j) const override {
+  bool attends(int, int64_t i, int64_t j) const override {
     return of_.pattern->attends(of_.head, i, j) && std::ranges::none_of(earlier_, [&](const PatternPart& e) {
              return e.pattern->attends(e.head, i, j);
            });
   }
-  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     remaining_runs(of_, earlier_, i, runs);
   }
   bool causal() const override { return of_.pattern->causal(); }
   Lengths lengths() const override { return of_.pattern->lengths(); }
   // A band less a window of the nearest positions is a band.
-  Band band(int, std::int64_t n) const override {
+  Band band(int, int64_t n) const override {
     Band rest = of_.pattern->band(of_.head, n);
     const Band window = earlier_[0].pattern->band(earlier_[0].head, n);
     if (!rest || earlier_.size() > 1 || window.stride != 1 || window.skip != 0) return {};
     rest.skip = std::max(rest.skip, (window.reach + rest.stride - 1) / rest.stride);
     return rest;
   }
-  std::int64_t query_slot(int, std::int64_t i, std::int64_t n) const override {
+  int64_t query_slot(int, int64_t i, int64_t n) const override {
     return of_.pattern->query_slot(of_.head, i, n);
   }
-  std::int64_t key_slot(int, std::int64_t j, std::int64_t n) const override {
-    return of_.pattern->key_slot(of_.head, j, n);
-  }
+  int64_t key_slot(int, int64_t j, int64_t n) const override { return of_.pattern->key_slot(of_.head, j, n); }
 
  private:
   PatternPart of_;
@@ -67,10 +65,10 @@ class Merged : public Composite {
       if (group(head) == static_cast<int>(parts_.size())) make_parts(head);
   }
 
-  bool attends(int head, std::int64_t i, std::int64_t j) const override {
+  bool attends(int head, int64_t i, int64_t j) const override {
     return std::ranges::any_of(of_, [&](const auto& p) { return p->attends(head, i, j); });
   }
-  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
     std::vector<PatternPart> earlier;
     for (const auto& pattern : of_) {
       remaining_runs({pattern.get(), head}, earlier, i, runs);

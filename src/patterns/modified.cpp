@@ -9,13 +9,13 @@
 namespace weft {
 namespace {
 struct Limits {
-  std::int64_t prefix = 0;
-  std::vector<std::int64_t> documents;
-  std::int64_t length = 0;
+  int64_t prefix = 0;
+  std::vector<int64_t> documents;
+  int64_t length = 0;
 
   // The keys that query i may see at most.
-  KeyRun interval(std::int64_t i) const {
-    std::int64_t low = 0, high = length ? length : kMaxPositions;
+  KeyRun interval(int64_t i) const {
+    int64_t low = 0, high = length ? length : kMaxPositions;
     if (length && i >= length) high = 0;
     if (prefix) high = std::min(high, std::max(prefix, i + 1));
     const auto next = std::ranges::upper_bound(documents, i);
@@ -28,7 +28,7 @@ struct Limits {
     if (prefix) s += str(", prefix ", prefix);
     if (!documents.empty()) {
       s += ", documents";
-      for (const std::int64_t first : documents) s += str(" ", first);
+      for (const int64_t first : documents) s += str(" ", first);
     }
     if (length) s += str(", length ", length);
     return s.substr(2);
@@ -40,11 +40,11 @@ class Limited : public AttentionPattern {
  public:
   Limited(const AttentionPattern& base, const Limits& limits) : base_(base), limits_(limits) {}
   std::string name() const override { return base_.name() + " with " + limits_.text(); }
-  bool attends(int head, std::int64_t i, std::int64_t j) const override {
+  bool attends(int head, int64_t i, int64_t j) const override {
     const KeyRun may = limits_.interval(i);
     return may.begin <= j && j < may.end && base_.attends(head, i, j);
   }
-  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
     const KeyRun may = limits_.interval(i);
     if (may.size() == 0) return;
     std::vector<KeyRun> all;
@@ -55,12 +55,8 @@ class Limited : public AttentionPattern {
   Lengths lengths() const override { return base_.lengths(); }
   int groups(int heads) const override { return base_.groups(heads); }
   int group(int head) const override { return base_.group(head); }
-  std::int64_t query_slot(int head, std::int64_t i, std::int64_t n) const override {
-    return base_.query_slot(head, i, n);
-  }
-  std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const override {
-    return base_.key_slot(head, j, n);
-  }
+  int64_t query_slot(int head, int64_t i, int64_t n) const override { return base_.query_slot(head, i, n); }
+  int64_t key_slot(int head, int64_t j, int64_t n) const override { return base_.key_slot(head, j, n); }
 
  private:
   const AttentionPattern& base_;
@@ -96,7 +92,7 @@ class Modified : private Owned, public Limited {
 
 std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern> base, const PatternSpec& spec,
                                            int heads) {
-  const auto check = [&](const char* field, std::int64_t value) {
+  const auto check = [&](const char* field, int64_t value) {
     if (value < 0 || value > kMaxPositions)
       refuse_pattern(spec.kind, field, " must be between 0 and ", kMaxPositions, ", got ", value);
   };

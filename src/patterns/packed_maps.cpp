@@ -29,18 +29,18 @@ class Writer {
 
 // Whether each aligned group of `run` slots holds successive positions, or none; slots may be empty only past
 // the end of the sequence.
-bool follows(const std::vector<std::int32_t>& order, std::size_t run, std::int64_t n) {
+bool follows(const std::vector<int32_t>& order, std::size_t run, int64_t n) {
   for (std::size_t first = 0; first < order.size(); first += run)
     for (std::size_t i = 1; i < run; ++i) {
-      const std::int64_t expected = order[first] < 0 ? -1 : order[first] + static_cast<std::int64_t>(i);
+      const int64_t expected = order[first] < 0 ? -1 : order[first] + static_cast<int64_t>(i);
       if (order[first + i] != (expected < n ? expected : -1)) return false;
     }
   return true;
 }
 
 // The longest of 64, 32, 16 and 8, up to `longest`, that holds; 0: none.
-std::int32_t run_of(const std::vector<std::int32_t>& order, std::int64_t n, std::int32_t longest) {
-  for (std::int32_t run = longest; run >= 8; run /= 2)
+int32_t run_of(const std::vector<int32_t>& order, int64_t n, int32_t longest) {
+  for (int32_t run = longest; run >= 8; run /= 2)
     if (follows(order, static_cast<std::size_t>(run), n)) return run;
   return 0;
 }
@@ -66,8 +66,7 @@ TileMap put(Writer& out, const TileTables& t) {
 }
 }  // namespace
 
-PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size,
-                       int edge)
+PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size, int edge)
     : n_(n), groups_(pattern.groups(heads)) {
   for (int head = 0; head < heads; ++head) group_of_head_.push_back(pattern.group(head));
   for (int group = 0; group < groups_; ++group) {
@@ -126,7 +125,7 @@ AttentionMaps PackedMaps::write(void* image, void* base) const {
   std::vector<TileMap> maps;
   for (const TileTables& t : tables_) maps.push_back(put(out, t));
   AttentionMaps result;
-  result.passes = static_cast<std::int32_t>(passes_.size());
+  result.passes = static_cast<int32_t>(passes_.size());
   result.groups = groups_;
   for (std::size_t p = 0; p < passes_.size(); ++p) {
     AttentionPass& pass = result.pass[p];

@@ -63,17 +63,17 @@ std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec& spec, int head
   return modified(kind_of(spec).make(spec, heads), spec, heads);
 }
 
-void check_pattern_field(const char* kind, const char* field, std::int64_t value) {
+void check_pattern_field(const char* kind, const char* field, int64_t value) {
   if (value < 1 || value > kMaxPositions)
     refuse_pattern(kind, field, " must be between 1 and ", kMaxPositions, ", got ", value);
 }
 
-void require_pattern_field(const char* kind, const char* field, std::int64_t value) {
+void require_pattern_field(const char* kind, const char* field, int64_t value) {
   if (value == 0) refuse_pattern(kind, field, " is required, a number from 1 to ", kMaxPositions);
   check_pattern_field(kind, field, value);
 }
 
-std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::int64_t> globals) {
+std::vector<int64_t> ascending_globals(const char* kind, std::vector<int64_t> globals) {
   std::ranges::sort(globals);
   for (std::size_t k = 0; k < globals.size(); ++k) {
     if (globals[k] < 0 || globals[k] >= kMaxPositions)
@@ -84,32 +84,31 @@ std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::i
   return globals;
 }
 
-std::string list_text(const std::vector<std::int64_t>& numbers) { return "[" + joined(numbers) + "]"; }
+std::string list_text(const std::vector<int64_t>& numbers) { return "[" + joined(numbers) + "]"; }
 
-void AttentionPattern::keys_of(int head, std::int64_t i, std::int64_t keys,
-                               std::vector<std::int32_t>& out) const {
+void AttentionPattern::keys_of(int head, int64_t i, int64_t keys, std::vector<int32_t>& out) const {
   std::vector<KeyRun> runs;
   key_runs(head, i, runs);
   const auto first = static_cast<std::ptrdiff_t>(out.size());
   for (const KeyRun& run : runs)
-    for (std::int64_t j = run.begin; j < std::min(run.end, keys); j += run.step)
-      out.push_back(static_cast<std::int32_t>(j));
+    for (int64_t j = run.begin; j < std::min(run.end, keys); j += run.step)
+      out.push_back(static_cast<int32_t>(j));
   if (!std::is_sorted(out.begin() + first, out.end())) std::sort(out.begin() + first, out.end());
 }
 
-std::int64_t keys_in(const std::vector<KeyRun>& runs, std::int64_t keys) {
-  std::int64_t sum = 0;
+int64_t keys_in(const std::vector<KeyRun>& runs, int64_t keys) {
+  int64_t sum = 0;
   for (const KeyRun& run : runs) sum += KeyRun{run.begin, std::min(run.end, keys), run.step}.size();
   return sum;
 }
 
-std::int64_t needed_pairs(const AttentionPattern& pattern, int head, Lengths n) {
+int64_t needed_pairs(const AttentionPattern& pattern, int head, Lengths n) {
   std::vector<KeyRun> runs;
-  std::int64_t pairs = 0;
-  for (std::int64_t i = 0; i < n.queries; ++i) {
+  int64_t pairs = 0;
+  for (int64_t i = 0; i < n.queries; ++i) {
     runs.clear();
     pattern.key_runs(head, i, runs);
-    const std::int64_t keys = keys_in(runs, n.keys), most = pattern.most_keys(head);
+    const int64_t keys = keys_in(runs, n.keys), most = pattern.most_keys(head);
     pairs += most ? std::min(keys, most) : keys;
   }
   return pairs;

@@ -19,7 +19,7 @@ class Communicator {
 
   // The next updates all-reduce `bytes` of gradients each, overlapped with kernels that take `seconds` at
   // least: the way that costs the kernels least is taken where it is fast enough. The same on every rank.
-  virtual void plan(std::int64_t /*bytes*/, double /*seconds*/) {}
+  virtual void plan(int64_t /*bytes*/, double /*seconds*/) {}
 
   // Collectives after fork() wait for what the queue has so far, and overlap with what it gets next.
   virtual void fork() {}
@@ -39,7 +39,7 @@ class Communicator {
 
  protected:
   // Elements of each of size() pieces; Error when they are not equal. `what`: the caller's name.
-  std::int64_t piece_elements(const TensorView& t, const char* what) const;
+  int64_t piece_elements(const TensorView& t, const char* what) const;
 
  private:
   const int rank_, size_;

@@ -16,7 +16,7 @@ struct ProcessGroup::State {
   World world;
   Meeting meeting;
   std::unique_ptr<Watcher> watcher;  // none of a process alone
-  std::uint64_t number = 0;          // of collectives so far
+  uint64_t number = 0;               // of collectives so far
   int exceptions = std::uncaught_exceptions();
 
   const Peer& peer(int rank) const { return meeting.peers[rank]; }
@@ -51,7 +51,7 @@ struct ProcessGroup::State {
   std::string receive(int rank, Kind kind) const {
     const Waiting waiting(*this, rank);
     Frame frame;
-    if (!receive_frame(to(rank), frame, ~std::uint64_t{0})) lost(rank);
+    if (!receive_frame(to(rank), frame, ~uint64_t{0})) lost(rank);
     if (frame.kind != kind || frame.number != number)
       weft::fail("ranks disagree on what to do: rank ", world.rank, " is at collective ", number, ", ",
                  name_of(kind), ", and ", peer(rank).name(), " at collective ", frame.number, ", ",
@@ -129,7 +129,7 @@ void ProcessGroup::fail(const std::string& why, const std::string& line) noexcep
 void ProcessGroup::watch(std::chrono::seconds limit) {
   state_->change([&](Pace& p) { p.limit = limit, p.restart(); });
 }
-void ProcessGroup::report_step(std::int64_t step) {
+void ProcessGroup::report_step(int64_t step) {
   state_->change([&](Pace& p) { p.come_further(), p.known.step = step, ++p.steps; });
 }
 void ProcessGroup::report_progress() { state_->change(&Pace::come_further); }

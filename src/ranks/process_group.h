@@ -53,7 +53,7 @@ class ProcessGroup {
   // times its longest pause since its first step, and ten limits until two steps are reported, at first and
   // after take_time(), which announces work outside steps. Checkpoints are safe: they are renamed when whole.
   void watch(std::chrono::seconds limit);
-  void report_step(std::int64_t step);
+  void report_step(int64_t step);
   void report_progress();
   void take_time();
 

@@ -18,12 +18,12 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 struct FrameHeader {  // in the byte order of the machine
-  std::uint64_t magic = kMagic;
+  uint64_t magic = kMagic;
   Kind kind = Kind::hello;
-  std::uint32_t reserved = 0;
-  std::uint64_t number = 0, bytes = 0;  // bytes that follow
+  uint32_t reserved = 0;
+  uint64_t number = 0, bytes = 0;  // bytes that follow
 
-  static constexpr std::uint64_t kMagic = 0x316e757274666577;  // "weftrun1" in memory
+  static constexpr uint64_t kMagic = 0x316e757274666577;  // "weftrun1" in memory
 };
 
 std::string error_text(int code) { return std::strerror(code); }
@@ -39,7 +39,7 @@ bool resolve(const std::string& host, int port, sockaddr_in& out, std::string& w
   }
   std::memcpy(&out, found->ai_addr, sizeof out);
   freeaddrinfo(found);
-  out.sin_port = htons(static_cast<std::uint16_t>(port));
+  out.sin_port = htons(static_cast<uint16_t>(port));
   return true;
 }
 
@@ -51,7 +51,7 @@ template <class Value> void set_option(const Descriptor& socket, int level, int 
 
 // ---- Rank 0 receives; the others visit. What does not speak like a rank is let in, and sent away. ----
 
-constexpr std::uint64_t kLongest = 1 << 20;  // bytes of a frame
+constexpr uint64_t kLongest = 1 << 20;  // bytes of a frame
 
 enum : std::size_t { kRank, kSize, kChannel, kHost, kPid, kIdentity, kHelloFields };
 
@@ -226,7 +226,7 @@ Descriptor listen_on(const std::string& address, int port, bool all_on_this_host
   sockaddr_in where{};
   where.sin_family = AF_INET;
   where.sin_addr.s_addr = htonl(INADDR_ANY);
-  where.sin_port = htons(static_cast<std::uint16_t>(port));
+  where.sin_port = htons(static_cast<uint16_t>(port));
   sockaddr_in named{};
   std::string unknown;
   if (all_on_this_host && resolve(address, port, named, unknown) && ntohl(named.sin_addr.s_addr) >> 24 == 127)
@@ -251,7 +251,7 @@ Descriptor listen_on(const std::string& address, int port, bool all_on_this_host
 Descriptor accept_from(const Descriptor& listener, Clock::time_point deadline) {
   const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now()) + milliseconds(1);
   pollfd waiting{listener.get(), POLLIN, 0};
-  if (poll(&waiting, 1, static_cast<int>(std::max<std::int64_t>(left.count(), 0))) <= 0) return Descriptor();
+  if (poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left.count(), 0))) <= 0) return Descriptor();
   Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (socket) set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   return socket;
@@ -276,13 +276,13 @@ Descriptor connect_to(const std::string& address, int port, Clock::time_point de
   }
 }
 
-bool send_frame(const Descriptor& socket, Kind kind, const std::string& body, std::uint64_t number) {
+bool send_frame(const Descriptor& socket, Kind kind, const std::string& body, uint64_t number) {
   const FrameHeader header{.kind = kind, .number = number, .bytes = body.size()};
   return send_all(socket.get(), &header, sizeof header, body.empty() ? 0 : MSG_MORE) &&
          send_all(socket.get(), body.data(), body.size());
 }
 
-bool receive_frame(const Descriptor& socket, Frame& frame, std::uint64_t longest) {
+bool receive_frame(const Descriptor& socket, Frame& frame, uint64_t longest) {
   FrameHeader header;
   if (!receive_all(socket.get(), &header, sizeof header) || header.magic != FrameHeader::kMagic) return false;
   if (header.bytes > longest) return false;
@@ -299,7 +299,7 @@ void set_patience(const Descriptor& socket, std::chrono::seconds patience) {
 std::string pack(const std::vector<std::string>& fields) {
   std::string packed;
   for (const std::string& field : fields) {
-    const std::uint64_t length = field.size();
+    const uint64_t length = field.size();
     packed.append(reinterpret_cast<const char*>(&length), sizeof length);
     packed += field;
   }
@@ -309,7 +309,7 @@ std::string pack(const std::vector<std::string>& fields) {
 bool unpack(const std::string& packed, std::vector<std::string>& fields) {
   fields.clear();
   for (std::size_t at = 0; at < packed.size();) {
-    std::uint64_t length = 0;
+    uint64_t length = 0;
     if (packed.size() - at < sizeof length) return false;
     std::memcpy(&length, packed.data() + at, sizeof length);
     at += sizeof length;

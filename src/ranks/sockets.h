@@ -19,7 +19,7 @@ std::string host_trouble(const std::string& host);
 Descriptor connect_to(const std::string& address, int port, Clock::time_point deadline, std::string& why);
 
 // What a frame is. Numbers are part of what processes agree on: only ever add.
-enum class Kind : std::uint32_t {
+enum class Kind : uint32_t {
   hello = 1,    // a rank says who it is
   welcome = 2,  // all are there: who they are
   refusal = 3,  // this world does not come about
@@ -34,12 +34,12 @@ enum class Kind : std::uint32_t {
 struct Frame {
   Kind kind = Kind::hello;
   std::string body = {};
-  std::uint64_t number = 0;  // of the collective
+  uint64_t number = 0;  // of the collective
 };
 
 // Whole frames, however long it takes. False: the connection is gone, or no frame of <= `longest` bytes came.
-bool send_frame(const Descriptor&, Kind, const std::string& body, std::uint64_t number = 0);
-bool receive_frame(const Descriptor&, Frame&, std::uint64_t longest);
+bool send_frame(const Descriptor&, Kind, const std::string& body, uint64_t number = 0);
+bool receive_frame(const Descriptor&, Frame&, uint64_t longest);
 void set_patience(const Descriptor&, std::chrono::seconds);  // without a byte for so long, gives up; 0: never
 
 // Strings as one string, and back; false for one that pack() did not make.

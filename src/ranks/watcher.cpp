@@ -21,13 +21,13 @@ constexpr milliseconds kOwnPause{1500};      // a watcher that did not run for s
 constexpr milliseconds kEqualFailure{2000};  // in which rank 0 says itself what all ranks have
 constexpr milliseconds kFarewell{1000};
 constexpr milliseconds kLongFarewell{10000};  // of one that failed: rank 0 speaks before this process ends
-constexpr std::uint64_t kLongest = 1 << 16;   // bytes of a frame
+constexpr uint64_t kLongest = 1 << 16;        // bytes of a frame
 
 constexpr const char* kRest = "; the other processes end too, the last checkpoint is whole";
 
 std::string seconds_text(milliseconds time) { return str(static_cast<double>(time.count()) / 1000, " s"); }
 
-std::string when(std::int64_t step) {
+std::string when(int64_t step) {
   return step < 0 ? std::string("before its first step") : str("after step ", step);
 }
 }  // namespace
@@ -123,7 +123,7 @@ struct Watcher::State {
     _exit(1);
   }
 
-  [[noreturn]] void end_for(const std::vector<int>& ranks, std::int64_t step, const std::string& why) {
+  [[noreturn]] void end_for(const std::vector<int>& ranks, int64_t step, const std::string& why) {
     std::vector<std::string> names;
     for (const int r : ranks) names.push_back(peers[r].name());
     end(str(listed(names), " stopped ", when(step), ": ", why, kRest));

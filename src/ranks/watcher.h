@@ -10,7 +10,7 @@
 namespace weft {
 // What a rank says of itself, several times a second.
 struct RankState {
-  std::int64_t step = -1;                // the last one reported; -1: none
+  int64_t step = -1;                     // the last one reported; -1: none
   std::chrono::milliseconds quiet{0};    // since it last came further
   std::chrono::milliseconds allowed{0};  // how long it may be so; 0: it is not watched
   bool waiting = false;                  // in a collective, for another rank

@@ -55,7 +55,7 @@ class Environment {
 
 // A port that all processes of a job compute alike, FNV-1a: 15000 to 29999, below the ephemeral ports.
 int port_of_job(const std::string& job) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
+  uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return static_cast<int>(15000 + (hash ^ (hash >> 32)) % 15000);
 }

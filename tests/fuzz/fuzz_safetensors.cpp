@@ -11,9 +11,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   try {
     const weft::WeightsFile file = weft::safetensors_weights(weft::memory_file(data, size));
     for (const auto& [name, shape] : file.shapes) {
-      std::int64_t count = 1;
-      for (const std::int64_t axis : shape) count *= axis;
-      if (static_cast<std::int64_t>(file.values(name).size()) != count) std::abort();
+      int64_t count = 1;
+      for (const int64_t axis : shape) count *= axis;
+      if (static_cast<int64_t>(file.values(name).size()) != count) std::abort();
     }
   } catch (const weft::Error&) {}
   return 0;

@@ -15,7 +15,7 @@ const std::vector<std::string> kKinds = {
     "{kind: heads, of: [{kind: routing, clusters: 4, window: 70}, {kind: topk_blocks, block: 64, blocks: "
     "3}]}"};
 
-Config config_of(const std::string& pattern, bool rotary = true, std::int64_t context = 330) {
+Config config_of(const std::string& pattern, bool rotary = true, int64_t context = 330) {
   const PatternSpec spec = parse_pattern(pattern, "test");
   Config c = rotary ? rotary_config(spec, {context}) : small_config(spec);
   c.model.context = context;
@@ -31,18 +31,18 @@ TEST(ContentModel, NoRowDependsOnLaterTokens) {
     for (const bool rotary : {false, true}) {
       SCOPED_TRACE(pattern);
       SmallModel small(config_of(pattern, rotary), DType::f64);
-      const std::int64_t n = 330, vocab = small.config.model.vocab;
+      const int64_t n = 330, vocab = small.config.model.vocab;
       Ctx ctx = small.engine.ctx();
       const std::vector<double> values = small.engine.host(small.tokens(1, n));
       const auto logits = [&](const std::vector<double>& tokens) {
         return small.engine.host(small.model->logits(ctx, small.engine.tensor({1, n}, tokens, DType::i32)));
       };
       const std::vector<double> before = logits(values);
-      for (const std::int64_t i : {0, 1, 63, 64, 100, 190, 257, 328, 329}) {
+      for (const int64_t i : {0, 1, 63, 64, 100, 190, 257, 328, 329}) {
         for (unsigned seed = 1; seed < 3; ++seed) {
           std::mt19937 random(seed);
           std::vector<double> changed = values;
-          for (std::int64_t t = i; t < n; ++t)
+          for (int64_t t = i; t < n; ++t)
             changed[static_cast<std::size_t>(t)] = static_cast<double>(random() % 7);
           const std::vector<double> after = logits(changed);
           const auto rows = static_cast<std::ptrdiff_t>((i + 1) * vocab);
@@ -58,7 +58,7 @@ TEST(ContentModel, DecodingSeesWhatTheForwardPassSaw) {
   for (const std::string& pattern : kKinds) {
     SCOPED_TRACE(pattern);
     SmallModel small(config_of(pattern));
-    for (const std::int64_t length : {1, 2, 65, 200}) check_decoding(small, 2, length);
+    for (const int64_t length : {1, 2, 65, 200}) check_decoding(small, 2, length);
   }
 }
 
@@ -70,7 +70,7 @@ TEST(ContentModel, ACacheServesTextAfterText) {
     const auto cache = small.model->make_cache(*small.engine.device, 1, 300);
     std::vector<double> last[2];
     for (const unsigned seed : {1, 2, 1})
-      for (std::int64_t t = 0; t < 300; ++t) {
+      for (int64_t t = 0; t < 300; ++t) {
         const Tensor logits = small.model->decode(ctx, *cache, small.tokens(1, 300, seed), t);
         if (t < 299) continue;
         std::vector<double>& known = last[seed - 1];
@@ -80,7 +80,7 @@ TEST(ContentModel, ACacheServesTextAfterText) {
   }
 }
 
-void check_model_gradients(const Config& config, std::int64_t n) {
+void check_model_gradients(const Config& config, int64_t n) {
   SmallModel small(config, DType::f64);
   small.engine.set({.seed = 21, .draw = 2});
   const Tensor tokens = small.tokens(2, n);
@@ -90,7 +90,7 @@ void check_model_gradients(const Config& config, std::int64_t n) {
   for (const ParamInfo& p : small.store.params()) {
     if (p.name.find("centroids") != std::string::npos) continue;  // moved by k-means, not by the loss
     std::vector<double> got, want;
-    for (std::int64_t i = p.offset; i < p.offset + p.size; i += std::max<std::int64_t>(1, p.size / 3)) {
+    for (int64_t i = p.offset; i < p.offset + p.size; i += std::max<int64_t>(1, p.size / 3)) {
       constexpr double h = 1e-6;
       const double x0 = master[i];
       master[i] = x0 + h;
@@ -154,7 +154,7 @@ TEST(ContentModel, EvaluationDoesNotDependOnTheUpdate) {
   SmallModel small(config_of(kKinds[1]));
   const Tensor tokens = small.tokens(2, 200);
   std::vector<double> evaluated, trained;
-  for (const std::uint64_t draw : {1, 2}) {
+  for (const uint64_t draw : {1, 2}) {
     small.engine.set({.seed = 3, .draw = draw});
     evaluated.push_back(small.loss(tokens));
     trained.push_back(small.loss(tokens, true));
@@ -168,7 +168,7 @@ TEST(CudaContentModel, DecodingSeesWhatTheForwardPassSaw) {
   for (const std::string& pattern : kKinds) {
     SCOPED_TRACE(pattern);
     SmallModel small(config_of(pattern), DType::f32, "cuda");
-    for (const std::int64_t length : {1, 2, 65, 200}) check_decoding(small, 2, length);
+    for (const int64_t length : {1, 2, 65, 200}) check_decoding(small, 2, length);
   }
 }
 

@@ -44,7 +44,7 @@ void check_against_pytorch(const std::string& device, const PatternSpec& pattern
 
   const Shape token_shape = file.shape_of("/tokens");
   const Tensor tokens(*engine.device->pool, token_shape, DType::i32);
-  std::vector<std::int32_t> token_values(static_cast<std::size_t>(tokens.size()));
+  std::vector<int32_t> token_values(static_cast<std::size_t>(tokens.size()));
   file.read("/tokens", StoredType::i32, token_shape, token_values.data());
   engine.device->upload(tokens, token_values.data());
 

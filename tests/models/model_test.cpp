@@ -7,11 +7,11 @@
 
 namespace weft {
 namespace {
-std::int64_t parameters(const Config& config) {
+int64_t parameters(const Config& config) {
   const auto device = make_device("cpu");
   ParameterStore store;
   make_model(config, store, *device);
-  std::int64_t sum = 0;
+  int64_t sum = 0;
   for (const ParamInfo& p : store.params()) sum += p.size;
   return sum;
 }
@@ -63,16 +63,14 @@ TEST(Model, FlopsCountEachHeadsPairs) {
 }
 
 // Of activations: what the pool saw, less what was planned.
-double check_plan(const Config& config, std::int64_t batch, bool training) {
-  const std::int64_t context = config.model.context;
+double check_plan(const Config& config, int64_t batch, bool training) {
+  const int64_t context = config.model.context;
   const MemoryPlan plan = plan_memory(config, batch, context, training);
   const auto device = make_device("cpu");
   ParameterStore store;
   const auto model = make_model(config, store, *device);
   store.allocate(*device, DType::f32, 0, training, config.train.ema_decay > 0);
-  const auto block_bytes = [&](std::int64_t blocks) {
-    return static_cast<double>(blocks * store.size() * 4);
-  };
+  const auto block_bytes = [&](int64_t blocks) { return static_cast<double>(blocks * store.size() * 4); };
   EXPECT_EQ(static_cast<double>(plan.weights), block_bytes(1));
   EXPECT_EQ(static_cast<double>(plan.gradients), block_bytes(training ? 1 : 0));
   EXPECT_EQ(static_cast<double>(plan.optimizer),
@@ -125,7 +123,7 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
   config.model.vocab = 40;
   config.model.dropout = 0.1;
   config.model.embedding_dropout = 0.1;
-  for (const std::int64_t layers : {1, 2, 6}) {
+  for (const int64_t layers : {1, 2, 6}) {
     for (const double mlp_ratio : {1.0, 4.0}) {
       for (const std::string recompute : {"none", "attention", "block"}) {
         for (const bool training : {true, false}) {

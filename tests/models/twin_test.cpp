@@ -38,9 +38,9 @@ void compare_with_twin(const std::string& name, std::vector<std::string> overrid
   store.allocate(*engine.device, DType::f32, 1, false, false);
   std::mt19937 random(5);
   draw_weights(*engine.device, store, random);
-  std::vector<std::int32_t> values(
+  std::vector<int32_t> values(
       static_cast<std::size_t>(2 * config.model.context - 6));  // not the whole context
-  for (std::int32_t& token : values) token = static_cast<std::int32_t>(random() % 40);
+  for (int32_t& token : values) token = static_cast<int32_t>(random() % 40);
   const Tensor tokens(*engine.device->pool, {2, config.model.context - 3}, DType::i32);
   engine.device->upload(tokens, values.data());
   Ctx ctx = engine.ctx();

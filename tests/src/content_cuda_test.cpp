@@ -37,7 +37,7 @@ Outcome pass(Batch& run, DType dtype, AttentionForm form = AttentionForm::automa
   return out;
 }
 
-PatternSpec with(PatternSpec spec, std::int64_t window) {
+PatternSpec with(PatternSpec spec, int64_t window) {
   spec.window = window;
   return spec;
 }
@@ -47,8 +47,8 @@ const std::vector<PatternSpec> kSpecs = {with(kRouting, 70), with(kLsh, 40), kBl
 
 TEST(CudaContent, AgreesWithTheCpu) {
   for (const PatternSpec& spec : kSpecs)
-    for (const std::int64_t n : {1, 65, 300, 1000})
-      for (const std::int64_t size : {8, 64, 128, 136}) {
+    for (const int64_t n : {1, 65, 300, 1000})
+      for (const int64_t size : {8, 64, 128, 136}) {
         if (size != 64 && n != 300) continue;
         for (const DType dtype : {DType::f32, DType::f16, DType::bf16})
           for (const AttentionForm form :

@@ -15,7 +15,7 @@ double product(const std::vector<float>& a, const std::vector<double>& b, std::s
 }
 
 // By section 3.1 of the Routing Transformer: the cluster of the largest cosine.
-std::vector<std::vector<int>> clusters_of(Batch& run, std::size_t content, std::int64_t b, std::int64_t i) {
+std::vector<std::vector<int>> clusters_of(Batch& run, std::size_t content, int64_t b, int64_t i) {
   const ContentHeads& heads = run.layer.heads[content];
   const std::vector<double> all = run.engine.host(run.centroids[content].value);
   std::vector<int> labels;
@@ -35,14 +35,14 @@ std::vector<std::vector<int>> clusters_of(Batch& run, std::size_t content, std::
 }
 
 // Two hashes of a round, each the largest of [x S; -x S].
-std::vector<std::vector<int>> buckets_of(Batch& run, std::size_t content, std::int64_t b, std::int64_t i) {
+std::vector<std::vector<int>> buckets_of(Batch& run, std::size_t content, int64_t b, int64_t i) {
   const ContentHeads& heads = run.layer.heads[content];
   Ctx ctx = run.engine.ctx();
   const Tensor signs = run.made(ctx, run.qkv()).content.at(content).directions;
   const std::vector<double> all = run.engine.host(signs);
   const int columns = static_cast<int>(signs.shape()[1]);
   std::vector<std::vector<int>> rounds;
-  for (std::int64_t r = 0; r < heads.spec.rounds; ++r) {
+  for (int64_t r = 0; r < heads.spec.rounds; ++r) {
     std::vector<int>& labels = rounds.emplace_back();
     for (const auto& q : run.rows(0, b, heads.heads.head(i))) {
       int label = 0;
@@ -64,10 +64,10 @@ std::vector<std::vector<int>> buckets_of(Batch& run, std::size_t content, std::i
   return rounds;
 }
 
-Counts expected(Batch& run, std::size_t content, std::int64_t b, std::int64_t i) {
+Counts expected(Batch& run, std::size_t content, int64_t b, int64_t i) {
   const ContentHeads& heads = run.layer.heads[content];
   if (heads.spec.kind == "topk_blocks") {
-    const std::int64_t h = heads.heads.head(i);
+    const int64_t h = heads.heads.head(i);
     return counts_of_blocks(run.rows(0, b, h), run.rows(1, b, h), static_cast<std::size_t>(heads.spec.block),
                             static_cast<std::size_t>(heads.spec.blocks));
   }
@@ -81,8 +81,8 @@ void check_counts(Batch& run) {
   Ctx ctx = run.engine.ctx();
   const KeptMaps maps = run.made(ctx, run.qkv());
   for (std::size_t c = 0; c < run.layer.heads.size(); ++c)
-    for (std::int64_t b = 0; b < run.batch; ++b)
-      for (std::int64_t i = 0; i < run.layer.heads[c].heads.count; ++i)
+    for (int64_t b = 0; b < run.batch; ++b)
+      for (int64_t i = 0; i < run.layer.heads[c].heads.count; ++i)
         ASSERT_EQ(counts_in(maps.content[c].maps, b, i, static_cast<std::size_t>(run.time),
                             has_labels(run.layer.heads[c].spec)),
                   expected(run, c, b, i))
@@ -95,7 +95,7 @@ TEST(Content, SetsAreThoseOfTheDefinition) {
   large.blocks = 2, own.blocks = 1;
   for (const PatternSpec& spec : {kRouting, wide, one, kLsh, fine, kBlocks, three, large, own,
                                   heads_of_kinds({kLsh, kBlocks}), heads_of_kinds({{"local", 5}, kRouting})})
-    for (const std::int64_t n : {1, 2, 63, 64, 65, 130, 257, 450}) {
+    for (const int64_t n : {1, 2, 63, 64, 65, 130, 257, 450}) {
       Batch run(spec, 2, n);
       check_counts(run);
     }
@@ -111,21 +111,21 @@ TEST(Content, ValuesAreThoseOfTheDefinition) {
       const KeptMaps maps = run.made(ctx, qkv.value, normed);
       share_keys(ctx, maps, qkv.value, run.shape);
       const std::vector<double> y = run.engine.host(sparse_attention(ctx, qkv, run.shape, maps).value);
-      const std::int64_t size = run.shape.qk_size, n = run.time, heads = run.shape.heads;
+      const int64_t size = run.shape.qk_size, n = run.time, heads = run.shape.heads;
       std::vector<double> want(y.size());
-      for (std::int64_t b = 0; b < 2; ++b)
-        for (std::int64_t h = 0; h < heads; ++h) {
+      for (int64_t b = 0; b < 2; ++b)
+        for (int64_t h = 0; h < heads; ++h) {
           const Counts counts = expected(run, 0, b, h);
-          const auto at = [&](std::int64_t part, std::int64_t t, std::int64_t d) {
+          const auto at = [&](int64_t part, int64_t t, int64_t d) {
             return run.values[static_cast<std::size_t>((b * n + t) * run.shape.columns() +
                                                        (part * heads + h) * size + d)];
           };
-          for (std::int64_t i = 0; i < n; ++i) {
+          for (int64_t i = 0; i < n; ++i) {
             double sum = 0;
             std::vector<double> row(static_cast<std::size_t>(size));
-            for (std::int64_t j = 0; j <= i; ++j) {
+            for (int64_t j = 0; j <= i; ++j) {
               double s = 0, norm = 0;
-              for (std::int64_t d = 0; d < size; ++d) {
+              for (int64_t d = 0; d < size; ++d) {
                 s += at(0, i, d) * at(has_labels(spec) ? 0 : 1, j, d);
                 norm += at(0, j, d) * at(0, j, d);
               }
@@ -133,9 +133,9 @@ TEST(Content, ValuesAreThoseOfTheDefinition) {
               const double c = counts[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)] *
                                std::exp(s / std::sqrt(static_cast<double>(size)));
               sum += c;
-              for (std::int64_t d = 0; d < size; ++d) row[static_cast<std::size_t>(d)] += c * at(2, j, d);
+              for (int64_t d = 0; d < size; ++d) row[static_cast<std::size_t>(d)] += c * at(2, j, d);
             }
-            for (std::int64_t d = 0; d < size; ++d)
+            for (int64_t d = 0; d < size; ++d)
               want[static_cast<std::size_t>(((b * n + i) * heads + h) * size + d)] =
                   row[static_cast<std::size_t>(d)] / sum;
           }
@@ -149,7 +149,7 @@ TEST(Content, GradientsAreThoseOfDifferences) {
   for (const PatternSpec& spec : {kRouting, kLsh, kBlocks, heads_of_kinds({kRouting, {"local", 6}})})
     for (const bool normed : {false, true}) {
       if (normed && !has_labels(spec)) continue;
-      const std::int64_t n = has_labels(spec) ? 23 : 131;
+      const int64_t n = has_labels(spec) ? 23 : 131;
       Batch run(spec, 1, n, has_labels(spec) ? 2 : 1, 8);
       const auto op = [&](Ctx& ctx, const std::vector<Var>& in) {
         KeptMaps maps = run.made(ctx, in[0].value, normed);
@@ -175,15 +175,15 @@ TEST(Content, CentroidsMoveTowardsTheirMembers) {
   backward(ctx, mean(ctx, sparse_attention(ctx, qkv, run.shape, maps)));
   const std::vector<double> got = run.engine.host(run.centroids[0].gradient->tensor),
                             m = run.engine.host(run.centroids[0].value);
-  const std::int64_t size = run.shape.qk_size;
+  const int64_t size = run.shape.qk_size;
   std::vector<double> want(got.size());
   int without = 0;
-  for (std::int64_t h = 0; h < 2; ++h)
+  for (int64_t h = 0; h < 2; ++h)
     for (int c = 0; c < 40; ++c) {
       std::vector<double> mean(static_cast<std::size_t>(size));
-      for (std::int64_t b = 0; b < 2; ++b) {
+      for (int64_t b = 0; b < 2; ++b) {
         const std::vector<int> labels = clusters_of(run, 0, b, h)[0];
-        for (std::int64_t t = 0; t < 30; ++t) {
+        for (int64_t t = 0; t < 30; ++t) {
           const std::vector<float> q = run.row(0, b, h, t);
           double norm = 0;
           for (const float x : q) norm += double{x} * x;
@@ -193,7 +193,7 @@ TEST(Content, CentroidsMoveTowardsTheirMembers) {
       }
       const double norm = std::sqrt(inner_product(mean, mean));
       without += norm == 0;
-      for (std::int64_t d = 0; d < size && norm > 0; ++d) {
+      for (int64_t d = 0; d < size && norm > 0; ++d) {
         const auto at = static_cast<std::size_t>((h * 40 + c) * size + d);
         want[at] = 3e-4 * (m[at] - mean[static_cast<std::size_t>(d)] / norm);
       }
@@ -207,8 +207,8 @@ TEST(Content, SignsAreOfTheSeedLayerAndUpdate) {
   Batch run(kLsh, 1, 4, 2, 64);
   std::map<std::vector<double>, int> known;
   for (const bool training : {false, true})
-    for (const std::uint64_t draw : {5, 6})
-      for (const std::uint32_t layer : {1, 2}) {
+    for (const uint64_t draw : {5, 6})
+      for (const uint32_t layer : {1, 2}) {
         run.engine.set({.seed = 1, .draw = draw});
         run.layer.layer = layer;
         Ctx ctx = run.engine.ctx(nullptr, training);

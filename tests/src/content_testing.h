@@ -54,14 +54,14 @@ inline Counts counts_of_blocks(const std::vector<std::vector<float>>& q,
 
 // What the maps of (b, h) say, as the CPU reads them; h is a head of these maps. With labels, who sees
 // nothing is told by no map.
-inline Counts counts_in(const AttentionMaps& maps, std::int64_t b, std::int64_t h, std::size_t n, bool own) {
+inline Counts counts_in(const AttentionMaps& maps, int64_t b, int64_t h, std::size_t n, bool own) {
   Counts counts(n, std::vector<int>(n, 0)), transposed = counts;
   for (int p = 0; p < maps.passes; ++p) {
     const TileMap& m = maps.pass[p].maps[maps.map_of(b, h)];
-    const auto see = [&](Counts& to, int tile, int other, int mask, const std::uint64_t* words, bool rows) {
+    const auto see = [&](Counts& to, int tile, int other, int mask, const uint64_t* words, bool rows) {
       for (int r = 0; r < kTile && mask != kSkip; ++r)
         for (int c = 0; c < kTile; ++c) {
-          if (mask >= 0 && !(words[std::int64_t{mask} * kTile + r] >> c & 1)) continue;
+          if (mask >= 0 && !(words[int64_t{mask} * kTile + r] >> c & 1)) continue;
           const int i = (rows ? m.query_order : m.key_order)[tile * kTile + r],
                     j = (rows ? m.key_order : m.query_order)[other * kTile + c];
           ASSERT_TRUE(i >= 0 && j >= 0);
@@ -110,15 +110,15 @@ inline PatternSpec heads_of_kinds(std::vector<PatternSpec> of) {
 struct Batch {
   Engine engine;
   AttentionShape shape;
-  std::int64_t batch, time;
+  int64_t batch, time;
   std::shared_ptr<AttentionPattern> pattern;
   MapCache maps;
   ContentLayer layer;
   std::vector<Var> centroids;
   std::vector<double> values;  // of qkv
 
-  Batch(const PatternSpec& spec, std::int64_t b, std::int64_t t, std::int64_t heads = 2,
-        std::int64_t size = 8, const std::string& device = "cpu")
+  Batch(const PatternSpec& spec, int64_t b, int64_t t, int64_t heads = 2, int64_t size = 8,
+        const std::string& device = "cpu")
       : engine(device), shape{heads, size, size}, batch(b), time(t),
         pattern(make_pattern(spec, static_cast<int>(heads))),
         maps(*engine.device, static_cast<int>(heads), size), layer{content_of(*pattern,
@@ -126,7 +126,7 @@ struct Batch {
                                                                    2048, 77, 1},
         values(normals(b * t * shape.columns(), 5)) {
     for (const auto& [of, range] : layer.heads) {
-      const std::int64_t n = range.count * of.clusters * size;
+      const int64_t n = range.count * of.clusters * size;
       centroids.push_back(of.kind == "routing" ? Var{engine.tensor({n}, normals(n, 8),
                                                                    device == "cpu" ? DType::f64 : DType::f32),
                                                      std::make_shared<Gradient>()}
@@ -141,14 +141,14 @@ struct Batch {
   Tensor qkv(DType dtype = DType::f64) {
     return engine.tensor({batch, time, shape.columns()}, values, dtype);
   }
-  std::vector<float> row(std::int64_t part, std::int64_t b, std::int64_t h, std::int64_t t) const {
+  std::vector<float> row(int64_t part, int64_t b, int64_t h, int64_t t) const {
     const auto first =
         values.begin() + (b * time + t) * shape.columns() + (part * shape.heads + h) * shape.qk_size;
     return {first, first + shape.qk_size};
   }
-  std::vector<std::vector<float>> rows(std::int64_t part, std::int64_t b, std::int64_t h) const {
+  std::vector<std::vector<float>> rows(int64_t part, int64_t b, int64_t h) const {
     std::vector<std::vector<float>> all;
-    for (std::int64_t t = 0; t < time; ++t) all.push_back(row(part, b, h, t));
+    for (int64_t t = 0; t < time; ++t) all.push_back(row(part, b, h, t));
     return all;
   }
 };

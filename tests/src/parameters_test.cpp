@@ -92,7 +92,7 @@ TEST(Parameters, InitialValuesStayWhatTheyAre) {
 TEST(Parameters, NormalsHaveTheirMoments) {
   const auto device = make_device("cpu");
   ParameterStore store;
-  const std::int64_t n = 100003;
+  const int64_t n = 100003;
   store.add("a", {n}, Init::normal(2));
   store.add("b", {n}, Init::normal(2));
   store.allocate(*device, DType::f64, 7, false, false);

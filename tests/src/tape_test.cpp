@@ -34,7 +34,7 @@ TEST(Tape, AMarkIsPassedAfterAllThatIsRecordedBehindIt) {
   Tape tape;
   Ctx ctx = engine.ctx(&tape);
   std::vector<std::string> ran;
-  const GradientsComplete complete = [&](Ctx&, std::int32_t first) { ran.push_back(str("mark ", first)); };
+  const GradientsComplete complete = [&](Ctx&, int32_t first) { ran.push_back(str("mark ", first)); };
   const Var a{Tensor(), std::make_shared<Gradient>()}, b{Tensor(), std::make_shared<Gradient>()};
   ctx.mark(9);
   EXPECT_EQ(tape.size(), 0u) << "nobody listens";
@@ -99,7 +99,7 @@ TEST(Tape, BackwardWantsAnObjective) {
 
 // Six blocks x += dropout(w2 gelu(w1 norm(x))), kept or recomputed.
 struct Toy {
-  static constexpr std::int64_t kRows = 64, kWidth = 24, kBlocks = 6;
+  static constexpr int64_t kRows = 64, kWidth = 24, kBlocks = 6;
   Engine engine;
   std::vector<Var> weights;
   int calls = 0;

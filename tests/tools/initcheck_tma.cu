@@ -22,7 +22,7 @@ __global__ void write_by_tma(const __grid_constant__ CUtensorMap to) {
   weft::device::fence_proxy_async();
   __syncthreads();
   if (threadIdx.x != 0) return;
-  weft::device::tma_store(to, static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)), 0, 0, 0, 0, 0);
+  weft::device::tma_store(to, static_cast<uint32_t>(__cvta_generic_to_shared(tile)), 0, 0, 0, 0, 0);
   weft::device::tma_store_commit_group();
   weft::device::tma_store_wait_all();
 }

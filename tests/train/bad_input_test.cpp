@@ -28,7 +28,7 @@ class BadInputTest : public testing::Test {
   }
   // The one line that the program leaves on stderr; its exit code must be 1.
   std::string error_line(const std::string& program, const std::vector<std::string>& arguments,
-                         std::int64_t limit_bytes = 0) {
+                         int64_t limit_bytes = 0) {
     Process process(dir, program, arguments, {.limit_bytes = limit_bytes});
     return error_line_of(process);
   }
@@ -182,7 +182,7 @@ TEST_F(BadInputTest, FullDiskWhileSaving) {
   const std::string latest = dir / "run/latest.h5", before = read_file(latest);
   std::vector<std::string> resume = train_with({"train.save_every=3"});
   resume.push_back("--resume");
-  const std::string line = error_line("train", resume, static_cast<std::int64_t>(before.size()) / 2);
+  const std::string line = error_line("train", resume, static_cast<int64_t>(before.size()) / 2);
   EXPECT_CONTAINS(line, "h5");
   EXPECT_TRUE(read_file(latest) == before);
   EXPECT_FALSE(fs::exists(latest + ".tmp"));

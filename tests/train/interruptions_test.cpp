@@ -21,7 +21,7 @@ class InterruptionsTest : public ShellTest {
            " & p=$!; until [ \"$(cat run/metrics.jsonl 2>/dev/null | wc -l)\" -ge 2 ] || ! kill -0 $p "
            "2>/dev/null; do sleep 0.02; done; ";
   }
-  std::int64_t saved_step() const {
+  int64_t saved_step() const {
     return Hdf5File::open(dir / "run/latest.h5").int_attribute("step").value_or(-1);
   }
   std::vector<double> steps() const { return metric(dir / "run/metrics.jsonl", "step"); }

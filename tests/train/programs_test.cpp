@@ -70,9 +70,9 @@ TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
   EXPECT_CONTAINS(notes_, "bits per byte over 600 tokens, last weights of step 20\n");
 
   // The last evaluation of training was of the first 500 tokens: here, one split of a file.
-  std::vector<std::int32_t> first(500);
+  std::vector<int32_t> first(500);
   data.read(0, first);
-  std::vector<std::uint16_t> file(first.begin(), first.end());
+  std::vector<uint16_t> file(first.begin(), first.end());
   file.resize(1000);
   write_tokens(dir / "first.h5", file, 32, {0.5, 0.25, 0.25});
   for (const auto& [key, weights] : {std::pair{"valid_bits", "--weights=last"},
@@ -100,8 +100,8 @@ TEST_F(ProgramsTest, LossesAndHeatMapHaveEachTokenOnce) {
   output("evaluate", {"--checkpoint", checkpoint(), "--device", "cpu", "--split", "valid", "--min-context",
                       "40", "--losses", dir / "l.h5", "--heatmap", dir / "map.png"});
   const TokenDataset data(dir / "corpus.h5", "valid", 32);
-  const std::vector<std::int64_t> shape{data.size()};
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.size())), written(tokens.size());
+  const std::vector<int64_t> shape{data.size()};
+  std::vector<int32_t> tokens(static_cast<std::size_t>(data.size())), written(tokens.size());
   std::vector<float> nats(tokens.size());
   data.read(0, tokens);
   const Hdf5File file = Hdf5File::open(dir / "l.h5");
@@ -109,9 +109,9 @@ TEST_F(ProgramsTest, LossesAndHeatMapHaveEachTokenOnce) {
   file.read("/losses", StoredType::f32, shape, nats.data());
   EXPECT_EQ(written, tokens);
   HeatMap map({8, 8, 1});
-  for (std::int64_t t = 0; t < data.size(); ++t) {
+  for (int64_t t = 0; t < data.size(); ++t) {
     // 64 of the first window, then 24 more a window at its places 40 to 63; the last one ends with the split.
-    std::int64_t end = 64;
+    int64_t end = 64;
     while (end <= t) end = std::min(end + 24, data.size());
     map.add(64 - (end - t), nats[static_cast<std::size_t>(t)] / std::numbers::ln2);
   }

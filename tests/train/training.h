@@ -15,8 +15,8 @@
 namespace weft {
 // `count` tokens of a repetitive made-up language below `vocab`, with 80, 10 and 10 percent in the three
 // splits.
-void write_corpus(const std::string& path, std::int64_t count, std::int64_t vocab);
-void write_tokens(const std::string& path, const std::vector<std::uint16_t>& tokens, std::int64_t vocab,
+void write_corpus(const std::string& path, int64_t count, int64_t vocab);
+void write_tokens(const std::string& path, const std::vector<uint16_t>& tokens, int64_t vocab,
                   const std::vector<double>& split);
 
 // Two layers (local, strided) of width 32, context 64, batch 4, dropout, f32; reads <folder>/corpus.h5.
@@ -35,7 +35,7 @@ void expect_same_tensors(const std::string& checkpoint, const std::string& other
 std::string timeless_metrics(const std::string& metrics_path);
 
 struct ProcessOptions {
-  std::int64_t limit_bytes = 0;               // > 0: no file may grow beyond it
+  int64_t limit_bytes = 0;                    // > 0: no file may grow beyond it
   std::vector<std::string> environment = {};  // "NAME=value", added to this one
   std::string name = "";                      // of the files of its output; "": that of the program
 };

@@ -19,12 +19,12 @@ DType parse_dtype(const std::string& name) {
 }
 
 struct Sizes {
-  std::int64_t batch = 0, queries = 0, keys = 0, heads = 0, qk = 0, v = 0;
+  int64_t batch = 0, queries = 0, keys = 0, heads = 0, qk = 0, v = 0;
 };
 
 // The shape of `name`, whose axes must be `expected` (-1: any size of at least 1).
 Shape shape_in(const Hdf5File& file, const std::string& name, const char* axes, const Shape& expected) {
-  const auto extent = [](std::int64_t n) { return n < 0 ? "any" : std::to_string(n); };
+  const auto extent = [](int64_t n) { return n < 0 ? "any" : std::to_string(n); };
   const auto text = [&](const Shape& shape) { return "(" + joined(shape, ", ", extent) + ")"; };
   const std::string what = str(name, " ", axes, " of shape ", text(expected));
   if (!file.has(name)) fail(file.path(), ": there is no dataset ", name, "; expected ", what);
@@ -89,10 +89,10 @@ class Arrays {
   Tensor q, k, v, o, lse, dout, dq, dk, dv, delta, query_segments, key_segments;
 
  private:
-  Tensor heads(std::int64_t time, std::int64_t columns) const {
+  Tensor heads(int64_t time, int64_t columns) const {
     return Tensor(*device_.pool, {size.batch, time, size.heads * columns}, dtype_, "attention");
   }
-  Tensor read_heads(const Hdf5File& file, const char* name, std::int64_t time, std::int64_t columns) const {
+  Tensor read_heads(const Hdf5File& file, const char* name, int64_t time, int64_t columns) const {
     const Tensor t = heads(time, columns);
     std::vector<double> values(t.size());
     file.read(name, StoredType::f64, {size.batch, time, size.heads, columns}, values.data());
@@ -104,9 +104,9 @@ class Arrays {
     });
     return t;
   }
-  Tensor read_segments(const Hdf5File& file, const char* name, const char* axes, std::int64_t time) const {
+  Tensor read_segments(const Hdf5File& file, const char* name, const char* axes, int64_t time) const {
     shape_in(file, name, axes, {size.batch, time});
-    std::vector<std::int32_t> numbers(size.batch * time);
+    std::vector<int32_t> numbers(size.batch * time);
     file.read(name, StoredType::i32, {size.batch, time}, numbers.data());
     const Tensor t(*device_.pool, {size.batch, time}, DType::i32, "attention");
     device_.upload(t, numbers.data());

@@ -16,7 +16,7 @@ template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>&
 template <class T> class GuardedMatrix {
  public:
   using Value = T;
-  GuardedMatrix(Device& device, std::int64_t rows, std::int64_t columns)
+  GuardedMatrix(Device& device, int64_t rows, int64_t columns)
       : device_(device), rows_(rows), columns_(columns),
         poison_(static_cast<std::size_t>(rows * columns + 2 * kGuard)),
         memory_(*device_.pool, {std::ssize(poison_)}, dtype_of<T>) {
@@ -24,17 +24,17 @@ template <class T> class GuardedMatrix {
     upload(poison_);
   }
   T* data() const { return static_cast<T*>(memory_.view().data) + kGuard; }
-  std::int64_t columns() const { return columns_; }
-  void put(std::int64_t first_column, std::int64_t count, const std::vector<T>& values) {
+  int64_t columns() const { return columns_; }
+  void put(int64_t first_column, int64_t count, const std::vector<T>& values) {
     std::vector<T> all = download();
-    for (std::int64_t r = 0; r < rows_; ++r)
+    for (int64_t r = 0; r < rows_; ++r)
       std::copy_n(&values[r * count], count, &all[kGuard + r * columns_ + first_column]);
     upload(all);
   }
-  std::vector<T> get(std::int64_t first_column, std::int64_t count) const {
+  std::vector<T> get(int64_t first_column, int64_t count) const {
     const std::vector<T> all = download();
     std::vector<T> values(rows_ * count);
-    for (std::int64_t r = 0; r < rows_; ++r)
+    for (int64_t r = 0; r < rows_; ++r)
       std::copy_n(&all[kGuard + r * columns_ + first_column], count, &values[r * count]);
     return values;
   }
@@ -44,15 +44,15 @@ template <class T> class GuardedMatrix {
     device_.download(all.data(), memory_);
   }
   // Nothing was written outside of the first `used` columns.
-  bool kept_outside(std::int64_t used) const {
+  bool kept_outside(int64_t used) const {
     std::vector<T> all = download();
-    for (std::int64_t r = 0; r < rows_; ++r)
+    for (int64_t r = 0; r < rows_; ++r)
       std::memset(static_cast<void*>(&all[kGuard + r * columns_]), 0xff, used * sizeof(T));
     return same_bits(all, poison_);
   }
 
  private:
-  static constexpr std::int64_t kGuard = 256;
+  static constexpr int64_t kGuard = 256;
   void upload(const std::vector<T>& values) { device_.upload(memory_, values.data()); }
   std::vector<T> download() const {
     std::vector<T> values;
@@ -60,12 +60,12 @@ template <class T> class GuardedMatrix {
     return values;
   }
   Device& device_;
-  std::int64_t rows_, columns_;
+  int64_t rows_, columns_;
   std::vector<T> poison_;
   Tensor memory_;
 };
 
-inline Tensor on_device(Device& device, const std::vector<std::int32_t>& values) {
+inline Tensor on_device(Device& device, const std::vector<int32_t>& values) {
   Tensor t(*device.pool, {std::ssize(values)}, DType::i32);
   device.upload(t, values.data());
   return t;
@@ -73,11 +73,11 @@ inline Tensor on_device(Device& device, const std::vector<std::int32_t>& values)
 
 // `x` on a device, with spare columns; k and v (and their gradients) lie side by side.
 template <class T> struct OnDevice {
-  static constexpr std::int64_t kSpare = 8;
+  static constexpr int64_t kSpare = 8;
   Device& device;
   Sizes s;
-  std::int64_t keys = s.lengths().keys, rows = s.batch * s.time, key_rows = s.batch * keys;
-  std::int64_t qk = s.heads * s.qk, v = s.heads * s.v;  // columns
+  int64_t keys = s.lengths().keys, rows = s.batch * s.time, key_rows = s.batch * keys;
+  int64_t qk = s.heads * s.qk, v = s.heads * s.v;  // columns
   GuardedMatrix<T> q{device, rows, qk + kSpare}, k_v{device, key_rows, qk + v + kSpare},
       dq{device, rows, qk + kSpare}, dk_dv{device, key_rows, qk + v + kSpare}, y{device, rows, v + kSpare},
       dy{device, rows, v + kSpare};
@@ -96,7 +96,7 @@ template <class T> struct OnDevice {
     if (!x.query_segments.empty())
       query_segments = on_device(device, x.query_segments), key_segments = on_device(device, x.key_segments);
   }
-  HeadsView heads(const GuardedMatrix<T>& m, std::int64_t time, std::int64_t first, std::int64_t size) const {
+  HeadsView heads(const GuardedMatrix<T>& m, int64_t time, int64_t first, int64_t size) const {
     return {m.data() + first,   dtype_of<T>, s.batch, time, s.heads, size,
             time * m.columns(), m.columns(), size};
   }
@@ -112,8 +112,7 @@ template <class T> struct OnDevice {
   AttentionMaps part(const AttentionMaps& maps) {
     const TensorView numbers = segments().queries;
     tables = Tensor(*device.pool, {SegmentMaps::table_size(maps, s.batch, starts ? s.time : 0)}, DType::i32);
-    made = Tensor(*device.pool, {maps.passes * s.batch * maps.groups * std::int64_t{sizeof(TileMap)}},
-                  DType::u8);
+    made = Tensor(*device.pool, {maps.passes * s.batch * maps.groups * int64_t{sizeof(TileMap)}}, DType::u8);
     const SegmentMaps k{tables, static_cast<TileMap*>(made.view().data), maps, numbers, starts};
     launch(device.queue, k);
     return k.result();
@@ -137,7 +136,7 @@ template <class T> struct OnDevice {
   AttentionBackward backward_with_scratch(const AttentionMaps& maps) {
     AttentionBackward g = backward(maps);
     if (!device.is_cuda()) return g;
-    const std::int64_t elements =
+    const int64_t elements =
         attention::wanted_scratch(g, device.compute_capability, attention::Scratch::kWhereUsed);
     if (elements == 0) return g;
     scratch.emplace(device, 1, elements);
@@ -152,7 +151,7 @@ template <class T> struct OnDevice {
   // The outputs around which something was written; "" as it should be.
   std::string written_beside() const {
     std::string names;
-    const auto look = [&](const char* name, const auto& m, std::int64_t used) {
+    const auto look = [&](const char* name, const auto& m, int64_t used) {
       if (!m.kept_outside(used)) names += str(names.empty() ? "" : ", ", name);
     };
     look("y", y, v), look("dq", dq, qk), look("dk, dv", dk_dv, qk + v);

@@ -15,8 +15,7 @@ struct HostMaps {
   std::vector<char> memory;
   AttentionMaps maps;
 
-  HostMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size = 64,
-           int edge = kBest) {
+  HostMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size = 64, int edge = kBest) {
     const PackedMaps packed(pattern, heads, n, head_size, edge);
     memory.resize(packed.bytes());
     maps = packed.write(memory.data(), memory.data());
@@ -24,8 +23,8 @@ struct HostMaps {
 };
 
 struct Sizes {
-  std::int64_t batch, time, heads, qk, v;
-  std::int64_t keys = 0;  // 0: as many as queries
+  int64_t batch, time, heads, qk, v;
+  int64_t keys = 0;  // 0: as many as queries
   Lengths lengths() const { return {time, keys ? keys : time}; }
 };
 
@@ -35,13 +34,13 @@ template <class T> struct Data {
   Sizes size;
   std::vector<T> q, k, v, y, dq, dk, dv, dy;
   std::vector<W> lse, delta;
-  std::vector<std::int32_t> query_segments, key_segments;  // (B, T), (B, Tk); empty: none
+  std::vector<int32_t> query_segments, key_segments;  // (B, T), (B, Tk); empty: none
   AttentionForm form = AttentionForm::automatic;
 
   explicit Data(const Sizes& s, unsigned seed = 1) : size(s) {
     std::mt19937 random(seed);
     std::normal_distribution<double> normal;
-    const auto fill = [&](std::vector<T>& x, std::int64_t time, std::int64_t columns) {
+    const auto fill = [&](std::vector<T>& x, int64_t time, int64_t columns) {
       x.resize(s.batch * time * s.heads * columns);
       for (T& value : x) value = static_cast<T>(static_cast<W>(normal(random)));
     };
@@ -66,12 +65,12 @@ template <class T> struct Data {
   // Documents of random lengths, some of them padding (negative); in self-attention keys have their queries'.
   void pack_documents(unsigned seed = 1) {
     std::mt19937 random(seed);
-    const auto documents = [&](std::int64_t n) {
-      std::vector<std::int32_t> numbers;
-      for (std::int64_t b = 0; b < size.batch; ++b)
-        for (std::int64_t t = 0, document = 0; t < n; ++document)
-          for (std::int64_t end = std::min<std::int64_t>(n, t + 1 + random() % (n / 3 + 1)); t < end; ++t)
-            numbers.push_back(document % 4 == 2 ? -1 - (t & 1) : static_cast<std::int32_t>(document % 4));
+    const auto documents = [&](int64_t n) {
+      std::vector<int32_t> numbers;
+      for (int64_t b = 0; b < size.batch; ++b)
+        for (int64_t t = 0, document = 0; t < n; ++document)
+          for (int64_t end = std::min<int64_t>(n, t + 1 + random() % (n / 3 + 1)); t < end; ++t)
+            numbers.push_back(document % 4 == 2 ? -1 - (t & 1) : static_cast<int32_t>(document % 4));
       return numbers;
     };
     query_segments = documents(size.time);
@@ -80,19 +79,19 @@ template <class T> struct Data {
   // Whether they are starts of documents, as DocumentStarts gives them.
   bool segments_are_starts() const {
     for (std::size_t i = 0; i < query_segments.size(); ++i) {
-      const auto t = static_cast<std::int32_t>(static_cast<std::int64_t>(i) % size.time);
+      const auto t = static_cast<int32_t>(static_cast<int64_t>(i) % size.time);
       if (query_segments[i] != t && (t == 0 || query_segments[i] != query_segments[i - 1])) return false;
     }
     return !query_segments.empty();
   }
-  bool same_segment(std::int64_t b, std::int64_t i, std::int64_t j) const {
+  bool same_segment(int64_t b, int64_t i, int64_t j) const {
     if (query_segments.empty()) return true;
-    const std::int32_t of_query = query_segments[b * size.time + i];
+    const int32_t of_query = query_segments[b * size.time + i];
     return of_query >= 0 && of_query == key_segments[b * size.lengths().keys + j];
   }
 
-  HeadsView heads(std::vector<T>& x, std::int64_t columns) {
-    const std::int64_t row = size.heads * columns, time = std::ssize(x) / (size.batch * row);
+  HeadsView heads(std::vector<T>& x, int64_t columns) {
+    const int64_t row = size.heads * columns, time = std::ssize(x) / (size.batch * row);
     return {x.data(), dtype_of<T>, size.batch, time, size.heads, columns, time * row, row, columns};
   }
   TensorView rows(std::vector<W>& x) {
@@ -116,9 +115,9 @@ template <class T> struct Data {
   }
 };
 
-template <class T> wide_t<T> inner(const T* a, const T* b, std::int64_t n) {
+template <class T> wide_t<T> inner(const T* a, const T* b, int64_t n) {
   wide_t<T> sum = 0;
-  for (std::int64_t d = 0; d < n; ++d) sum += static_cast<wide_t<T>>(a[d]) * static_cast<wide_t<T>>(b[d]);
+  for (int64_t d = 0; d < n; ++d) sum += static_cast<wide_t<T>>(a[d]) * static_cast<wide_t<T>>(b[d]);
   return sum;
 }
 
@@ -128,13 +127,13 @@ template <class T> void dense_forward(const AttentionPattern& pattern, Data<T>& 
   using W = wide_t<T>;
   const AttentionForward f = x.forward({});
   const auto [queries, keys] = x.size.lengths();
-  const std::int64_t width = x.size.v;
+  const int64_t width = x.size.v;
   std::vector<W> p(keys), y(static_cast<std::size_t>(width));
-  for (std::int64_t b = 0; b < x.size.batch; ++b)
-    for (std::int64_t h = 0; h < x.size.heads; ++h)
-      for (std::int64_t i = 0; i < queries; ++i) {
+  for (int64_t b = 0; b < x.size.batch; ++b)
+    for (int64_t h = 0; h < x.size.heads; ++h)
+      for (int64_t i = 0; i < queries; ++i) {
         W top = -std::numeric_limits<W>::infinity(), sum = 0;
-        for (std::int64_t j = 0; j < keys; ++j) {
+        for (int64_t j = 0; j < keys; ++j) {
           const bool seen = pattern.attends(static_cast<int>(h), i, j) && x.same_segment(b, i, j);
           p[j] = seen ? static_cast<W>(f.scale) * inner(f.q.row<T>(b, i, h), f.k.row<T>(b, j, h), x.size.qk)
                       : -std::numeric_limits<W>::infinity();
@@ -143,10 +142,10 @@ template <class T> void dense_forward(const AttentionPattern& pattern, Data<T>& 
         for (W& s : p) sum += s = std::isinf(s) ? 0 : std::exp(s - top);
         x.lse[(b * x.size.heads + h) * queries + i] = sum > 0 ? top + std::log(sum) : top;
         std::ranges::fill(y, W{0});
-        for (std::int64_t j = 0; j < keys; ++j)
-          for (std::int64_t d = 0; d < width && p[j] != 0; ++d)
+        for (int64_t j = 0; j < keys; ++j)
+          for (int64_t d = 0; d < width && p[j] != 0; ++d)
             y[d] += p[j] / sum * static_cast<W>(f.v.row<T>(b, j, h)[d]);
-        for (std::int64_t d = 0; d < width; ++d) f.y.row<T>(b, i, h)[d] = static_cast<T>(y[d]);
+        for (int64_t d = 0; d < width; ++d) f.y.row<T>(b, i, h)[d] = static_cast<T>(y[d]);
       }
 }
 
@@ -157,18 +156,18 @@ template <class T> void dense_backward(const AttentionPattern& pattern, Data<T>&
   using W = wide_t<T>;
   const AttentionBackward g = x.backward({});
   const auto [queries, keys] = x.size.lengths();
-  const std::int64_t qk = x.size.qk, width = x.size.v;
+  const int64_t qk = x.size.qk, width = x.size.v;
   std::vector<W> dq(x.dq.size()), dk(x.dk.size()), dv(x.dv.size());
-  const auto add = [](W* sum, W factor, const T* row, std::int64_t n) {
-    for (std::int64_t d = 0; d < n; ++d) sum[d] += factor * static_cast<W>(row[d]);
+  const auto add = [](W* sum, W factor, const T* row, int64_t n) {
+    for (int64_t d = 0; d < n; ++d) sum[d] += factor * static_cast<W>(row[d]);
   };
-  for (std::int64_t b = 0; b < x.size.batch; ++b)
-    for (std::int64_t h = 0; h < x.size.heads; ++h)
-      for (std::int64_t i = 0; i < queries; ++i) {
+  for (int64_t b = 0; b < x.size.batch; ++b)
+    for (int64_t h = 0; h < x.size.heads; ++h)
+      for (int64_t i = 0; i < queries; ++i) {
         const T *q = g.q.row<T>(b, i, h), *dy = g.dy.row<T>(b, i, h);
         const W lse = x.lse[(b * x.size.heads + h) * queries + i];
         const W delta = inner(dy, g.y.row<T>(b, i, h), width);
-        for (std::int64_t j = 0; j < keys; ++j) {
+        for (int64_t j = 0; j < keys; ++j) {
           if (!pattern.attends(static_cast<int>(h), i, j) || !x.same_segment(b, i, j)) continue;
           const T *k = g.k.row<T>(b, j, h), *v = g.v.row<T>(b, j, h);
           const W scale = static_cast<W>(g.scale), p = std::exp(scale * inner(q, k, qk) - lse);

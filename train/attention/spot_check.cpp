@@ -36,30 +36,30 @@ double error_of(const Row& got, const Row& exact) {
 // The bytes of one sequence of a (B, T, columns) tensor on the host.
 class Sequence {
  public:
-  Sequence(Device& device, const Tensor& x, std::int64_t b) : dtype_(x.dtype()), columns_(x.view().cols()) {
-    const std::int64_t size = x.size() / x.view().shape[0];
+  Sequence(Device& device, const Tensor& x, int64_t b) : dtype_(x.dtype()), columns_(x.view().cols()) {
+    const int64_t size = x.size() / x.view().shape[0];
     bytes_.resize(size * size_of(dtype_));
     device.download(bytes_.data(), x.slice(b * size, {size}));
   }
-  Row row(std::int64_t t, std::int64_t first, std::int64_t count) const {
+  Row row(int64_t t, int64_t first, int64_t count) const {
     Row out(count);
     dispatch_float(dtype_, [&]<class T>() {
       const T* in = reinterpret_cast<const T*>(bytes_.data()) + t * columns_ + first;
-      for (std::int64_t d = 0; d < count; ++d) out[d] = static_cast<double>(static_cast<wide_t<T>>(in[d]));
+      for (int64_t d = 0; d < count; ++d) out[d] = static_cast<double>(static_cast<wide_t<T>>(in[d]));
     });
     return out;
   }
 
  private:
   DType dtype_;
-  std::int64_t columns_;
+  int64_t columns_;
   std::vector<char> bytes_;
 };
 
 // One head of one sequence.
 class Head {
  public:
-  Head(Device& device, const AttentionPattern& pattern, const AttentionTensors& x, std::int64_t b, int head)
+  Head(Device& device, const AttentionPattern& pattern, const AttentionTensors& x, int64_t b, int head)
       : pattern_(pattern), x_(x), head_(head), n_(x.qkv.shape()[1]), qkv_(device, x.qkv, b),
         y_(device, x.y, b), dy_(device, x.dy, b), dqkv_(device, x.dqkv, b), lse_(n_) {
     std::vector<float> lse(n_);
@@ -67,13 +67,13 @@ class Head {
     std::ranges::copy(lse, lse_.begin());
   }
 
-  double query_error(std::int64_t i) const {
-    std::vector<std::int32_t> keys;
+  double query_error(int64_t i) const {
+    std::vector<int32_t> keys;
     pattern_.keys_of(head_, i, n_, keys);
     const Row q = query(i), dy = gradient(i);
     Row p, y(x_.v_size), dq(q.size());
     double top = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (const std::int32_t j : keys) top = std::max(top, p.emplace_back(scale() * dot(q, key(j))));
+    for (const int32_t j : keys) top = std::max(top, p.emplace_back(scale() * dot(q, key(j))));
     for (double& s : p) sum += s = std::exp(s - top);
     for (std::size_t k = 0; k < keys.size(); ++k) add(y, p[k] / sum, value(keys[k]));
     const double delta = dot(dy, y);
@@ -85,10 +85,10 @@ class Head {
                      error_of(dqkv_.row(i, head_ * x_.qk_size, x_.qk_size), dq), of_lse});
   }
 
-  double key_error(std::int64_t j) const {
+  double key_error(int64_t j) const {
     const Row k = key(j), v = value(j);
     Row dk(k.size()), dv(v.size());
-    for (std::int64_t i = 0; i < n_; ++i) {
+    for (int64_t i = 0; i < n_; ++i) {
       if (!pattern_.attends(head_, i, j)) continue;
       const Row q = query(i), dy = gradient(i);
       const double p = std::exp(scale() * dot(q, k) - lse_[i]);
@@ -102,29 +102,25 @@ class Head {
 
  private:
   double scale() const { return 1 / std::sqrt(static_cast<double>(x_.qk_size)); }
-  Row query(std::int64_t i) const { return qkv_.row(i, head_ * x_.qk_size, x_.qk_size); }
-  Row key(std::int64_t j) const { return qkv_.row(j, (x_.heads + head_) * x_.qk_size, x_.qk_size); }
-  Row value(std::int64_t j) const {
-    return qkv_.row(j, 2 * x_.heads * x_.qk_size + head_ * x_.v_size, x_.v_size);
-  }
-  Row gradient(std::int64_t i) const { return dy_.row(i, head_ * x_.v_size, x_.v_size); }
+  Row query(int64_t i) const { return qkv_.row(i, head_ * x_.qk_size, x_.qk_size); }
+  Row key(int64_t j) const { return qkv_.row(j, (x_.heads + head_) * x_.qk_size, x_.qk_size); }
+  Row value(int64_t j) const { return qkv_.row(j, 2 * x_.heads * x_.qk_size + head_ * x_.v_size, x_.v_size); }
+  Row gradient(int64_t i) const { return dy_.row(i, head_ * x_.v_size, x_.v_size); }
 
   const AttentionPattern& pattern_;
   const AttentionTensors& x_;
   int head_;
-  std::int64_t n_;
+  int64_t n_;
   Sequence qkv_, y_, dy_, dqkv_;
   Row lse_;
 };
 }  // namespace
 
 double spot_check(Device& device, const AttentionPattern& pattern, const AttentionTensors& x, int rows,
-                  std::uint64_t seed) {
+                  uint64_t seed) {
   std::mt19937_64 random(seed);
-  const auto below = [&](std::int64_t n) {
-    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
-  };
-  const std::int64_t batch = x.qkv.shape()[0], n = x.qkv.shape()[1];
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  const int64_t batch = x.qkv.shape()[0], n = x.qkv.shape()[1];
   double worst = 0;
   for (int repeat = 0; repeat < 2; ++repeat) {
     const Head head(device, pattern, x, below(batch), static_cast<int>(below(x.heads)));

@@ -14,8 +14,8 @@ namespace {
 // One shape of attention, with the numbers that its patterns take.
 struct AttentionBenchShape {
   std::string name;
-  std::int64_t batch = 1, heads = 1, length = 1, qk_size = 64, v_size = 64;  // B, H, n, Dqk, Dv
-  std::int64_t stride = 128, c = 32;
+  int64_t batch = 1, heads = 1, length = 1, qk_size = 64, v_size = 64;  // B, H, n, Dqk, Dv
+  int64_t stride = 128, c = 32;
   std::vector<std::string> modes = {"all", "local", "strided", "fixed", "merged_strided"};
 };
 
@@ -37,9 +37,9 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 AttentionBenchShape custom_shape(const std::string& text) {
-  std::vector<std::int64_t> numbers;
+  std::vector<int64_t> numbers;
   for (const std::string& part : split(text)) {
-    numbers.push_back(number_in<std::int64_t>(part).value_or(0));
+    numbers.push_back(number_in<int64_t>(part).value_or(0));
     if (numbers.back() < 1) fail("--shape: '", part, "' is not a positive whole number");
   }
   if (numbers.size() != 7) fail("--shape takes B,H,n,Dqk,Dv,stride,c, got '", text, "'");
@@ -62,16 +62,16 @@ std::vector<AttentionBenchShape> chosen_shapes(const BenchAttentionOptions& opti
 
 // Normal random numbers, repeated after a prime number of them: no two rows are alike.
 Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned seed) {
-  constexpr std::int64_t kPeriod = 4194301;
+  constexpr int64_t kPeriod = 4194301;
   const Tensor x(*device.pool, shape, dtype, "bench");
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  const std::int64_t count = std::min(kPeriod, x.size());
+  const int64_t count = std::min(kPeriod, x.size());
   dispatch_float(dtype, [&]<class T>() {
     std::vector<T> values(count);
     for (T& value : values) value = static_cast<T>(normal(random));
-    for (std::int64_t at = 0; at < x.size(); at += count) {
-      const std::int64_t here = std::min(count, x.size() - at);
+    for (int64_t at = 0; at < x.size(); at += count) {
+      const int64_t here = std::min(count, x.size() - at);
       device.upload(x.slice(at, {here}), values.data());
     }
   });

@@ -43,9 +43,9 @@ struct BenchDecodeOptions {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
   std::string device = "auto";
-  std::int64_t batch = 8;
-  std::int64_t positions = 0;  // of a text, prompt included; 0: the context
-  std::int64_t prompt = 0;     // tokens of its prompt
+  int64_t batch = 8;
+  int64_t positions = 0;  // of a text, prompt included; 0: the context
+  int64_t prompt = 0;     // tokens of its prompt
   bool json = false;
 };
 void bench_decode(const BenchDecodeOptions&, std::ostream& out);
@@ -55,9 +55,9 @@ struct BenchStepOptions {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
   std::string device = "auto";
-  std::int64_t steps = 20;  // timed, after the warm-up
-  bool json = false;        // one object
-  bool breakdown = true;    // by kernel, too
+  int64_t steps = 20;     // timed, after the warm-up
+  bool json = false;      // one object
+  bool breakdown = true;  // by kernel, too
 };
 // Milliseconds a step (median, fastest, slowest, and back to back), tokens/s, FLOP/s of the needed pairs, MFU
 // of the measured GEMM rate, peak memory, the seconds up to the end of the first step, and where the time of

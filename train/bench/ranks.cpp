@@ -6,8 +6,8 @@
 
 namespace weft {
 namespace {
-constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
-constexpr int kRounds = 8;           // of a row of each kind
+constexpr int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
+constexpr int kRounds = 8;      // of a row of each kind
 
 class Lockstep : public Communicator {
  public:
@@ -27,18 +27,18 @@ class Lockstep : public Communicator {
   }
 
  private:
-  static constexpr std::int64_t kNumbers = 4096;  // bytes
+  static constexpr int64_t kNumbers = 4096;  // bytes
   Communicator& communicator_;
   Tensor numbers_;
 };
 
 class Timed : public Communicator {
  public:
-  Timed(Device& device, Communicator& communicator, std::int64_t* nanoseconds)
+  Timed(Device& device, Communicator& communicator, int64_t* nanoseconds)
       : Communicator(communicator.rank(), communicator.size()), device_(device), communicator_(communicator),
         nanoseconds_(nanoseconds) {}
   std::string carrier() const override { return communicator_.carrier(); }
-  void plan(std::int64_t bytes, double seconds) override { communicator_.plan(bytes, seconds); }
+  void plan(int64_t bytes, double seconds) override { communicator_.plan(bytes, seconds); }
   void fork() override {
     communicator_.fork();
     overlaps_ = device_.is_cuda();
@@ -71,7 +71,7 @@ class Timed : public Communicator {
 
   Device& device_;
   Communicator& communicator_;
-  std::int64_t* nanoseconds_;
+  int64_t* nanoseconds_;
   bool overlaps_ = false;
 };
 
@@ -84,10 +84,10 @@ class Meter {
         ended_(*device.pool, {count_ * kReading}, DType::u8, "clocks"),
         waited_(*device.pool, {kReading}, DType::u8, "clocks") {}
 
-  std::int64_t* waited() const { return static_cast<std::int64_t*>(waited_.view().data); }
+  int64_t* waited() const { return static_cast<int64_t*>(waited_.view().data); }
 
   // Of `steps` steps of this rank, each.
-  KindTimes row(std::int64_t steps, const std::function<void()>& work) {
+  KindTimes row(int64_t steps, const std::function<void()>& work) {
     for (const Tensor& t : {began_, ended_, waited_}) device_.zero(t);
     device_.synchronize();
     Stopwatch watch(true);
@@ -96,7 +96,7 @@ class Meter {
     read(ended_);
     device_.synchronize();
     watch.stop();
-    std::int64_t waited[kReading / sizeof(std::int64_t)];
+    int64_t waited[kReading / sizeof(int64_t)];
     device_.download(waited, waited_);
     const auto count = static_cast<double>(steps);
     const double wait_ms = static_cast<double>(waited[0]) * 1e-6 / count;
@@ -104,7 +104,7 @@ class Meter {
   }
 
  private:
-  static constexpr std::int64_t kReading = sizeof(ClockReading);
+  static constexpr int64_t kReading = sizeof(ClockReading);
 
   void read(const Tensor& t) {
     std::visit([&](auto& queue) { read_clocks(queue, static_cast<ClockReading*>(t.view().data)); },
@@ -116,7 +116,7 @@ class Meter {
     return all;
   }
   Device& device_;
-  const std::int64_t count_;
+  const int64_t count_;
   const Tensor began_, ended_, waited_;
 };
 
@@ -139,8 +139,8 @@ struct StepKind {
   const BatchSource& source;
   std::vector<KindTimes> rows = {};
 
-  void run(std::int64_t steps) const {
-    for (std::int64_t i = 0; i < steps; ++i) step.run(source, i);
+  void run(int64_t steps) const {
+    for (int64_t i = 0; i < steps; ++i) step.run(source, i);
   }
   double median_of(double KindTimes::*value) const {
     std::vector<double> values;
@@ -154,7 +154,7 @@ struct StepKind {
 };
 
 // In turn, there and back: clocks drift by more than what is measured. All ranks begin a row together.
-void time_in_turn(Meter& meter, ProcessGroup& group, std::span<StepKind> kinds, std::int64_t steps) {
+void time_in_turn(Meter& meter, ProcessGroup& group, std::span<StepKind> kinds, int64_t steps) {
   for (StepKind& kind : kinds) meter.row(kWarmUp, [&] { kind.run(kWarmUp); });
   for (int round = 0; round < kRounds; ++round) {
     for (std::size_t i = 0; i < kinds.size(); ++i) {
@@ -217,14 +217,13 @@ std::unique_ptr<Communicator> make_lockstep(Device& device, Communicator& commun
   return std::make_unique<Lockstep>(device, communicator);
 }
 
-std::unique_ptr<Communicator> make_timed(Device& device, Communicator& communicator,
-                                         std::int64_t* nanoseconds) {
+std::unique_ptr<Communicator> make_timed(Device& device, Communicator& communicator, int64_t* nanoseconds) {
   return std::make_unique<Timed>(device, communicator, nanoseconds);
 }
 
 Exchange measure_exchange(Device& device, ProcessGroup& group, Communicator& communicator, Model& model,
                           ParameterStore& store, const Config& config, const TokenDataset& data,
-                          std::int64_t steps) {
+                          int64_t steps) {
   const BatchSource source(config, data, config.data.mix.empty() ? nullptr : &data);
   Meter meter(device);
   const auto lockstep = make_lockstep(device, communicator);
@@ -253,7 +252,7 @@ std::string exchange_json(const Exchange& e) {
              e.without.clock_mhz > 0 ? str(", \"exposed_cycles_ms\": ", e.exposed_cycles_ms) : "");
 }
 
-std::string exchange_text(const Exchange& e, std::int64_t ranks) {
+std::string exchange_text(const Exchange& e, int64_t ranks) {
   const auto of_kind = [](const char* name, const KindTimes& k) {
     return str("\n            ", name, k.ms, " ms a step",
                k.clock_mhz > 0

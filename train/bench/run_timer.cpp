@@ -5,7 +5,7 @@
 #include <thread>
 
 namespace weft {
-constexpr std::int64_t kFlushBytes = std::int64_t{256} << 20;  // more than any cache holds
+constexpr int64_t kFlushBytes = int64_t{256} << 20;  // more than any cache holds
 
 double median(std::vector<double> values) {
   const auto middle = values.begin() + values.size() / 2;
@@ -44,8 +44,8 @@ TimedRuns RunTimer::time_for(double ms, const std::function<void()>& work) {
 TimedRuns RunTimer::time(int repeats, const std::function<void()>& work) {
   const auto count = static_cast<std::size_t>(multiprocessors_);
   std::vector<ClockReading> readings(2 * static_cast<std::size_t>(repeats) * count);
-  const Tensor on_device(*device_.pool, {std::ssize(readings) * std::int64_t{sizeof(ClockReading)}},
-                         DType::u8, "bench");
+  const Tensor on_device(*device_.pool, {std::ssize(readings) * int64_t{sizeof(ClockReading)}}, DType::u8,
+                         "bench");
   device_.zero(on_device);
   const auto read = [&](int reading) {
     auto* const to = static_cast<ClockReading*>(on_device.view().data) + reading * multiprocessors_;

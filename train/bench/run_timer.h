@@ -32,7 +32,7 @@ class RunTimer {
  private:
   Device& device_;
   int pause_ms_;
-  std::int64_t multiprocessors_;
+  int64_t multiprocessors_;
   std::function<void()> flush_;
 };
 

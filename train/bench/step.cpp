@@ -9,7 +9,7 @@
 
 namespace weft {
 namespace {
-constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
+constexpr int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
 
 struct Timing {
   Laps start;                        // from the start of the program's work to the end of the first step
@@ -19,11 +19,10 @@ struct Timing {
 };
 
 // Waits for each step and times it; then, on a GPU, launches as many back to back, as training does.
-Timing time_steps(TrainStep& step, Device& device, const BatchSource& source, std::int64_t steps,
-                  Laps& start) {
+Timing time_steps(TrainStep& step, Device& device, const BatchSource& source, int64_t steps, Laps& start) {
   Timing timing;
-  const auto launch = [&](std::int64_t i) { step.run(source, i); };
-  for (std::int64_t i = 0; i < kWarmUp + steps; ++i) {
+  const auto launch = [&](int64_t i) { step.run(source, i); };
+  for (int64_t i = 0; i < kWarmUp + steps; ++i) {
     device.synchronize();
     const Stopwatch one(true);
     launch(i);
@@ -31,9 +30,9 @@ Timing time_steps(TrainStep& step, Device& device, const BatchSource& source, st
     if (i == 0) start.lap("first step");
     if (i >= kWarmUp) timing.milliseconds.push_back(one.seconds() * 1e3);
   }
-  const std::int64_t more = device.is_cuda() ? steps : 0;
+  const int64_t more = device.is_cuda() ? steps : 0;
   const Stopwatch row(true);
-  for (std::int64_t i = 0; i < more; ++i) launch(kWarmUp + steps + i);
+  for (int64_t i = 0; i < more; ++i) launch(kWarmUp + steps + i);
   device.synchronize();
   const double row_ms = row.seconds() * 1e3;
   const StepResults last = step.results().back();
@@ -45,10 +44,10 @@ Timing time_steps(TrainStep& step, Device& device, const BatchSource& source, st
 }
 
 // Milliseconds of clipping and updating alone, mean over several launched back to back.
-double time_update(TrainStep& step, Device& device, std::int64_t count) {
+double time_update(TrainStep& step, Device& device, int64_t count) {
   device.synchronize();
   const Stopwatch row(true);
-  for (std::int64_t i = 0; i < count; ++i) step.update();
+  for (int64_t i = 0; i < count; ++i) step.update();
   device.synchronize();
   return row.seconds() * 1e3 / static_cast<double>(count);
 }
@@ -61,8 +60,8 @@ struct Report {
   StepShape shape;
   Timing timing;
   std::size_t peak = 0;
-  std::int64_t state_bytes = 0;  // of the optimizer, on each rank
-  std::string optimizer = "";    // that, as text
+  int64_t state_bytes = 0;     // of the optimizer, on each rank
+  std::string optimizer = "";  // that, as text
   double update_ms = 0;
   double peak_flops = 0;  // FLOP/s of each rank
   std::optional<Exchange> exchange = {};
@@ -95,7 +94,7 @@ void write_text(const Report& r, std::ostream& out) {
       << "step        " << r.timing.median() << " ms (median of " << r.timing.milliseconds.size() << ", "
       << r.timing.milliseconds.front() << " to " << r.timing.milliseconds.back() << "; " << r.timing.in_a_row
       << " in a row), " << r.shape.tokens() << " tokens of context " << r.shape.context << "\n"
-      << "rate        " << static_cast<std::int64_t>(r.tokens_per_s()) << " tokens/s, " << r.flops() * 1e-12
+      << "rate        " << static_cast<int64_t>(r.tokens_per_s()) << " tokens/s, " << r.flops() * 1e-12
       << " TFLOP/s, MFU " << r.mfu() * 100 << "% of the GEMM peak measured here\n"
       << "memory      peak " << bytes_text(r.peak) << "\n"
       << "optimizer   " << r.optimizer << "; update " << r.update_ms << " ms\n"
@@ -199,7 +198,7 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
   device->pool->trim();
   if (communicator)
     report.exchange = measure_exchange(*device, group, *communicator, *model, store, config, data,
-                                       std::max<std::int64_t>(options.steps / 4, 2));
+                                       std::max<int64_t>(options.steps / 4, 2));
   device->pool->trim();
   const auto lockstep = communicator ? make_lockstep(*device, *communicator) : nullptr;
   if (options.breakdown)
@@ -226,7 +225,7 @@ StepBreakdown measure_breakdown(Device& device, Model& model, ParameterStore& st
   Config eager = config;
   eager.train.graph = false;
   TrainStep step(device, model, store, eager, communicator);
-  const auto run = [&](std::int64_t i) { step.run(source, i); };
+  const auto run = [&](int64_t i) { step.run(source, i); };
   run(0);
   const auto flush = l2_flush(device);
   std::vector<std::vector<LaunchRecord>> launches;

@@ -9,7 +9,7 @@
 namespace weft {
 struct KernelGroup {
   std::string kernel = {}, shape = {};
-  std::int64_t launches = 0;  // in one step
+  int64_t launches = 0;  // in one step
   double milliseconds = 0, bytes = 0, flops = 0;
   double roofline_ms = 0;  // the longer of: its bytes at the copy bandwidth, its operations at the GEMM rate
   void operator+=(const KernelGroup& g) {
@@ -47,12 +47,12 @@ struct KindTimes {
 
 // together.ms = alone.ms + wait_ms + exposed_ms, up to medians.
 struct Exchange {
-  std::int64_t collectives = 0, bytes = 0;  // of an update, of each rank
-  KindTimes together;                       // as trained
-  KindTimes without;                        // in lockstep, without all-reduces
-  KindTimes alone;                          // each rank by itself, all at once, with its share of the update
-  double exposed_ms = 0;                    // communication: median of together - without
-  double wait_ms = 0;                       // for the slowest rank of each step: median of without - alone
+  int64_t collectives = 0, bytes = 0;  // of an update, of each rank
+  KindTimes together;                  // as trained
+  KindTimes without;                   // in lockstep, without all-reduces
+  KindTimes alone;                     // each rank by itself, all at once, with its share of the update
+  double exposed_ms = 0;               // communication: median of together - without
+  double wait_ms = 0;                  // for the slowest rank of each step: median of without - alone
   // The part of exposed_ms that is cycles, at the clock of `without`; the rest is the clock. 0 on the CPU.
   double exposed_cycles_ms = 0;
   double scaling() const { return alone.ms / together.ms; }
@@ -60,7 +60,7 @@ struct Exchange {
 
 // Rows of `steps` updates of the three kinds, in turn, so that clocks and temperatures are alike. Collective.
 Exchange measure_exchange(Device&, ProcessGroup&, Communicator&, Model&, ParameterStore&, const Config&,
-                          const TokenDataset&, std::int64_t steps);
+                          const TokenDataset&, int64_t steps);
 
 // A communicator that sums eight numbers in place of gradients: ranks wait for each other as in training, and
 // communication takes next to no time. Other ranks' weights stay. Device and communicator outlive it.
@@ -68,8 +68,8 @@ std::unique_ptr<Communicator> make_lockstep(Device&, Communicator&);
 
 // The same collectives; *nanoseconds, in the queue's memory, counts how long the queue is stalled for them.
 // On the CPU none overlaps with the queue: all of them count. All outlive it.
-std::unique_ptr<Communicator> make_timed(Device&, Communicator&, std::int64_t* nanoseconds);
+std::unique_ptr<Communicator> make_timed(Device&, Communicator&, int64_t* nanoseconds);
 
 std::string exchange_json(const Exchange&);  // fields of an object, each with a comma before it
-std::string exchange_text(const Exchange&, std::int64_t ranks);
+std::string exchange_text(const Exchange&, int64_t ranks);
 }  // namespace weft

@@ -11,8 +11,8 @@
 
 namespace weft {
 namespace {
-constexpr std::int64_t kPanel = 384;  // pixels: the longest side of a panel
-constexpr std::int64_t kMargin = 12, kBar = 14;
+constexpr int64_t kPanel = 384;  // pixels: the longest side of a panel
+constexpr int64_t kMargin = 12, kBar = 14;
 constexpr Rgb kPaper{250, 250, 250}, kNothing{215, 215, 215};
 
 // From dark (t 0) to bright (1), so that it survives printing in grey.
@@ -29,16 +29,16 @@ Rgb heat(double t) {
 // Per-token losses of one evaluation.
 struct Losses {
   std::vector<float> nats;
-  std::vector<std::int32_t> tokens;
+  std::vector<int32_t> tokens;
 
-  void add(const EvalWindow& window, std::span<const std::int32_t> seen, std::span<const double> of_seen) {
+  void add(const EvalWindow& window, std::span<const int32_t> seen, std::span<const double> of_seen) {
     for (auto t = static_cast<std::size_t>(window.scored); t < of_seen.size(); ++t) {
       nats.push_back(static_cast<float>(of_seen[t]));
       tokens.push_back(seen[t]);
     }
   }
   void write(Hdf5File& file, const std::string& group, const ImageShape& image) const {
-    std::vector<std::int64_t> shape{std::ssize(nats)};
+    std::vector<int64_t> shape{std::ssize(nats)};
     if (image) shape = {shape[0] / image.tokens(), image.height, image.width, image.channels};
     file.write(group + "/losses", StoredType::f32, shape, nats.data());
     file.write(group + "/tokens", StoredType::u32, shape, tokens.data());
@@ -48,7 +48,7 @@ struct Losses {
 // Images as they are; a text in rows of its innermost axis.
 ImageShape map_shape(const TokenDataset& data, const ModelConfig& model) {
   if (data.image()) return data.image();
-  const std::int64_t width = std::min(model.context, model.position_axes.back());
+  const int64_t width = std::min(model.context, model.position_axes.back());
   return {(model.context + width - 1) / width, width, 1};
 }
 
@@ -106,18 +106,17 @@ class Evaluation {
                         .augmenter = augmenter_ ? &*augmenter_ : nullptr,
                         .choice = choices_[number]};
     if (options.batch == 0)
-      options.batch = std::max<std::int64_t>(1, config.train.batch / config.train.accumulation);
+      options.batch = std::max<int64_t>(1, config.train.batch / config.train.accumulation);
     options.group = &group_;
     const auto keep = [&](const EvalWindow& window, auto tokens, auto nats) {
       if (losses) losses->add(window, tokens, nats);
-      for (std::int64_t t = window.scored; map && t < window.length; ++t)
-        map->add(t, nats[t] / std::numbers::ln2);
+      for (int64_t t = window.scored; map && t < window.length; ++t) map->add(t, nats[t] / std::numbers::ln2);
     };
     if (losses || map) options.on_losses = keep;
-    std::int64_t rounds = 0;
+    int64_t rounds = 0;
     Stopwatch clock(true);
     const EvalResult result =
-        evaluate(*loaded_->device, *loaded_->model, data_, options, [&](std::int64_t done, std::int64_t all) {
+        evaluate(*loaded_->device, *loaded_->model, data_, options, [&](int64_t done, int64_t all) {
           group_.report_step(++rounds);
           progress_.passing(str(bar_text(done, all, clock.seconds()), part_text(number)));
         });
@@ -171,49 +170,45 @@ class Evaluation {
 
 HeatMap::HeatMap(const ImageShape& shape) : shape_(shape), sum_(shape.tokens(), 0), count_(sum_.size(), 0) {}
 
-void HeatMap::add(std::int64_t position, double bits) {
+void HeatMap::add(int64_t position, double bits) {
   sum_.at(position) += bits;
   ++count_[position];
 }
 
-double HeatMap::mean(std::int64_t position) const {
+double HeatMap::mean(int64_t position) const {
   const auto p = static_cast<std::size_t>(position);
   return count_.at(p) == 0 ? std::numeric_limits<double>::quiet_NaN()
                            : sum_[p] / static_cast<double>(count_[p]);
 }
 
-double HeatMap::pixel(std::int64_t row, std::int64_t column) const {
-  return value(row * shape_.width + column, -1);
-}
+double HeatMap::pixel(int64_t row, int64_t column) const { return value(row * shape_.width + column, -1); }
 
-double HeatMap::value(std::int64_t pixel, std::int64_t channel) const {
+double HeatMap::value(int64_t pixel, int64_t channel) const {
   if (channel >= 0) return mean(pixel * shape_.channels + channel);
   double all = 0;
-  for (std::int64_t c = 0; c < shape_.channels; ++c) all += mean(pixel * shape_.channels + c);
+  for (int64_t c = 0; c < shape_.channels; ++c) all += mean(pixel * shape_.channels + c);
   return all;
 }
 
 // What a colour bar stands for.
 struct HeatMap::Scale {
   double least = std::numeric_limits<double>::infinity(), most = -least;
-  std::int64_t least_at = 0, most_at = 0;  // row * width + column
+  int64_t least_at = 0, most_at = 0;  // row * width + column
 
   Rgb colour(double v) const {
     return std::isnan(v) ? kNothing : heat(most > least ? (v - least) / (most - least) : 0);
   }
-  std::string text(const char* what, std::int64_t width) const {
-    const auto place = [&](std::int64_t at) {
-      return str("(row ", at / width, ", column ", at % width, ")");
-    };
+  std::string text(const char* what, int64_t width) const {
+    const auto place = [&](int64_t at) { return str("(row ", at / width, ", column ", at % width, ")"); };
     return str(what, ": ", fixed_text(least, 4), " dark ", place(least_at), " to ", fixed_text(most, 4),
                " bright ", place(most_at));
   }
 };
 
-HeatMap::Scale HeatMap::scale(std::int64_t first_channel, std::int64_t end_channel) const {
+HeatMap::Scale HeatMap::scale(int64_t first_channel, int64_t end_channel) const {
   Scale s;
-  for (std::int64_t pixel = 0; pixel < shape_.height * shape_.width; ++pixel)
-    for (std::int64_t c = first_channel; c < end_channel; ++c) {
+  for (int64_t pixel = 0; pixel < shape_.height * shape_.width; ++pixel)
+    for (int64_t c = first_channel; c < end_channel; ++c) {
       const double v = value(pixel, c);
       if (v < s.least) s.least = v, s.least_at = pixel;
       if (v > s.most) s.most = v, s.most_at = pixel;
@@ -222,28 +217,28 @@ HeatMap::Scale HeatMap::scale(std::int64_t first_channel, std::int64_t end_chann
 }
 
 Image HeatMap::image() const {
-  const std::int64_t zoom = std::max<std::int64_t>(1, kPanel / std::max(shape_.height, shape_.width));
-  const std::int64_t panel = shape_.width * zoom + kMargin, bar = kBar + kMargin;
-  const std::int64_t height = shape_.height * zoom;
-  const std::int64_t channels = shape_.channels > 1 ? shape_.channels : 0;
+  const int64_t zoom = std::max<int64_t>(1, kPanel / std::max(shape_.height, shape_.width));
+  const int64_t panel = shape_.width * zoom + kMargin, bar = kBar + kMargin;
+  const int64_t height = shape_.height * zoom;
+  const int64_t channels = shape_.channels > 1 ? shape_.channels : 0;
   Image image(kMargin + panel + bar + (channels > 0 ? channels * panel + bar : 0), height + 2 * kMargin);
   fill(image, 0, 0, image.width, image.height, kPaper);
-  std::int64_t x = kMargin;
-  const auto draw_panel = [&](std::int64_t channel, const Scale& s) {
-    for (std::int64_t pixel = 0; pixel < shape_.height * shape_.width; ++pixel)
+  int64_t x = kMargin;
+  const auto draw_panel = [&](int64_t channel, const Scale& s) {
+    for (int64_t pixel = 0; pixel < shape_.height * shape_.width; ++pixel)
       fill(image, x + pixel % shape_.width * zoom, kMargin + pixel / shape_.width * zoom, zoom, zoom,
            s.colour(value(pixel, channel)));
     x += panel;
   };
   const auto draw_bar = [&] {
-    for (std::int64_t y = 0; y < height; ++y)
+    for (int64_t y = 0; y < height; ++y)
       fill(image, x, kMargin + y, kBar, 1,
            heat(1 - (static_cast<double>(y) + 0.5) / static_cast<double>(height)));
     x += bar;
   };
   draw_panel(-1, scale(-1, 0));
   draw_bar();
-  for (std::int64_t c = 0; c < channels; ++c) draw_panel(c, scale(0, channels));
+  for (int64_t c = 0; c < channels; ++c) draw_panel(c, scale(0, channels));
   if (channels > 0) draw_bar();
   return image;
 }

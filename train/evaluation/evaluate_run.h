@@ -11,8 +11,8 @@ namespace weft {
 struct EvaluateArguments {
   std::string checkpoint, data, split = "test", device = "auto";  // data "": the file named in the checkpoint
   int gpus = 0;
-  std::int64_t min_context = 0;
-  std::int64_t batch = 0;       // 0: that of training
+  int64_t min_context = 0;
+  int64_t batch = 0;            // 0: that of training
   std::string weights;          // "ema", "last"; "": ema where it was kept
   std::string augmentations;    // "all", or one combination: "rotation=1,color=2"
   std::string heatmap, losses;  // files to write
@@ -25,10 +25,10 @@ class HeatMap {
  public:
   // Positions run over rows, columns and channels; a text has one channel and rows of its stride.
   explicit HeatMap(const ImageShape& shape);
-  void add(std::int64_t position, double bits);
-  double mean(std::int64_t position) const;  // NaN where nothing was added
+  void add(int64_t position, double bits);
+  double mean(int64_t position) const;  // NaN where nothing was added
   // The sum over the channels of a pixel.
-  double pixel(std::int64_t row, std::int64_t column) const;
+  double pixel(int64_t row, int64_t column) const;
   // A panel for the sum over channels with its colour bar, from dark (least) to bright, then one for each
   // channel with theirs. A text has the first alone.
   Image image() const;
@@ -37,11 +37,11 @@ class HeatMap {
 
  private:
   struct Scale;
-  Scale scale(std::int64_t first_channel, std::int64_t end_channel) const;
-  double value(std::int64_t pixel, std::int64_t channel) const;  // channel -1: the sum
+  Scale scale(int64_t first_channel, int64_t end_channel) const;
+  double value(int64_t pixel, int64_t channel) const;  // channel -1: the sum
 
   ImageShape shape_;
   std::vector<double> sum_;
-  std::vector<std::int64_t> count_;
+  std::vector<int64_t> count_;
 };
 }  // namespace weft

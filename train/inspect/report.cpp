@@ -14,9 +14,9 @@ namespace {
 // Parameters whose names differ in one number only, and that have one shape.
 struct ParameterGroup {
   std::string before, after;  // of the number
-  std::vector<std::int64_t> numbers;
+  std::vector<int64_t> numbers;
   Shape shape;
-  std::int64_t elements = 0;  // of all
+  int64_t elements = 0;  // of all
   std::string name() const { return before + numbers_text(numbers) + after; }
 };
 
@@ -38,7 +38,7 @@ std::vector<ParameterGroup> parameter_groups(const ParameterStore& store) {
 }
 
 void print_parameters(const ParameterStore& store, std::ostream& out) {
-  std::int64_t total = 0, decayed = 0;
+  int64_t total = 0, decayed = 0;
   std::vector<std::vector<std::string>> rows = {{"parameter", "shape", "count"}};
   for (const ParameterGroup& group : parameter_groups(store))
     rows.push_back({group.name(), joined(group.shape, " x "), grouped_digits(group.elements)});
@@ -52,7 +52,7 @@ void print_parameters(const ParameterStore& store, std::ostream& out) {
 }
 
 void print_memory(const Config& config, std::ostream& out) {
-  const std::int64_t micro_batch = config.train.batch / config.train.accumulation;
+  const int64_t micro_batch = config.train.batch / config.train.accumulation;
   out << "\nmemory for training, " << micro_batch << " x " << config.model.context << " tokens at a time, "
       << name_of(compute_dtype(config)) << "\n";
   std::vector<std::vector<std::string>> rows = {
@@ -144,18 +144,18 @@ struct PatternView {
 };
 
 // Positions in a row of the receptive field, unless chosen: the period of the pattern.
-std::int64_t natural_columns(const PatternSpec& spec, std::int64_t keys) {
+int64_t natural_columns(const PatternSpec& spec, int64_t keys) {
   if (!spec.grid.empty()) return spec.grid.back();
   if (!spec.of.empty()) return natural_columns(spec.of[0], keys);
   const std::vector<std::string> fields = fields_read(spec);
   const auto reads = [&](const char* field) { return std::ranges::count(fields, field) > 0; };
   if (reads("stride")) return spec.stride;
   if (reads("block") && spec.block > 0) return spec.block;
-  return static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(keys))));
+  return static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(keys))));
 }
 
 // A position well inside the sequence and inside its row.
-std::int64_t typical_position(std::int64_t length, std::int64_t row_length) {
+int64_t typical_position(int64_t length, int64_t row_length) {
   if (row_length >= length) return length * 5 / 8;
   return std::min(length - 1, length * 5 / 8 / row_length * row_length + row_length * 5 / 8);
 }
@@ -163,7 +163,7 @@ std::int64_t typical_position(std::int64_t length, std::int64_t row_length) {
 std::string counts_text(const PatternView& view, const AttentionTarget& target) {
   const std::vector<AttentionCounts> groups = count_attention(view.pattern, view.heads, view.n, target);
   AttentionCounts counts = groups.at(static_cast<std::size_t>(view.pattern.group(view.head)));
-  const auto alike = static_cast<std::int64_t>(counts.heads.size());
+  const auto alike = static_cast<int64_t>(counts.heads.size());
   counts.pairs.needed /= alike;
   counts.pairs.executed /= alike;
   counts.heads = {view.head};
@@ -173,7 +173,7 @@ std::string counts_text(const PatternView& view, const AttentionTarget& target) 
 }
 
 // --length and --keys.
-Lengths lengths_of(const InspectOptions& options, std::int64_t otherwise) {
+Lengths lengths_of(const InspectOptions& options, int64_t otherwise) {
   const Lengths n(options.length.value_or(otherwise),
                   options.keys.value_or(options.length.value_or(otherwise)));
   for (const auto& [name, value] : {std::pair{"--length", n.queries}, {"--keys", n.keys}})
@@ -183,8 +183,7 @@ Lengths lengths_of(const InspectOptions& options, std::int64_t otherwise) {
 }
 
 // --pattern LAYER,HEAD.
-std::pair<std::int64_t, int> read_layer_head(const std::string& text, std::int64_t layers,
-                                             std::int64_t heads) {
+std::pair<int64_t, int> read_layer_head(const std::string& text, int64_t layers, int64_t heads) {
   long long layer = -1;
   int head = -1, used = 0;
   const bool read = std::sscanf(text.c_str(), "%lld,%d%n", &layer, &head, &used) == 2;
@@ -204,9 +203,9 @@ bool draws(const InspectOptions& o) {
 void show_pattern(const PatternView& view, const InspectOptions& options, const std::string& counts,
                   std::ostream& out) {
   const auto& [pattern, spec, heads, head, n] = view;
-  const std::int64_t columns = options.columns.value_or(natural_columns(spec, n.keys));
+  const int64_t columns = options.columns.value_or(natural_columns(spec, n.keys));
   if (columns < 1) fail("--columns must be at least 1, got ", columns);
-  const std::int64_t position = options.position.value_or(typical_position(n.queries, columns));
+  const int64_t position = options.position.value_or(typical_position(n.queries, columns));
   if (position < 0 || position >= n.queries)
     fail("--position must be between 0 and ", n.queries - 1, " (the length is ", n.queries, "), got ",
          position);
@@ -269,19 +268,19 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   const auto loaded = load_model(options.checkpoint, "cpu");
   const ModelConfig& m = loaded->config.model;
   const auto [layer, head] = read_layer_head(options.pattern, m.layers, m.heads);
-  const std::vector<char> bytes = read_input(options.text, std::int64_t{64} << 20);
-  const std::vector<std::int32_t> tokens = text_to_tokens({bytes.begin(), bytes.end()}, m.vocab);
-  const auto length = std::min<std::int64_t>(std::ssize(tokens), options.length.value_or(m.context));
+  const std::vector<char> bytes = read_input(options.text, int64_t{64} << 20);
+  const std::vector<int32_t> tokens = text_to_tokens({bytes.begin(), bytes.end()}, m.vocab);
+  const auto length = std::min<int64_t>(std::ssize(tokens), options.length.value_or(m.context));
   if (length < 1 || length > m.context)
     fail("--length: 1 to ", m.context, " positions of ", options.text, ", got ", length);
   const Tensor text(*loaded->device->pool, {1, length}, DType::i32);
   loaded->device->upload(text, tokens.data());
   Ctx ctx = loaded->inference();
   const SeenKeys seen = loaded->model->seen(ctx, text, static_cast<std::size_t>(layer), head);
-  std::int64_t pairs = 0;
+  int64_t pairs = 0;
   std::vector<bool> sees(static_cast<std::size_t>(length * length));
-  for (std::int64_t i = 0; i < length; ++i)
-    for (const std::int32_t j : seen.keys[static_cast<std::size_t>(i)]) sees[i * length + j] = true, ++pairs;
+  for (int64_t i = 0; i < length; ++i)
+    for (const int32_t j : seen.keys[static_cast<std::size_t>(i)]) sees[i * length + j] = true, ++pairs;
   std::string counts =
       str("pairs seen ", grouped_digits(pairs), ", executed ", grouped_digits(seen.executed), "\n");
   for (const auto& sizes : seen.label_sizes)
@@ -290,9 +289,7 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   BlockLayout layout;
   layout.query_blocks = layout.key_blocks = (length + 63) / 64;
   layout.active.assign(static_cast<std::size_t>(layout.query_blocks * layout.key_blocks), 1);
-  layout.keep = [&](int, std::int64_t i, std::int64_t j) {
-    return i < length && j < length && sees[i * length + j];
-  };
+  layout.keep = [&](int, int64_t i, int64_t j) { return i < length && j < length && sees[i * length + j]; };
   layout.source = str(pattern.name(), " on ", options.text);
   const auto drawn = layout_pattern(layout, static_cast<int>(m.heads));
   out << "layer " << layer << ", ";

@@ -115,8 +115,8 @@ std::string line_of(const Plot& f, const Series& s, const Points& points) {
 
 // ---- the page ----
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;  // of a file that is read
-constexpr std::size_t kMostSamples = 12;                    // on a page: the last ones
+constexpr int64_t kMostBytes = int64_t{1} << 28;  // of a file that is read
+constexpr std::size_t kMostSamples = 12;          // on a page: the last ones
 
 constexpr const char* kStyle = R"(<style>
 :root{--bg:#fff;--fg:#1b1f24;--dim:#667;--box:#f5f6f8;--grid:#e3e5e9;--c0:#1f5aa6;--c1:#c8371a;--c2:#2e8540;
@@ -142,7 +142,7 @@ std::string base64(const std::string& bytes) {
   constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t three = 0;
+    uint32_t three = 0;
     for (std::size_t k = 0; k < 3; ++k)
       three = (three << 8) | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
     for (std::size_t k = 0; k < 4; ++k)
@@ -158,8 +158,8 @@ std::string picture(const std::string& png, const std::string& caption) {
 
 struct Run {
   std::string name, yaml, about;
-  std::vector<std::string> lines;                          // of metrics.jsonl
-  std::vector<std::pair<std::int64_t, fs::path>> samples;  // by step
+  std::vector<std::string> lines;                     // of metrics.jsonl
+  std::vector<std::pair<int64_t, fs::path>> samples;  // by step
   std::optional<Config> config;
 
   // The points of a key against seconds of training; those of evaluations have no seconds of their own.
@@ -193,8 +193,7 @@ Run read_run(const std::string& folder) {
   const double last = run.lines.empty() ? 0 : json_number(run.lines.back(), "step").value_or(0);
   if (fs::is_directory(root / "samples"))
     for (const auto& entry : fs::directory_iterator(root / "samples"))
-      if (const std::int64_t step = std::atoll(entry.path().stem().c_str());
-          static_cast<double>(step) <= last)
+      if (const int64_t step = std::atoll(entry.path().stem().c_str()); static_cast<double>(step) <= last)
         run.samples.emplace_back(step, entry.path());
   std::ranges::sort(run.samples);
   if (run.samples.size() > kMostSamples)
@@ -248,9 +247,9 @@ std::string patterns(const Config& config) {
     for (int head = 0; head < m.heads; ++head) {
       char& done = drawn[layers.pattern->group(head)];
       if (std::exchange(done, 1)) continue;
-      const auto square = std::bit_ceil(static_cast<std::uint64_t>(std::sqrt(m.context)));
-      const std::int64_t row = m.position_axes.size() == 3 ? m.position_axes[1] * m.position_axes[2]
-                                                           : static_cast<std::int64_t>(square);
+      const auto square = std::bit_ceil(static_cast<uint64_t>(std::sqrt(m.context)));
+      const int64_t row = m.position_axes.size() == 3 ? m.position_axes[1] * m.position_axes[2]
+                                                      : static_cast<int64_t>(square);
       const Image image = pattern_image(
           *layers.pattern, {.head = head, .n = m.context, .position = m.context * 5 / 8, .row_length = row});
       html += picture(png_bytes(image),

@@ -8,10 +8,10 @@ namespace weft {
 namespace {
 // B, T, H, D; clusters, or columns of signs; keys in a window, or blocks that are chosen.
 struct Sizes {
-  std::int64_t b, t, h, d, labels, window;
-  std::int64_t sets() const { return b * h; }
-  std::int64_t blocks() const { return (t + kTile - 1) / kTile; }
-  std::int64_t most() const { return std::min(window, blocks()); }
+  int64_t b, t, h, d, labels, window;
+  int64_t sets() const { return b * h; }
+  int64_t blocks() const { return (t + kTile - 1) / kTile; }
+  int64_t most() const { return std::min(window, blocks()); }
   std::string text() const {
     return str("B ", b, ", T ", t, ", H ", h, ", D ", d, ", ", labels, " labels, window ", window);
   }
@@ -24,8 +24,8 @@ HeadsView updated(CaseRun& r, const char* name, const Sizes& s) {
 }
 
 void labels(CaseRun& r, const Sizes& s, bool hashed) {
-  const std::int64_t rounds = hashed ? 2 : 1, sets = rounds * s.sets(),
-                     count = hashed ? s.labels * s.labels : s.labels;
+  const int64_t rounds = hashed ? 2 : 1, sets = rounds * s.sets(),
+                count = hashed ? s.labels * s.labels : s.labels;
   Labels k;
   k.labels = r.output("labels", {rounds, s.b, s.h, s.t}, DType::i32);
   k.directions = r.output("directions", {hashed ? rounds : s.h, s.labels, s.d}, DType::f32);
@@ -49,8 +49,8 @@ void centroid_gradient(CaseRun& r, const Sizes& s) {
   k.inverse = r.scratch({s.sets(), s.t}, r.wide_type());
   k.q = input(r, s);
   std::vector<double> order, starts;
-  for (std::int64_t i = 0; i < s.sets() * s.t; ++i) order.push_back(static_cast<double>(i % s.t));
-  for (std::int64_t i = 0; i < s.sets() * (s.labels + 1); ++i)
+  for (int64_t i = 0; i < s.sets() * s.t; ++i) order.push_back(static_cast<double>(i % s.t));
+  for (int64_t i = 0; i < s.sets() * (s.labels + 1); ++i)
     starts.push_back(static_cast<double>(s.t * (i % (s.labels + 1)) / s.labels));
   k.order = r.input_of({s.sets(), s.t}, DType::i32, order);
   k.starts = r.input_of({s.sets(), s.labels + 1}, DType::i32, starts);
@@ -76,7 +76,7 @@ void own_values(CaseRun& r, const Sizes& s, bool add) {
   k.y = updated(r, "y", s);
   k.x = input(r, s);
   std::vector<double> lse;
-  for (std::int64_t i = 0; i < s.sets() * s.t; ++i) lse.push_back(i % 3 ? 1.0 : -INFINITY);
+  for (int64_t i = 0; i < s.sets() * s.t; ++i) lse.push_back(i % 3 ? 1.0 : -INFINITY);
   k.lse = r.input_of({s.b, s.h, s.t}, r.wide_type(), lse);
   k.add = add;
   r.kernel(k);
@@ -93,7 +93,7 @@ void block_maps(CaseRun& r, const Sizes& s) {
   k.col_start = r.output("col_start", {s.sets(), pass.key_tiles + 1}, DType::i32);
   k.col_tile = r.output("col_tile", {s.sets(), pass.visited}, DType::i32);
   k.col_mask = r.output("col_mask", {s.sets(), pass.visited}, DType::i32);
-  k.made = static_cast<TileMap*>(r.scratch({s.sets() * std::int64_t{sizeof(TileMap)}}, DType::u8).data);
+  k.made = static_cast<TileMap*>(r.scratch({s.sets() * int64_t{sizeof(TileMap)}}, DType::u8).data);
   k.map = pass.maps;
   k.chosen = r.output("chosen", {s.b, s.h, s.blocks(), s.most()}, DType::i32);
   k.sums = r.output("sums", {s.b, s.h, s.blocks(), s.d}, DType::f32);
@@ -104,12 +104,11 @@ void block_maps(CaseRun& r, const Sizes& s) {
   r.kernel(k);
 }
 
-template <class K>
-void set_list(CaseRun& r, K& k, const Sizes& s, std::int64_t longest, std::int64_t position) {
+template <class K> void set_list(CaseRun& r, K& k, const Sizes& s, int64_t longest, int64_t position) {
   k.list = r.updated("list", {s.b, 2 * s.h, longest}, DType::i32, 0, 7);
   k.count = r.updated("count", {s.b, 2 * s.h}, DType::i32, 0, 7);
   k.position = r.numbers({static_cast<double>(position)});
-  k.heads = {1, 2, static_cast<std::int32_t>(s.h)};
+  k.heads = {1, 2, static_cast<int32_t>(s.h)};
 }
 
 // From the first position on: a text, or one position.
@@ -124,7 +123,7 @@ void label_list(CaseRun& r, const Sizes& s, bool first, bool text) {
 
 void block_list(CaseRun& r, const Sizes& s, bool first, bool text) {
   BlockList k;
-  const std::int64_t position = first ? (s.t - 1) / kTile * kTile : s.t - 1;
+  const int64_t position = first ? (s.t - 1) / kTile * kTile : s.t - 1;
   set_list(r, k, s, s.most() * kTile, text ? 0 : position);
   k.sums = r.updated("sums", {s.b, s.h, s.blocks(), s.d}, DType::f32, 1, 0);
   k.chosen = r.updated("chosen", {s.b, s.h, s.most()}, DType::i32, 0, 0);
@@ -152,8 +151,8 @@ void add_content_cases(Table& t) {
     t.put<CentroidGradient>(real, case_of(centroid_gradient, s), s.text());
     t.put<BlockMaps>(real, case_of(block_maps, s), s.text());
   };
-  for (const std::int64_t n : {1, 65, 300}) add(false, {2, n, 2, 16, 6, 3});
-  for (const std::int64_t d : {8, 72, 136}) add(false, {1, 200, 2, d, 14, 7});
+  for (const int64_t n : {1, 65, 300}) add(false, {2, n, 2, 16, 6, 3});
+  for (const int64_t d : {8, 72, 136}) add(false, {1, 200, 2, d, 14, 7});
   add(true, {4, 12288, 8, 64, 48, 256});
 }
 }  // namespace weft

@@ -55,10 +55,10 @@ class CaseRun {
     return add("", shape, wide_type(), noise(wide(options_.rounded), deviation, mean));
   }
   TensorView input_of(const Shape&, DType stored, const std::vector<double>& values);
-  const std::int32_t* numbers(const std::vector<double>& values) {
-    return input_of({static_cast<std::int64_t>(values.size())}, DType::i32, values).as<std::int32_t>();
+  const int32_t* numbers(const std::vector<double>& values) {
+    return input_of({static_cast<int64_t>(values.size())}, DType::i32, values).as<int32_t>();
   }
-  TensorView integers(const Shape&, std::int64_t first, std::int64_t last);  // i32 in [first, last]
+  TensorView integers(const Shape&, int64_t first, int64_t last);  // i32 in [first, last]
   TensorView output(const char* name, const Shape& shape, DType t) { return add(name, shape, t, nullptr); }
   // The output made last is a function of values that the kernel has rounded to T.
   void through_rounded() { blocks_.back().through = type(); }
@@ -81,7 +81,7 @@ class CaseRun {
     return static_cast<T*>(bytes_at(name, &value, sizeof value));
   }
   // An output of `size` bytes at an aligned place, compared byte by byte.
-  void* output_bytes(const char* name, std::int64_t size) {
+  void* output_bytes(const char* name, int64_t size) {
     const std::vector<unsigned char> poison(static_cast<std::size_t>(size), 0xff);
     return bytes_at(name, poison.data(), poison.size());
   }
@@ -106,12 +106,11 @@ class CaseRun {
     DType through;
     std::vector<unsigned char> before;  // of inputs of the smaller cases: what must still be there
   };
-  TensorView add(const std::string& name, const Shape&, DType,
-                 const std::function<double(std::int64_t)>& value);
+  TensorView add(const std::string& name, const Shape&, DType, const std::function<double(int64_t)>& value);
   GradView gradient_of(const char* name, const Shape&, DType stored, DType rounded);
   void* bytes_at(const char* name, const void* value, std::size_t size);
-  double random(std::int64_t i) const;
-  std::function<double(std::int64_t)> noise(DType rounded, double deviation, double mean) const;
+  double random(int64_t i) const;
+  std::function<double(int64_t)> noise(DType rounded, double deviation, double mean) const;
 
   Device& device_;
   CaseOptions options_;

@@ -10,10 +10,9 @@
 
 namespace weft {
 namespace {
-constexpr std::int64_t kTokens = 4 * 12288;  // of a realistic case
+constexpr int64_t kTokens = 4 * 12288;  // of a realistic case
 
-void linear_forward(CaseRun& r, std::int64_t n, std::int64_t k_size, std::int64_t m, bool bias,
-                    bool batch_invariant) {
+void linear_forward(CaseRun& r, int64_t n, int64_t k_size, int64_t m, bool bias, bool batch_invariant) {
   LinearForward k;
   k.y = r.output("y", {n, m}, r.type());
   k.x = r.input({n, k_size});
@@ -23,7 +22,7 @@ void linear_forward(CaseRun& r, std::int64_t n, std::int64_t k_size, std::int64_
   r.kernel(k, 2.0 * static_cast<double>(n * k_size * m));
 }
 
-void linear_backward(CaseRun& r, std::int64_t n, std::int64_t k_size, std::int64_t m, bool dx, bool dw) {
+void linear_backward(CaseRun& r, int64_t n, int64_t k_size, int64_t m, bool dx, bool dw) {
   LinearBackward k;
   if (dx) k.dx = r.gradient("dx", {n, k_size});
   if (dw) k.dw = r.wide_gradient("dw", {m, k_size});
@@ -34,14 +33,14 @@ void linear_backward(CaseRun& r, std::int64_t n, std::int64_t k_size, std::int64
   r.kernel(k, (2.0 * dx + 2.0 * dw) * static_cast<double>(n * k_size * m));
 }
 
-void activation_forward(CaseRun& r, std::int64_t n, std::int64_t c, bool bias, Activation f) {
+void activation_forward(CaseRun& r, int64_t n, int64_t c, bool bias, Activation f) {
   ActivationForward k{r.output("y", {n, c}, r.type()), r.input({n, c}, 3)};
   if (bias) k.bias = r.input({c});
   k.f = f;
   r.kernel(k);
 }
 
-void activation_backward(CaseRun& r, std::int64_t n, std::int64_t c, bool bias, Activation f) {
+void activation_backward(CaseRun& r, int64_t n, int64_t c, bool bias, Activation f) {
   ActivationBackward k;
   k.dx = r.gradient("dx", {n, c});
   if (bias) k.dbias = r.wide_gradient("dbias", {c});
@@ -52,47 +51,45 @@ void activation_backward(CaseRun& r, std::int64_t n, std::int64_t c, bool bias, 
   r.kernel(k);
 }
 
-void dropout(CaseRun& r, std::int64_t n, double p) {
+void dropout(CaseRun& r, int64_t n, double p) {
   r.kernel(Dropout{r.gradient("y", {n}), r.input({n}), p, 3, r.step()});
 }
 
-void add(CaseRun& r, std::int64_t n) { r.kernel(Add{r.gradient("out", {n}), r.input({n})}); }
+void add(CaseRun& r, int64_t n) { r.kernel(Add{r.gradient("out", {n}), r.input({n})}); }
 
-void sum_of(CaseRun& r, std::int64_t n, int terms) {
+void sum_of(CaseRun& r, int64_t n, int terms) {
   SumOf k{.out = r.output("out", {n}, r.type()), .xs = {}};
   for (int i = 0; i < terms; ++i) k.xs.push_back(r.input({n}));
   r.kernel(k);
 }
 
-void cast(CaseRun& r, std::int64_t n, bool to_wide) {
+void cast(CaseRun& r, int64_t n, bool to_wide) {
   if (to_wide) r.kernel(Cast{r.output("y", {n}, r.wide_type()), r.input({n})});
   if (!to_wide) r.kernel(Cast{r.output("y", {n}, r.type()), r.wide_input({n})});
 }
 
 // What sequences come with besides tokens.
-enum class Besides : std::uint8_t { nothing, offsets, positions, conditions };
-constexpr std::int64_t kStartRows = 5, kKinds = 3;  // with conditions
+enum class Besides : uint8_t { nothing, offsets, positions, conditions };
+constexpr int64_t kStartRows = 5, kKinds = 3;  // with conditions
 
-template <class Kernel>
-void add_besides(CaseRun& r, Kernel& k, Besides what, std::int64_t b, std::int64_t t) {
+template <class Kernel> void add_besides(CaseRun& r, Kernel& k, Besides what, int64_t b, int64_t t) {
   if (what == Besides::offsets) k.offsets = r.integers({b}, 0, 3 * t);
   if (what == Besides::positions) k.positions = r.integers({b, t}, 0, 3 * t);
   if (what == Besides::conditions) k.conditions = r.integers({b, kKinds}, 0, kStartRows - 1);
 }
 
-Shape start_shape(Besides what, std::int64_t c) {
+Shape start_shape(Besides what, int64_t c) {
   return what == Besides::conditions ? Shape{kStartRows, c} : Shape{c};
 }
 
 // Position axes as the paper's text model has them: t / stride and t % stride.
-void embedding_forward(CaseRun& r, std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c,
-                       std::int64_t stride, std::int64_t first, std::int64_t count, Besides besides,
-                       bool in_memory) {
+void embedding_forward(CaseRun& r, int64_t b, int64_t t, int64_t v, int64_t c, int64_t stride, int64_t first,
+                       int64_t count, Besides besides, bool in_memory) {
   EmbeddingForward k;
   k.y = r.output("y", {b, count, c}, r.type());
   k.tokens = r.integers({b, t}, 0, v - 1);
   k.first = first;
-  if (in_memory) k.first_at = r.input_of({1}, DType::i32, {static_cast<double>(first)}).as<std::int32_t>();
+  if (in_memory) k.first_at = r.input_of({1}, DType::i32, {static_cast<double>(first)}).as<int32_t>();
   k.table = r.input({v, c});
   k.start = r.input(start_shape(besides, c));
   if (stride > 0) {
@@ -104,8 +101,8 @@ void embedding_forward(CaseRun& r, std::int64_t b, std::int64_t t, std::int64_t 
   r.kernel(k);
 }
 
-void embedding_backward(CaseRun& r, std::int64_t b, std::int64_t t, std::int64_t v, std::int64_t c,
-                        std::int64_t stride, Besides besides) {
+void embedding_backward(CaseRun& r, int64_t b, int64_t t, int64_t v, int64_t c, int64_t stride,
+                        Besides besides) {
   EmbeddingBackward k;
   k.dtable = r.wide_gradient("dtable", {v, c});
   k.dstart = r.wide_gradient("dstart", start_shape(besides, c));
@@ -123,33 +120,32 @@ void embedding_backward(CaseRun& r, std::int64_t b, std::int64_t t, std::int64_t
   r.kernel(k);
 }
 
-void cross_entropy_forward(CaseRun& r, std::int64_t n, std::int64_t v) {
+void cross_entropy_forward(CaseRun& r, int64_t n, int64_t v) {
   r.kernel(CrossEntropyForward{r.output("loss", {n}, r.wide_type()), r.output("lse", {n}, r.wide_type()),
                                r.input({n, v}, 3), r.integers({n}, -1, v - 1)});
 }
 
-void cross_entropy_backward(CaseRun& r, std::int64_t n, std::int64_t v) {
+void cross_entropy_backward(CaseRun& r, int64_t n, int64_t v) {
   const double lse = std::log(static_cast<double>(v)) + 4;
   r.kernel(CrossEntropyBackward{r.gradient("dlogits", {n, v}), r.wide_input({n}), r.wide_input({n}, 0.1, lse),
                                 r.input({n, v}, 3), r.integers({n}, -1, v - 1)});
 }
 
 void add_cross_entropy(Table& t) {
-  const auto add = [&](bool realistic, std::int64_t n, std::int64_t v) {
+  const auto add = [&](bool realistic, int64_t n, int64_t v) {
     t.put<CrossEntropyForward>(realistic, case_of(cross_entropy_forward, n, v), "N ", n, ", V ", v);
     t.put<CrossEntropyBackward>(realistic, case_of(cross_entropy_backward, n, v), "N ", n, ", V ", v);
   };
-  for (const std::int64_t v : {1, 31, 33, 255, 256, 257, 1000, 1024, 1025, 2056, 10007, 70017})
+  for (const int64_t v : {1, 31, 33, 255, 256, 257, 1000, 1024, 1025, 2056, 10007, 70017})
     add(false, v % 32 + 1, v);
   add(true, kTokens, 256);
   add(true, 4096, 65536);
 }
 
 void add_linear(Table& t) {
-  constexpr std::int64_t sizes[][3] = {{1, 1, 1},       {1, 33, 31},  {31, 32, 33}, {33, 31, 65},
-                                       {64, 64, 64},    {65, 72, 63}, {129, 40, 8}, {7, 520, 257},
-                                       {300, 128, 384}, {2, 1000, 1}, {1, 8, 256},  {63, 264, 16},
-                                       {8, 512, 128},   {9, 256, 130}};
+  constexpr int64_t sizes[][3] = {{1, 1, 1},    {1, 33, 31},   {31, 32, 33},  {33, 31, 65},    {64, 64, 64},
+                                  {65, 72, 63}, {129, 40, 8},  {7, 520, 257}, {300, 128, 384}, {2, 1000, 1},
+                                  {1, 8, 256},  {63, 264, 16}, {8, 512, 128}, {9, 256, 130}};
   for (const auto& [n, k, m] : sizes) {
     const std::string text = str("N ", n, ", K ", k, ", M ", m);
     t.add<LinearForward>(case_of(linear_forward, n, k, m, true, false), text);
@@ -158,11 +154,11 @@ void add_linear(Table& t) {
     t.add<LinearBackward>(case_of(linear_backward, n, k, m, true, true), text);
   }
   t.add<LinearBackward>(case_of(linear_backward, 33, 40, 24, true, false), "N 33, K 40, M 24, dx alone");
-  constexpr std::int64_t sums[][3] = {{5000, 40, 24}, {1000, 264, 392}, {3333, 136, 200}, {63, 512, 584}};
+  constexpr int64_t sums[][3] = {{5000, 40, 24}, {1000, 264, 392}, {3333, 136, 200}, {63, 512, 584}};
   for (const auto& [n, k, m] : sums)
     t.add<LinearBackward>(case_of(linear_backward, n, k, m, false, true), "N ", n, ", K ", k, ", M ", m,
                           ", no dx");
-  constexpr std::int64_t shapes[][2] = {{512, 1536}, {512, 512}, {512, 2048}, {2048, 512}};
+  constexpr int64_t shapes[][2] = {{512, 1536}, {512, 512}, {512, 2048}, {2048, 512}};
   for (const auto& [k, m] : shapes) {
     const std::string text = str("N ", kTokens, ", K ", k, ", M ", m);
     t.time<LinearForward>(case_of(linear_forward, kTokens, k, m, true, false), text);
@@ -174,7 +170,7 @@ void add_linear(Table& t) {
 }
 
 void add_elementwise(Table& t) {
-  for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
+  for (const int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
     for (const Activation f : {Activation::gelu, Activation::relu2}) {
       t.add<ActivationForward>(case_of(activation_forward, 1, n, false, f), name_of(f), ", N 1, C ", n,
                                ", no bias");
@@ -188,9 +184,9 @@ void add_elementwise(Table& t) {
     t.add<Cast>(case_of(cast, n, true), n, " elements, to the wide type");
     t.add<Cast>(case_of(cast, n, false), n, " elements, from the wide type");
   }
-  constexpr std::int64_t sizes[][2] = {{1, 1},    {3, 7},     {33, 8},   {31, 33},   {9, 256},  {600, 264},
-                                       {17, 255}, {130, 512}, {5, 1024}, {4301, 40}, {2, 2056}, {1100, 72}};
-  const auto add_activation = [&](bool realistic, std::int64_t n, std::int64_t c) {
+  constexpr int64_t sizes[][2] = {{1, 1},    {3, 7},     {33, 8},   {31, 33},   {9, 256},  {600, 264},
+                                  {17, 255}, {130, 512}, {5, 1024}, {4301, 40}, {2, 2056}, {1100, 72}};
+  const auto add_activation = [&](bool realistic, int64_t n, int64_t c) {
     for (const Activation f : {Activation::gelu, Activation::relu2}) {
       t.put<ActivationForward>(realistic, case_of(activation_forward, n, c, true, f), name_of(f), ", N ", n,
                                ", C ", c);
@@ -199,8 +195,8 @@ void add_elementwise(Table& t) {
     }
   };
   for (const auto& [n, c] : sizes) add_activation(false, n, c);
-  constexpr std::int64_t residual = kTokens * 512, parameters = 95'000'000;
-  for (const std::int64_t c : {512, 2048}) add_activation(true, kTokens, c);
+  constexpr int64_t residual = kTokens * 512, parameters = 95'000'000;
+  for (const int64_t c : {512, 2048}) add_activation(true, kTokens, c);
   t.time<Dropout>(case_of(dropout, residual, 0.4), residual, " elements, p 0.4");
   t.time<Add>(case_of(add, residual), residual, " elements");
   t.time<SumOf>(case_of(sum_of, residual, 4), residual, " elements, 4 terms");
@@ -208,10 +204,10 @@ void add_elementwise(Table& t) {
 }
 
 void add_embedding(Table& t) {
-  constexpr std::int64_t sizes[][5] = {{1, 1, 5, 8, 0},        {2, 33, 1, 7, 0},     {3, 65, 31, 33, 8},
-                                       {1, 2, 256, 32, 1},     {2, 130, 3, 264, 16}, {4, 257, 65, 24, 5},
-                                       {2, 300, 256, 264, 32}, {3, 2, 7, 9, 2},      {1, 2000, 2, 16, 64},
-                                       {2, 9, 70001, 8, 0}};
+  constexpr int64_t sizes[][5] = {{1, 1, 5, 8, 0},        {2, 33, 1, 7, 0},     {3, 65, 31, 33, 8},
+                                  {1, 2, 256, 32, 1},     {2, 130, 3, 264, 16}, {4, 257, 65, 24, 5},
+                                  {2, 300, 256, 264, 32}, {3, 2, 7, 9, 2},      {1, 2000, 2, 16, 64},
+                                  {2, 9, 70001, 8, 0}};
   for (const auto& [b, n, v, c, stride] : sizes) {
     const std::string text = str("B ", b, ", T ", n, ", V ", v, ", C ", c, ", stride ", stride);
     t.add<EmbeddingForward>(case_of(embedding_forward, b, n, v, c, stride, 0, n, Besides::nothing, false),
@@ -241,7 +237,7 @@ void add_embedding(Table& t) {
 // ---- GEMMs with an activation in the epilogue ----
 
 struct Sizes {
-  std::int64_t n, inner, m;
+  int64_t n, inner, m;
   double flops() const { return 2.0 * static_cast<double>(n * inner * m); }
 };
 

@@ -14,8 +14,7 @@ std::size_t bytes_of(const TileTables& t) {
   for (const auto* list : {&t.query_order, &t.key_order, &t.row_start, &t.row_tile, &t.row_mask, &t.col_start,
                            &t.col_tile, &t.col_mask, &t.row_schedule, &t.col_schedule})
     numbers += list->size();
-  return numbers * sizeof(std::int32_t) +
-         (t.masks.size() + t.masks_transposed.size()) * sizeof(std::uint64_t);
+  return numbers * sizeof(int32_t) + (t.masks.size() + t.masks_transposed.size()) * sizeof(uint64_t);
 }
 
 std::string parts_text(const AttentionPattern& pattern, int head) {
@@ -25,7 +24,7 @@ std::string parts_text(const AttentionPattern& pattern, int head) {
 }
 
 // The kernel that runs a pass forward over `n` positions of one sequence.
-std::string kernel_on(const AttentionTarget& target, int heads, const AttentionPass& pass, std::int64_t n) {
+std::string kernel_on(const AttentionTarget& target, int heads, const AttentionPass& pass, int64_t n) {
   if (target.compute_capability == 0) return "cpu";
   const attention::Problem problem{
       .dtype = target.dtype, .heads = heads, .time = n, .qk_size = target.qk_size, .v_size = target.v_size};
@@ -40,13 +39,13 @@ template <class T> std::string sum_text(const std::vector<T>& parts) {
 }
 
 void count_keys(const AttentionPattern& pattern, int head, Lengths n, AttentionCounts& counts) {
-  counts.keys_min = std::numeric_limits<std::int64_t>::max();
+  counts.keys_min = std::numeric_limits<int64_t>::max();
   std::vector<KeyRun> runs;
-  for (std::int64_t i = 0; i < n.queries; ++i) {
+  for (int64_t i = 0; i < n.queries; ++i) {
     runs.clear();
     pattern.key_runs(head, i, runs);
-    std::int64_t keys = keys_in(runs, n.keys);
-    if (const std::int64_t most = pattern.most_keys(head)) keys = std::min(keys, most);
+    int64_t keys = keys_in(runs, n.keys);
+    if (const int64_t most = pattern.most_keys(head)) keys = std::min(keys, most);
     counts.keys_min = std::min(counts.keys_min, keys);
     counts.keys_max = std::max(counts.keys_max, keys);
   }
@@ -58,10 +57,10 @@ void count_keys(const AttentionPattern& pattern, int head, Lengths n, AttentionC
 void count_content(const AttentionPattern& pattern, int heads, Lengths n, const AttentionTarget& target,
                    AttentionCounts& counts) {
   for (const auto& [spec, range] : content_of(pattern, heads))
-    for (std::int64_t i = 0; i < range.count; ++i) {
+    for (int64_t i = 0; i < range.count; ++i) {
       if (std::ranges::count(counts.heads, range.head(i)) == 0) continue;
       const int head = static_cast<int>(range.head(i));
-      const std::int64_t rounds = rounds_of(spec);
+      const int64_t rounds = rounds_of(spec);
       const PackedMaps maps(*slots_of(spec), 1, n, target.qk_size, kTile);
       counts.pairs += {needed_pairs(pattern, head, n), rounds * maps.pairs(0).executed};
       if (i > 0) continue;
@@ -98,7 +97,7 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
       counts.edges.push_back(tables->edge);
       AttentionPass as_run;
       as_run.edge = tables->edge;
-      static constexpr std::int32_t kSomeReach = 1;
+      static constexpr int32_t kSomeReach = 1;
       as_run.band = maps.band(pass);
       if (target.documents) as_run.reaches = &kSomeReach;
       counts.form.push_back(kernel_on(target, heads, as_run, n.queries));
@@ -108,12 +107,12 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
   return groups;
 }
 
-std::string numbers_text(const std::vector<std::int64_t>& numbers) {
+std::string numbers_text(const std::vector<int64_t>& numbers) {
   std::string text;
   for (std::size_t k = 0; k < numbers.size();) {
     std::size_t end = k + 1;  // numbers k .. end - 1 have equal distances
     while (end < numbers.size() && numbers[end] - numbers[end - 1] == numbers[k + 1] - numbers[k]) ++end;
-    const std::int64_t step = end > k + 1 ? numbers[k + 1] - numbers[k] : 0;
+    const int64_t step = end > k + 1 ? numbers[k + 1] - numbers[k] : 0;
     text += text.empty() ? "" : ", ";
     if (end - k >= 3) {
       text += step == 1 ? str(numbers[k], "-", numbers[end - 1])
@@ -126,9 +125,9 @@ std::string numbers_text(const std::vector<std::int64_t>& numbers) {
   return text;
 }
 
-std::string grouped_digits(std::int64_t value) {
+std::string grouped_digits(int64_t value) {
   std::string text = std::to_string(value);
-  for (std::int64_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3) text.insert(at, 1, ',');
+  for (int64_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3) text.insert(at, 1, ',');
   return text;
 }
 

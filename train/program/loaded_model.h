@@ -13,7 +13,7 @@ namespace weft {
 DType dtype_on(const Device&, const Config&);
 
 // best: the moving average where one was kept, else the last weights.
-enum class Weights : std::uint8_t { best, ema, last };
+enum class Weights : uint8_t { best, ema, last };
 Weights weights_from(const std::string& name);  // "" (best), "ema" or "last"
 
 struct LoadedModel {

@@ -13,7 +13,7 @@ namespace weft {
 std::string count_text(double count);       // "950", "48.1k", "1.52M"
 std::string duration_text(double seconds);  // "0:07", "12:34", "1:02:03"
 std::string fixed_text(double value, int digits);
-std::string bar_text(std::int64_t done, std::int64_t all, double seconds);  // "[##..]  50%  0:07 left"
+std::string bar_text(int64_t done, int64_t all, double seconds);  // "[##..]  50%  0:07 left"
 
 // A clock that can be stopped: counts only the seconds between start() and stop().
 class Stopwatch {

@@ -141,7 +141,7 @@ class Launcher {
     _exit(127);
   }
 
-  std::int64_t running() const {
+  int64_t running() const {
     return std::ranges::count_if(processes_, [](const Process& p) { return p.running; });
   }
 

@@ -10,11 +10,11 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-constexpr std::int64_t kSmallest = 64;  // pixels: what small images are enlarged to, about
-constexpr std::int32_t kUnknown = 128;
-constexpr std::int64_t kTokensAtATime = 786432;  // 256 images of CIFAR-10, 64 of ImageNet-64
+constexpr int64_t kSmallest = 64;  // pixels: what small images are enlarged to, about
+constexpr int32_t kUnknown = 128;
+constexpr int64_t kTokensAtATime = 786432;  // 256 images of CIFAR-10, 64 of ImageNet-64
 
-using Tokens = std::vector<std::int32_t>;
+using Tokens = std::vector<int32_t>;
 
 Tokens image_from_png(const std::string& path, const ImageShape& shape) {
   PngImage png = read_png(path);
@@ -30,10 +30,9 @@ std::vector<Tokens> images_from_data(const SampleArguments& a, const Config& con
   if (a.first < 0 || a.images < 1 || a.first + a.images > data.images())
     fail(data.path(), ": the split ", a.split, " has images 0 to ", data.images() - 1, "; ", a.images,
          " from --first ", a.first, " on are not among them");
-  const std::int64_t tokens = data.image().tokens();
+  const int64_t tokens = data.image().tokens();
   std::vector<Tokens> images;
-  for (std::int64_t i = a.first; i < a.first + a.images; ++i)
-    data.read(i * tokens, images.emplace_back(tokens));
+  for (int64_t i = a.first; i < a.first + a.images; ++i) data.read(i * tokens, images.emplace_back(tokens));
   return images;
 }
 
@@ -66,13 +65,12 @@ class ImageSampler {
            a_.label < 0 ? "; none is given" : str(", got ", a_.label));
     if (!data.labels && a_.label >= 0)
       fail("--label: this model was trained without classes (data.labels); leave it out");
-    choice_[Augment::label] = static_cast<std::int32_t>(std::max<std::int64_t>(a_.label, 0));
+    choice_[Augment::label] = static_cast<int32_t>(std::max<int64_t>(a_.label, 0));
     augmenter_rows();
     for (Tokens& image : given_images(a_, model.config)) add_given(std::move(image));
     options_.length = shape_.tokens() - options_.given();
     if (!given_.empty()) options_.count = a_.options.count * std::ssize(given_);
-    options_.batch =
-        a_.batch > 0 ? a_.batch : std::clamp<std::int64_t>(kTokensAtATime / shape_.tokens(), 1, 256);
+    options_.batch = a_.batch > 0 ? a_.batch : std::clamp<int64_t>(kTokensAtATime / shape_.tokens(), 1, 256);
     check_sample_options(options_, model.config.model);
   }
 
@@ -82,8 +80,8 @@ class ImageSampler {
     Stopwatch clock(true);
     const SampleStats stats = sample(
         *model_.device, *model_.model, model_.config.model, options_,
-        [&](std::int64_t i, std::int64_t, std::int32_t token) { drawn[i].push_back(token); },
-        [&](std::int64_t done, std::int64_t all) { progress.passing(bar_text(done, all, clock.seconds())); });
+        [&](int64_t i, int64_t, int32_t token) { drawn[i].push_back(token); },
+        [&](int64_t done, int64_t all) { progress.passing(bar_text(done, all, clock.seconds())); });
     progress.clear();
     const bool writes = options_.group->rank() == 0;
     if (!a_.out.empty() && writes) write_grid(drawn);
@@ -108,15 +106,15 @@ class ImageSampler {
     choice.key = given_.size();
     Tokens positions(options_.positions.size());
     augmenter_.apply(choice, image, positions);
-    const std::int64_t known = rows_given_ * shape_.width * shape_.channels;
+    const int64_t known = rows_given_ * shape_.width * shape_.channels;
     const Tokens upper(image.begin(), image.begin() + known);
-    for (std::int64_t i = 0; i < a_.options.count; ++i) options_.prompts.push_back(upper);
+    for (int64_t i = 0; i < a_.options.count; ++i) options_.prompts.push_back(upper);
     given_.push_back(std::move(image));
   }
   // The order of the sequence, or with --upright that of the image.
   Image shown(const Tokens& sequence) const {
     if (!a_.upright) return image_of(shape_, sequence);
-    const std::vector<std::int32_t> source = augmenter_.source(choice_);
+    const std::vector<int32_t> source = augmenter_.source(choice_);
     Tokens image(sequence.size());
     for (std::size_t t = 0; t < sequence.size(); ++t) image[source[t]] = sequence[t];
     return image_of(shape_, image);
@@ -126,7 +124,7 @@ class ImageSampler {
     const auto all = std::ssize(drawn);
     if (given_.empty()) {
       for (const Tokens& tokens : drawn) cells.push_back(shown(tokens));
-      const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(all))));
+      const auto side = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(all))));
       return write_png(a_.out, draw_grid(cells, GridLayout(shape_, all, side)));
     }
     const auto each = static_cast<std::size_t>(a_.options.count);
@@ -137,7 +135,7 @@ class ImageSampler {
       cells.push_back(shown(upper));
       for (std::size_t k = 0; k < each; ++k) cells.push_back(shown(drawn[i * each + k]));
     }
-    const auto in_row = static_cast<std::int64_t>(each) + 2;
+    const auto in_row = static_cast<int64_t>(each) + 2;
     write_png(a_.out, draw_grid(cells, GridLayout(shape_, std::ssize(cells), in_row)));
   }
   void write_singles(const std::vector<Tokens>& drawn) const {
@@ -163,40 +161,40 @@ class ImageSampler {
   Augmenter augmenter_;
   AugmentChoice choice_;
   SampleOptions options_;
-  std::int64_t rows_given_ = 0;
+  int64_t rows_given_ = 0;
   std::vector<Tokens> given_;  // whole, in the order of the sequence
 };
 }  // namespace
 
-Image image_of(const ImageShape& shape, std::span<const std::int32_t> tokens) {
+Image image_of(const ImageShape& shape, std::span<const int32_t> tokens) {
   if (shape.channels != 1 && shape.channels != 3)
     fail("images of ", shape.channels, " channels cannot be drawn: 1 (grey) and 3 (colours) can");
   WEFT_CHECK(std::ssize(tokens) == shape.tokens(), tokens.size(), " tokens for an image of ", shape.tokens());
   Image image(shape.width, shape.height);
-  const auto value = [&](std::int64_t at) {
-    const std::int32_t token = tokens[at];
+  const auto value = [&](int64_t at) {
+    const int32_t token = tokens[at];
     if (token > 255) fail("token ", token, " is no brightness from 0 to 255");
-    return static_cast<std::uint8_t>(token < 0 ? kUnknown : token);
+    return static_cast<uint8_t>(token < 0 ? kUnknown : token);
   };
-  for (std::int64_t i = 0; i < shape.height * shape.width; ++i) {
-    const std::int64_t at = i * shape.channels, step = shape.channels == 3 ? 1 : 0;
+  for (int64_t i = 0; i < shape.height * shape.width; ++i) {
+    const int64_t at = i * shape.channels, step = shape.channels == 3 ? 1 : 0;
     image.pixels[i] = {value(at), value(at + step), value(at + 2 * step)};
   }
   return image;
 }
 
-GridLayout::GridLayout(const ImageShape& shape, std::int64_t cells, std::int64_t in_row)
+GridLayout::GridLayout(const ImageShape& shape, int64_t cells, int64_t in_row)
     : columns(std::min(cells, in_row)), rows((cells + columns - 1) / columns),
-      zoom(std::max<std::int64_t>(1, kSmallest / std::max(shape.height, shape.width))),
-      width(shape.width * zoom), height(shape.height * zoom) {}
+      zoom(std::max<int64_t>(1, kSmallest / std::max(shape.height, shape.width))), width(shape.width * zoom),
+      height(shape.height * zoom) {}
 
 Image draw_grid(const std::vector<Image>& cells, const GridLayout& g) {
   Image all(g.columns * (g.width + g.kGap) + g.kGap, g.rows * (g.height + g.kGap) + g.kGap);
   for (std::size_t i = 0; i < cells.size(); ++i) {
     Image cell = cells[i];
-    const auto index = static_cast<std::int64_t>(i);
-    for (std::int64_t y = 0; y < cell.height; ++y)
-      for (std::int64_t x = 0; x < cell.width; ++x)
+    const auto index = static_cast<int64_t>(i);
+    for (int64_t y = 0; y < cell.height; ++y)
+      for (int64_t x = 0; x < cell.width; ++x)
         fill(all, g.x(index) + x * g.zoom, g.y(index) + y * g.zoom, g.zoom, g.zoom, cell.at(x, y));
   }
   return all;

@@ -10,7 +10,7 @@ namespace weft {
 namespace {
 // A bar for as long as it takes.
 OnPositions bar(Progress& progress) {
-  return [&progress, clock = Stopwatch(true)](std::int64_t done, std::int64_t all) {
+  return [&progress, clock = Stopwatch(true)](int64_t done, int64_t all) {
     progress.passing(bar_text(done, all, clock.seconds()));
   };
 }
@@ -25,10 +25,10 @@ void choose_batch(SampleArguments& a, LoadedModel& loaded) {
 class SampleWriter {
  public:
   // `whole`: characters are, for a terminal.
-  SampleWriter(std::ostream& out, std::int64_t vocab, std::int64_t count, const std::string& stop, bool whole)
+  SampleWriter(std::ostream& out, int64_t vocab, int64_t count, const std::string& stop, bool whole)
       : out_(out), vocab_(vocab), whole_(whole), stop_(text_to_tokens(stop, vocab)), texts_(count) {}
 
-  void add(std::int64_t sample, std::int32_t token, bool last) {
+  void add(int64_t sample, int32_t token, bool last) {
     Text& text = texts_[sample];
     if (text.done) return;
     text.waiting.push_back(token);
@@ -37,11 +37,11 @@ class SampleWriter {
     if (held == stop_.size()) text.waiting.resize(text.waiting.size() - held);
     if (sample == turn_) write();
   }
-  void end(std::int64_t first, std::int64_t count) {
-    for (std::int64_t i = first; i < first + count && i < samples(); ++i) texts_[i].done = true;
+  void end(int64_t first, int64_t count) {
+    for (int64_t i = first; i < first + count && i < samples(); ++i) texts_[i].done = true;
     write();
   }
-  bool ended(std::int64_t first, std::int64_t count) const {
+  bool ended(int64_t first, int64_t count) const {
     const auto begin = texts_.begin() + first;
     return std::all_of(begin, begin + std::min(count, samples() - first),
                        [](const Text& t) { return t.done; });
@@ -50,12 +50,12 @@ class SampleWriter {
 
  private:
   struct Text {
-    std::vector<std::int32_t> waiting;
+    std::vector<int32_t> waiting;
     bool done = false;
   };
-  std::int64_t samples() const { return std::ssize(texts_); }
+  int64_t samples() const { return std::ssize(texts_); }
   // How many of the last tokens are the beginning of the stop text.
-  std::size_t may_stop(const std::vector<std::int32_t>& tokens) const {
+  std::size_t may_stop(const std::vector<int32_t>& tokens) const {
     std::size_t n = std::min(tokens.size(), stop_.size());
     while (!std::equal(tokens.end() - n, tokens.end(), stop_.begin())) --n;
     return n;
@@ -75,12 +75,12 @@ class SampleWriter {
   }
 
   std::ostream& out_;
-  std::int64_t vocab_;
+  int64_t vocab_;
   bool whole_;
-  std::vector<std::int32_t> stop_;
+  std::vector<int32_t> stop_;
   std::vector<Text> texts_;
   std::string bytes_;  // of the sample whose turn it is
-  std::int64_t turn_ = 0;
+  int64_t turn_ = 0;
 };
 
 // While it lives, Ctrl-C ends the texts at hand, and a second one the program. nohup and & are respected.
@@ -114,12 +114,12 @@ class TextInterrupt {
 };
 
 // Appends the line that a person types; false when there is none.
-bool ask(std::vector<std::int32_t>& text, std::int64_t vocab, Progress& notes) {
+bool ask(std::vector<int32_t>& text, int64_t vocab, Progress& notes) {
   for (std::string line;;) {
     if (isatty(STDIN_FILENO)) std::cerr << "> " << std::flush;
     if (!std::getline(std::cin, line)) return false;
     try {
-      const std::vector<std::int32_t> tokens = text_to_tokens(line, vocab);
+      const std::vector<int32_t> tokens = text_to_tokens(line, vocab);
       text.insert(text.end(), tokens.begin(), tokens.end());
       return true;
     } catch (const Error& e) { notes.line(e.what()); }
@@ -140,7 +140,7 @@ std::string json_of(const SampleStats& s, const SampleOptions& options) {
 
 // What a person should know before the text comes.
 std::string about_text(const LoadedModel& loaded, const SampleOptions& options) {
-  const std::int64_t context = loaded.config.model.context;
+  const int64_t context = loaded.config.model.context;
   std::string text = loaded.weights_text();
   if (options.temperature == 0) text += "; temperature 0 is greedy: the same text for every seed";
   if (options.next || options.given() + options.length > context)
@@ -155,7 +155,7 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   if (a.options.length == 0) fail("--length: how many tokens to add to the prompt");
   if (a.interactive && !alone) fail("--interactive: one process alone can answer; leave out --gpus");
   // Over 256, text is numbers.
-  const std::int64_t vocab = a.tokens ? std::max<std::int64_t>(model.vocab, 257) : model.vocab;
+  const int64_t vocab = a.tokens ? std::max<int64_t>(model.vocab, 257) : model.vocab;
   a.options.prompt =
       text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file, 64 << 20), vocab);
   std::ostringstream kept;
@@ -164,12 +164,12 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   std::optional<TextInterrupt> interrupt;
   if (alone) interrupt.emplace();
   if (alone)
-    a.options.ended = [&](std::int64_t first, std::int64_t count) {
+    a.options.ended = [&](int64_t first, int64_t count) {
       if (interrupt->came()) writer.end(first, count);
       return writer.ended(first, count);
     };
   if (a.interactive)
-    a.options.next = [&](std::vector<std::int32_t>& more) {
+    a.options.next = [&](std::vector<int32_t>& more) {
       writer.end(0, 1);
       text << '\n' << std::flush;
       interrupt->forget();
@@ -180,10 +180,10 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   choose_batch(a, loaded);
   notes.line(about_text(loaded, a.options));
   if (a.interactive && a.options.prompt.empty() && !ask(a.options.prompt, vocab, notes)) return;
-  const std::int64_t length = a.options.given() + a.options.length;
+  const int64_t length = a.options.given() + a.options.length;
   const SampleStats stats = sample(
       *loaded.device, *loaded.model, model, a.options,
-      [&](std::int64_t sample, std::int64_t position, std::int32_t token) {
+      [&](int64_t sample, int64_t position, int32_t token) {
         writer.add(sample, token, position + 1 == length && !a.interactive);
       },
       a.out.empty() ? OnPositions{} : bar(notes));
@@ -209,11 +209,10 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
   if (a.options.length == 0) a.options.length = model.context;
   check_sample_options(a.options, model);
   choose_batch(a, loaded);
-  std::vector<std::vector<std::int32_t>> sounds(a.options.count);
+  std::vector<std::vector<int32_t>> sounds(a.options.count);
   const SampleStats stats = sample(
       *loaded.device, *loaded.model, model, a.options,
-      [&](std::int64_t sample, std::int64_t, std::int32_t token) { sounds[sample].push_back(token); },
-      bar(notes));
+      [&](int64_t sample, int64_t, int32_t token) { sounds[sample].push_back(token); }, bar(notes));
   notes.clear();
   for (std::size_t i = 0; i < sounds.size() && a.options.group->rank() == 0; ++i)
     write_wav(numbered(a.out, i, sounds.size()), sounds[i], a.rate);

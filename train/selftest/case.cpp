@@ -7,7 +7,6 @@
 namespace weft {
 namespace {
 using attention_oracle::kBest;
-using std::int64_t;
 
 constexpr int64_t kLengths[] = {1, 2, 7, 15, 16, 17, 31, 33, 63, 64, 65, 80, 100, 127, 128, 129, 193};
 constexpr int64_t kHeadSizes[] = {8, 8, 16, 16, 24, 32, 32, 40, 64, 64, 72, 96, 128, 136, 192, 256};
@@ -26,7 +25,7 @@ std::unique_ptr<AttentionPattern> random_layout(std::mt19937& random, Lengths n,
   layout.causal = pick(random, 0, 1) != 0;
   const int64_t share = pick(random, 1, 9);
   layout.active.resize(layout.heads * layout.query_blocks * layout.key_blocks);
-  for (std::uint8_t& block : layout.active) block = pick(random, 0, 9) < share;
+  for (uint8_t& block : layout.active) block = pick(random, 0, 9) < share;
   if (pick(random, 0, 1))
     layout.keep = [](int head, int64_t i, int64_t j) { return (i * 7 + j * 3 + head) % 5 < 3; };
   return layout_pattern(layout, heads);
@@ -38,7 +37,7 @@ template <class T, std::size_t N> T one_of(std::mt19937& random, const T (&list)
 
 bool is_made_of_others(const std::string& kind) { return kind == "merged" || kind == "heads"; }
 
-PatternSpec random_tree(std::mt19937& random, std::int64_t n, int heads, bool any_direction, int depth) {
+PatternSpec random_tree(std::mt19937& random, int64_t n, int heads, bool any_direction, int depth) {
   std::vector<std::string> kinds;
   for (const PatternKind& entry : patterns())
     if (entry.kind != std::string("layout") && !entry.content &&
@@ -61,7 +60,7 @@ PatternSpec random_tree(std::mt19937& random, std::int64_t n, int heads, bool an
     }
   }
   if (pick(random, 0, 5) == 0)
-    for (std::int64_t first = pick(random, 0, 20); first < n; first += pick(random, 1, 90))
+    for (int64_t first = pick(random, 0, 20); first < n; first += pick(random, 1, 90))
       spec.documents.push_back(first);
   if (pick(random, 0, 5) == 0 && spec.length == 0) spec.length = pick(random, 1, n + 5);
   if (pick(random, 0, 2) == 0 && !make_pattern(spec, heads)->causal()) spec.prefix = pick(random, 1, n + 5);
@@ -71,7 +70,7 @@ PatternSpec random_tree(std::mt19937& random, std::int64_t n, int heads, bool an
 constexpr std::size_t kEnoughFailures = 5;
 }  // namespace
 
-SelftestCase make_selftest_case(std::uint32_t seed, bool cuda) {
+SelftestCase make_selftest_case(uint32_t seed, bool cuda) {
   std::mt19937 random(seed);
   SelftestCase c;
   c.seed = seed;
@@ -117,12 +116,12 @@ std::string SelftestCase::text() const {
              segments ? ", segments" : "");
 }
 
-std::int64_t pick(std::mt19937& random, std::int64_t low, std::int64_t high) {
-  return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+int64_t pick(std::mt19937& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
 }
 
-PatternSpec random_spec(std::mt19937& random, const std::string& kind, std::int64_t n, bool any_direction) {
-  const auto from = [&](std::int64_t low, std::int64_t high) { return pick(random, low, high); };
+PatternSpec random_spec(std::mt19937& random, const std::string& kind, int64_t n, bool any_direction) {
+  const auto from = [&](int64_t low, int64_t high) { return pick(random, low, high); };
   PatternSpec spec;
   spec.kind = kind;
   spec.stride = from(0, 1) ? from(1, 150) : from(1, 16);
@@ -130,23 +129,23 @@ PatternSpec random_spec(std::mt19937& random, const std::string& kind, std::int6
   spec.num_verts = from(1, spec.stride / spec.c);
   spec.causal = !any_direction || from(0, 1);
   const bool bigbird = kind == "bigbird", convolution = kind == "convolution";
-  if (bigbird) spec.block = from(0, 1) ? from(1, 20) : std::int64_t{16} << from(0, 2);
+  if (bigbird) spec.block = from(0, 1) ? from(1, 20) : int64_t{16} << from(0, 2);
   if (bigbird || kind == "longformer") {
     spec.window = from(1, bigbird ? 5 : 60);
     spec.dilation = {from(1, 7)};
-    for (std::int64_t d = from(0, 2); d > 0; --d) spec.dilation.push_back(from(1, 3));
-    std::set<std::int64_t> globals;
-    for (std::int64_t g = from(0, 5); g > 0; --g) globals.insert(from(0, bigbird ? n / spec.block : n + 5));
+    for (int64_t d = from(0, 2); d > 0; --d) spec.dilation.push_back(from(1, 3));
+    std::set<int64_t> globals;
+    for (int64_t g = from(0, 5); g > 0; --g) globals.insert(from(0, bigbird ? n / spec.block : n + 5));
     if (from(0, 3) == 0) globals.insert({0, 1, 2, 3});
     spec.globals.assign(globals.begin(), globals.end());
   }
   if (bigbird) {
     spec.random = from(0, 4);
-    spec.seed = static_cast<std::uint64_t>(from(0, 9));
-    if (!spec.causal) spec.length = std::max<std::int64_t>(1, n + from(-3, 20));
+    spec.seed = static_cast<uint64_t>(from(0, 9));
+    if (!spec.causal) spec.length = std::max<int64_t>(1, n + from(-3, 20));
   }
   if (convolution) {
-    const std::int64_t width = from(1, 40);
+    const int64_t width = from(1, 40);
     spec.grid = {(n - 1) / width + 1, width};
     spec.filter = {2 * from(0, 6) + 1, 2 * from(0, 6) + 1};
     if (from(0, 3) == 0) spec.grid = {n}, spec.filter = {2 * from(0, 40) + 1};
@@ -154,7 +153,7 @@ PatternSpec random_spec(std::mt19937& random, const std::string& kind, std::int6
   return spec;
 }
 
-PatternSpec random_pattern(std::mt19937& random, std::int64_t n, int heads, bool any_direction) {
+PatternSpec random_pattern(std::mt19937& random, int64_t n, int heads, bool any_direction) {
   for (;;) {
     try {
       PatternSpec spec = random_tree(random, n, heads, any_direction, 0);
@@ -180,9 +179,9 @@ SelftestResult run_selftest(Device& device, const SelftestOptions& options, Prog
   const AttentionForm form = attention::parse_form(options.form);
   const bool all = form == AttentionForm::automatic;
   if (!all && !device.is_cuda()) fail("--form ", options.form, ": ", device.name, " has no CUDA kernels");
-  const std::int64_t last = options.only ? 1 : options.cases;
-  const std::uint32_t first = options.only ? *options.only : options.seed;
-  for (std::uint32_t seed = first;
+  const int64_t last = options.only ? 1 : options.cases;
+  const uint32_t first = options.only ? *options.only : options.seed;
+  for (uint32_t seed = first;
        result.failures.size() < kEnoughFailures && (last == 0 || result.cases < last) &&
        (seed == first || watch.seconds() < 60 * options.minutes);
        ++seed) {

@@ -12,7 +12,7 @@ namespace weft {
 class Device;
 
 struct SelftestCase {
-  std::uint32_t seed = 0;
+  uint32_t seed = 0;
   std::string kind;  // of the pattern
   std::unique_ptr<AttentionPattern> pattern;
   attention_oracle::Sizes size;
@@ -27,7 +27,7 @@ struct SelftestCase {
 };
 
 // `cuda`: no f64.
-SelftestCase make_selftest_case(std::uint32_t seed, bool cuda);
+SelftestCase make_selftest_case(uint32_t seed, bool cuda);
 
 // ---- checks of tables and pictures against the pattern's predicate; Error names the first disagreement ----
 
@@ -52,30 +52,30 @@ std::vector<AttentionForm> check_kernels(Device&, const SelftestCase&,
 // ---- random patterns of every kind, for `selftest` and the tests ----
 
 // A whole number from low to high, both included.
-std::int64_t pick(std::mt19937&, std::int64_t low, std::int64_t high);
+int64_t pick(std::mt19937&, int64_t low, int64_t high);
 
 // Fields that `kind` reads, for n positions; bidirectional ones too when `any_direction`. Not for the kinds
 // that are made of others or of files.
-PatternSpec random_spec(std::mt19937&, const std::string& kind, std::int64_t n, bool any_direction);
+PatternSpec random_spec(std::mt19937&, const std::string& kind, int64_t n, bool any_direction);
 
 // A pattern of any kind but those of files, made of others or not, with modifiers or without.
-PatternSpec random_pattern(std::mt19937&, std::int64_t n, int heads, bool any_direction);
+PatternSpec random_pattern(std::mt19937&, int64_t n, int heads, bool any_direction);
 
 // ---- the program ----
 
 struct SelftestOptions {
   std::string device = "auto";
   double minutes = 2;
-  std::int64_t cases = 0;             // 0: as many as there is time for
-  std::uint32_t seed = 1;             // of the first case; the next ones count on
-  std::optional<std::uint32_t> only;  // --case: this one alone
-  std::string form = "automatic";     // --form: these CUDA kernels alone, in the cases that they cover
+  int64_t cases = 0;               // 0: as many as there is time for
+  uint32_t seed = 1;               // of the first case; the next ones count on
+  std::optional<uint32_t> only;    // --case: this one alone
+  std::string form = "automatic";  // --form: these CUDA kernels alone, in the cases that they cover
 };
 
 struct SelftestResult {
-  std::int64_t cases = 0;
-  std::vector<std::string> failures;        // what was wrong, with the command that runs the case alone
-  std::map<std::string, std::int64_t> ran;  // cases of each kind, element type and form
+  int64_t cases = 0;
+  std::vector<std::string> failures;   // what was wrong, with the command that runs the case alone
+  std::map<std::string, int64_t> ran;  // cases of each kind, element type and form
 };
 
 // All checks of a case. Returns the forms that ran; throws Error.

@@ -8,7 +8,6 @@
 namespace weft {
 namespace {
 using namespace attention_oracle;
-using std::int64_t;
 
 // Later parts go on from a result that was rounded to the type of the tensors.
 template <class T> double rounding_of_parts(const AttentionMaps& maps) {
@@ -122,13 +121,13 @@ template <class T> class KernelCheck {
   void decode(int64_t i, const std::vector<int>& heads, const std::vector<CacheRows>& caches) {
     const Sizes& s = case_.size;
     int64_t rows = 1;
-    std::vector<std::int32_t> key_rows, starts{0}, groups, keys;
+    std::vector<int32_t> key_rows, starts{0}, groups, keys;
     for (std::size_t g = 0; g < caches.size(); ++g) {
       rows = std::max(rows, caches[g].rows);
       keys.clear();
       case_.pattern->keys_of(heads[g], i, case_.lengths().keys, keys);
-      for (const std::int32_t j : keys) key_rows.push_back(caches[g].row_of[j]);
-      starts.push_back(static_cast<std::int32_t>(key_rows.size()));
+      for (const int32_t j : keys) key_rows.push_back(caches[g].row_of[j]);
+      starts.push_back(static_cast<int32_t>(key_rows.size()));
     }
     for (int h = 0; h < case_.heads(); ++h) groups.push_back(case_.pattern->group(h));
     key_rows.push_back(0);  // so that there is memory to point to
@@ -151,7 +150,7 @@ template <class T> class KernelCheck {
                            values = matrix(s.batch * rows, v, cache_of(inputs_.v, s.v, rows, i, caches));
     const Tensor lists[] = {on_device(device_, key_rows), on_device(device_, starts),
                             on_device(device_, groups)};
-    const auto list = [&](int which) { return static_cast<const std::int32_t*>(lists[which].view().data); };
+    const auto list = [&](int which) { return static_cast<const int32_t*>(lists[which].view().data); };
     const auto view = [&](const GuardedMatrix<T>& m, int64_t time, int64_t size) {
       const int64_t width = s.heads * size;
       return HeadsView{m.data(), dtype_of<T>, s.batch, time, s.heads, size, time * width, width, size};
@@ -209,7 +208,7 @@ class PairSet {
 };
 
 // Every position has one place in the order; in a later part at most one.
-void check_order(const std::int32_t* order, std::int64_t places, int64_t n, bool all, const char* what) {
+void check_order(const int32_t* order, int64_t places, int64_t n, bool all, const char* what) {
   std::vector<int> count(n, 0);
   for (int64_t place = 0; place < places; ++place) {
     WEFT_CHECK(order[place] >= -1 && order[place] < n, what, ": place ", place, " holds position ",
@@ -223,13 +222,13 @@ void check_order(const std::int32_t* order, std::int64_t places, int64_t n, bool
 
 // One direction of a tile map.
 struct Direction {
-  std::int32_t tiles;
-  const std::int32_t *start, *tile, *mask, *own, *other, *schedule;
-  const std::uint64_t* masks;
+  int32_t tiles;
+  const int32_t *start, *tile, *mask, *own, *other, *schedule;
+  const uint64_t* masks;
 
   template <class F> void for_each_pair(int edge, F&& f) const {
-    for (std::int32_t t = 0; t < tiles; ++t)
-      for (std::int32_t e = start[t]; e < start[t + 1]; ++e) {
+    for (int32_t t = 0; t < tiles; ++t)
+      for (int32_t e = start[t]; e < start[t + 1]; ++e) {
         WEFT_CHECK(e == start[t] || tile[e - 1] < tile[e], "tiles: those of tile ", t, " do not ascend");
         for (int r = 0; r < edge; ++r)
           for (int k = 0; k < edge; ++k)
@@ -239,7 +238,7 @@ struct Direction {
   }
   void check_schedule() const {
     std::vector<char> seen(tiles, 0);
-    for (std::int32_t k = 0; k < tiles; ++k) {
+    for (int32_t k = 0; k < tiles; ++k) {
       WEFT_CHECK(schedule[k] >= 0 && schedule[k] < tiles && !seen[schedule[k]], "schedule: entry ", k, " is ",
                  schedule[k]);
       seen[schedule[k]] = 1;
@@ -270,7 +269,7 @@ std::vector<AttentionForm> check_kernels(Device& device, const SelftestCase& c, 
 
 void check_enumeration(const SelftestCase& c) {
   const Lengths n = c.lengths();
-  std::vector<std::int32_t> keys;
+  std::vector<int32_t> keys;
   for (int head = 0; head < c.heads(); ++head) {
     const PairSet defined = PairSet::defined(*c.pattern, head, n);
     const int first = c.first_head(c.pattern->group(head));
@@ -280,7 +279,7 @@ void check_enumeration(const SelftestCase& c) {
       keys.clear();
       c.pattern->keys_of(head, i, n.keys, keys);
       WEFT_CHECK(std::ranges::is_sorted(keys), "enumeration: keys of query ", i, " do not ascend");
-      for (const std::int32_t j : keys) listed.add(i, j, "enumeration");
+      for (const int32_t j : keys) listed.add(i, j, "enumeration");
       WEFT_CHECK(!c.pattern->causal() || keys.empty() || keys.back() <= i, "causal: query ", i, " sees key ",
                  keys.back());
     }
@@ -326,19 +325,19 @@ void check_tile_maps(const SelftestCase& c) {
 void check_cache_rows(const SelftestCase& c) {
   const Lengths n = c.lengths();
   if (!c.pattern->causal() || n.queries != n.keys) return;
-  std::vector<std::int32_t> keys;
+  std::vector<int32_t> keys;
   for (int group = 0; group < c.pattern->groups(c.heads()); ++group) {
     const int head = c.first_head(group);
     const CacheRows cache = cache_rows(*c.pattern, head, n.keys);
     std::vector<int64_t> holds(cache.rows, -1);  // row -> position
     for (int64_t i = 0; i < n.keys; ++i) {
-      const std::int32_t row = cache.row_of[i];
+      const int32_t row = cache.row_of[i];
       WEFT_CHECK(row >= -1 && row < cache.rows, "cache rows: position ", i, " has row ", row, " of ",
                  cache.rows);
       if (row >= 0) holds[row] = i;
       keys.clear();
       c.pattern->keys_of(head, i, n.keys, keys);
-      for (const std::int32_t j : keys)
+      for (const int32_t j : keys)
         WEFT_CHECK(cache.row_of[j] >= 0 && holds[cache.row_of[j]] == j, "cache rows: query ", i, " of head ",
                    head, " reads key ", j, ", which is not kept");
     }

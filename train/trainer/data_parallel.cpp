@@ -7,9 +7,9 @@
 namespace weft {
 constexpr double kSecondsBetweenAgreements = 0.5;
 // Upper bound, besides twice the pause before: the clock sees launched steps, not finished ones.
-constexpr std::int64_t kStepsBetweenAgreements = 64;
+constexpr int64_t kStepsBetweenAgreements = 64;
 
-std::int64_t bucket_elements(const TrainConfig& train, DType gradients) {
+int64_t bucket_elements(const TrainConfig& train, DType gradients) {
   return train.bucket_mb * 1000000 / size_of(gradients);
 }
 
@@ -37,7 +37,7 @@ void GradientSum::begin() {
 }
 
 const Tensor& GradientSum::keep_fingerprint() {
-  return own_ = Tensor(*device_.pool, {sizeof(std::uint64_t) / sizeof(float)}, DType::f32, "replay");
+  return own_ = Tensor(*device_.pool, {sizeof(uint64_t) / sizeof(float)}, DType::f32, "replay");
 }
 
 // What there is to reduce of a range, whose gradients are complete.
@@ -45,8 +45,7 @@ Tensor GradientSum::ready(Ctx& ctx, const GradientRange& range) {
   store_.finish_gradients(range.begin, range.end);
   Tensor part = store_.gradients().slice(range.begin, {range.size()});
   if (own_)
-    ctx.launch(
-        Fingerprint{.sum = static_cast<std::uint64_t*>(own_.view().data), .x = part, .first = range.begin});
+    ctx.launch(Fingerprint{.sum = static_cast<uint64_t*>(own_.view().data), .x = part, .first = range.begin});
   if (copy_) {
     const Tensor rounded = copy_.slice(range.begin, {range.size()});
     ctx.launch(Cast{.y = rounded, .x = part});
@@ -68,13 +67,13 @@ void GradientSum::start(Ctx& ctx, const std::vector<GradientRange>& ranges) {
       if (shard.begin >= range.begin && shard.end <= range.end)
         pieces.push_back(part.slice(shard.begin - range.begin, {shard.size()}));
   }
-  collectives_ += static_cast<std::int64_t>(whole.size() + pieces.size());
+  collectives_ += static_cast<int64_t>(whole.size() + pieces.size());
   communicator_.fork();
   for (const TensorView& t : pieces) communicator_.reduce_scatter_sum(t);
   if (!whole.empty()) communicator_.all_reduce_sums(whole);
 }
 
-void GradientSum::complete(Ctx& ctx, std::int32_t first) {
+void GradientSum::complete(Ctx& ctx, int32_t first) {
   if (const GradientRange range = buckets_.passed(first); range.size() > 0) start(ctx, {range});
 }
 
@@ -99,7 +98,7 @@ void average_losses(ProcessGroup& group, std::vector<StepResults>& steps) {
     steps[i].loss = static_cast<float>(sums[i] / static_cast<double>(group.size()));
 }
 
-std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
+std::string StopAgreement::agree(int64_t step, const std::string& mine) {
   if (group_.size() == 1) return mine;
   if (step < next_) return "";
   // Rank 0's clock says when all of them speak again.
@@ -107,13 +106,13 @@ std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
   const double of_step = seconds / static_cast<double>(pause_);
   const auto most = static_cast<double>(std::min(kStepsBetweenAgreements, 2 * pause_));
   const double steps = std::clamp(kSecondsBetweenAgreements / std::max(of_step, 1e-9), 1.0, most);
-  const std::vector<std::int64_t> pause{static_cast<std::int64_t>(steps)};
+  const std::vector<int64_t> pause{static_cast<int64_t>(steps)};
   const std::vector<std::string> said = group_.all_gather(message_of(pause) + mine);
   std::memcpy(&pause_, said[0].data(), sizeof pause_);
   next_ = step + pause_;
   spoken_ = Clock::now();
   for (const std::string& message : said)
-    if (message.size() > sizeof(std::int64_t)) return message.substr(sizeof(std::int64_t));
+    if (message.size() > sizeof(int64_t)) return message.substr(sizeof(int64_t));
   return "";
 }
 
@@ -128,7 +127,7 @@ MicroBatch smallest_micro_batch(ProcessGroup& group, const MicroBatch& mine) {
   MicroBatch smallest = mine;
   for (const std::string& message : group.all_gather(str(mine.accumulation, " ", mine.text))) {
     const std::size_t space = message.find(' ');
-    const std::int64_t accumulation = std::stoll(message.substr(0, space));
+    const int64_t accumulation = std::stoll(message.substr(0, space));
     if (accumulation > smallest.accumulation) smallest = {accumulation, message.substr(space + 1)};
   }
   return smallest;
@@ -141,19 +140,18 @@ std::string first_to_speak(ProcessGroup& group, const std::string& mine) {
   return "";
 }
 
-std::vector<std::uint64_t> fingerprints(Device& device, const std::vector<TensorView>& tensors) {
-  std::vector<std::uint64_t> sums(tensors.size());
-  const auto bytes = static_cast<std::int64_t>(sums.size() * sizeof sums[0]);
+std::vector<uint64_t> fingerprints(Device& device, const std::vector<TensorView>& tensors) {
+  std::vector<uint64_t> sums(tensors.size());
+  const auto bytes = static_cast<int64_t>(sums.size() * sizeof sums[0]);
   const Tensor there(*device.pool, {bytes}, DType::u8, "step");
   device.zero(there);
-  auto* sum = static_cast<std::uint64_t*>(there.view().data);
+  auto* sum = static_cast<uint64_t*>(there.view().data);
   for (const TensorView& t : tensors) launch(device.queue, Fingerprint{.sum = sum++, .x = t});
   device.download(sums.data(), there);
   return sums;
 }
 
-void check_equal_weights(ProcessGroup& group, Device& device, const ParameterStore& store,
-                         std::int64_t step) {
+void check_equal_weights(ProcessGroup& group, Device& device, const ParameterStore& store, int64_t step) {
   if (group.size() == 1) return;
   const std::string mine = message_of(fingerprints(device, store.replicated()));
   group.require_all(mine == group.broadcast(mine)

@@ -32,7 +32,7 @@ void TrainStep::prepare_replay() {
     part.spare = Tensor(*device_.pool, {part.now.size()}, part.now.dtype(), "replay");
 }
 
-TrainStep::Replay TrainStep::run_twice(const BatchSource& source, std::int64_t step,
+TrainStep::Replay TrainStep::run_twice(const BatchSource& source, int64_t step,
                                        const std::function<void()>& between) {
   WEFT_CHECK(!replayed_.empty(), "run_twice() comes after prepare_replay()");
   for (const StatePart& part : replayed_) ctx_.launch(Add{.out = {part.spare}, .x = part.now});
@@ -41,7 +41,7 @@ TrainStep::Replay TrainStep::run_twice(const BatchSource& source, std::int64_t s
   run(source, step, between);
   std::vector<TensorView> both;
   for (const StatePart& part : replayed_) both.insert(both.end(), {part.now, part.spare});
-  const std::vector<std::uint64_t> sums = fingerprints(device_, both);
+  const std::vector<uint64_t> sums = fingerprints(device_, both);
   Replay replay;
   for (std::size_t i = 0; i < replayed_.size(); ++i) {
     if (sums[2 * i] == sums[2 * i + 1]) continue;
@@ -52,9 +52,9 @@ TrainStep::Replay TrainStep::run_twice(const BatchSource& source, std::int64_t s
 }
 
 void TrainStep::exchange_with_spares() {
-  constexpr std::int64_t kPiece = 4 << 20;  // elements
+  constexpr int64_t kPiece = 4 << 20;  // elements
   for (const StatePart& part : replayed_)
-    for (std::int64_t first = 0; first < part.now.size(); first += kPiece) {
+    for (int64_t first = 0; first < part.now.size(); first += kPiece) {
       const Shape shape{std::min(kPiece, part.now.size() - first)};
       const Tensor now = part.now.slice(first, shape), spare = part.spare.slice(first, shape),
                    between = ctx_.empty(shape, now.dtype(), "replay");
@@ -70,14 +70,14 @@ std::string TrainStep::first_difference(const StatePart& part) {
   std::vector<char> first(part.now.view().bytes()), second(first.size());
   device_.download(first.data(), part.spare);
   device_.download(second.data(), part.now);
-  const auto bits = [&](const std::vector<char>& run, std::int64_t i) {
-    std::uint64_t word = 0;
+  const auto bits = [&](const std::vector<char>& run, int64_t i) {
+    uint64_t word = 0;
     std::memcpy(&word, &run[static_cast<std::size_t>(i) * element], element);
     return word;
   };
   // Names the first of elements [begin, end), counted from `zero`.
-  const auto found = [&](std::int64_t begin, std::int64_t end, std::int64_t zero, const std::string& name) {
-    for (std::int64_t i = std::max<std::int64_t>(begin, 0); i < std::min(end, part.now.size()); ++i)
+  const auto found = [&](int64_t begin, int64_t end, int64_t zero, const std::string& name) {
+    for (int64_t i = std::max<int64_t>(begin, 0); i < std::min(end, part.now.size()); ++i)
       if (bits(first, i) != bits(second, i))
         return str(part.what, name, ", element ", i - zero, ": 0x", std::hex, bits(first, i), " and 0x",
                    bits(second, i));
@@ -86,7 +86,7 @@ std::string TrainStep::first_difference(const StatePart& part) {
   const auto params = store_.params();
   for (std::size_t i = 0; part.begin >= 0 && i < params.size(); ++i) {
     const ParamInfo& p = params[part.what == kGradient ? params.size() - 1 - i : i];
-    const std::int64_t begin = p.offset - part.begin;
+    const int64_t begin = p.offset - part.begin;
     if (std::string text = found(begin, begin + p.size, begin, " " + p.name); !text.empty()) return text;
   }
   return found(0, part.now.size(), 0, "");
@@ -101,7 +101,7 @@ std::string TrainStep::first_non_finite(const Tensor& block, const char* what, b
   for (std::size_t i = 0; i < params.size(); ++i) {
     const ParamInfo& param = params[backwards ? params.size() - 1 - i : i];
     ctx_.launch(CountNonFinite{count, block.slice(param.offset, param.shape)});
-    std::int32_t found = 0;
+    int32_t found = 0;
     device_.download(&found, count);
     if (found > 0) return str(what, " ", param.name, " (", found, " of ", param.size, " values)");
   }
@@ -120,7 +120,7 @@ std::string TrainStep::non_finite_loss() {
   return "";
 }
 
-std::string TrainStep::find_non_finite(const BatchSource& source, std::int64_t step, double loss_scale) {
+std::string TrainStep::find_non_finite(const BatchSource& source, int64_t step, double loss_scale) {
   device_.synchronize();
   if (loss_scale_) set_loss_scale({.scale = loss_scale});
   set_shape(step_shape(config_, step));
@@ -130,7 +130,7 @@ std::string TrainStep::find_non_finite(const BatchSource& source, std::int64_t s
     found = first_non_finite(store_.compute(),
                              str("the ", name_of(store_.compute().dtype()), " copy of the weight").c_str(),
                              false);
-  for (std::int64_t micro = 0; found.empty() && micro < shape_.accumulation; ++micro) {
+  for (int64_t micro = 0; found.empty() && micro < shape_.accumulation; ++micro) {
     prepare(source, step, micro);
     upload();
     found = non_finite_loss();

@@ -98,26 +98,26 @@ double seconds_left(const StepMetrics& m, const Config& config) {
 constexpr std::size_t kSpareShare = 16;
 
 // Every context of the schedule must be cut into as many equal micro-batches.
-bool divides(const Config& config, std::int64_t accumulation) {
-  const std::int64_t tokens = config.train.batch * config.model.context, parts = accumulation * config.ranks;
+bool divides(const Config& config, int64_t accumulation) {
+  const int64_t tokens = config.train.batch * config.model.context, parts = accumulation * config.ranks;
   if (config.train.batch % parts != 0) return false;
   for (const auto& [step, context] : config.train.context_schedule)
     if (tokens / context % parts != 0) return false;
   return true;
 }
 
-std::int64_t sequences(const std::string& wish, const Config& config) {
-  const std::int64_t count = number_in<std::int64_t>(wish).value_or(0);
+int64_t sequences(const std::string& wish, const Config& config) {
+  const int64_t count = number_in<int64_t>(wish).value_or(0);
   if (count < 1) fail("--batch ", wish, ": expected auto, or a number of sequences");
-  const std::int64_t batch = config.train.batch / config.ranks;
-  const auto works = [&](std::int64_t m) { return batch % m == 0 && divides(config, batch / m); };
+  const int64_t batch = config.train.batch / config.ranks;
+  const auto works = [&](int64_t m) { return batch % m == 0 && divides(config, batch / m); };
   if (works(count)) return count;
   fail("--batch ", count, " does not divide the ", batch, " sequences of an update (train.batch",
        config.ranks > 1 ? " / processes" : "", ") into equal parts at every context; these do: ",
-       joined(std::views::iota(std::int64_t{1}, batch + 1) | std::views::filter(works)));
+       joined(std::views::iota(int64_t{1}, batch + 1) | std::views::filter(works)));
 }
 
-std::string parts_text(std::int64_t batch, std::int64_t accumulation) {
+std::string parts_text(int64_t batch, int64_t accumulation) {
   return str(batch / accumulation, batch == accumulation ? " sequence" : " sequences", " at a time, ",
              accumulation, accumulation == 1 ? " time" : " times", " an update (train.accumulation ",
              accumulation, ")");
@@ -141,8 +141,8 @@ std::string check_memory(const Config& config, const Device& device, bool replay
        " now), lower train.batch, set train.recompute: block, or shorten model.context");
 }
 
-std::string optimizer_text(const ParameterStore& store, std::int64_t ranks) {
-  const auto text = [](std::int64_t bytes) { return bytes_text(bytes); };
+std::string optimizer_text(const ParameterStore& store, int64_t ranks) {
+  const auto text = [](int64_t bytes) { return bytes_text(bytes); };
   if (store.shards().empty()) return text(store.state_bytes()) + " of state";
   return str(text(store.state_bytes()), " of state, shared by ", ranks, " processes (ZeRO-1): whole ",
              text(store.whole_state_bytes()));
@@ -191,7 +191,7 @@ std::string evaluation_text(const StepMetrics& m) {
   return text;
 }
 
-std::string go_on_line(const TrainOptions& options, const std::string& folder, std::int64_t step,
+std::string go_on_line(const TrainOptions& options, const std::string& folder, int64_t step,
                        const std::string& launcher) {
   std::string line = launcher == "--gpus" ? "go on with:" : str("go on, by ", launcher, ", with:");
   const auto add = [&](bool given, const auto&... words) {
@@ -223,14 +223,14 @@ std::string long_run_warning(const StepMetrics& m, const Config& config, bool on
 
 MicroBatch choose_micro_batch(const Config& config, const std::string& wish, const Device& device,
                               bool replay) {
-  const std::int64_t batch = config.train.batch / config.ranks;
+  const int64_t batch = config.train.batch / config.ranks;
   if (wish != "auto") {
-    const std::int64_t accumulation = batch / sequences(wish, config);
+    const int64_t accumulation = batch / sequences(wish, config);
     return {accumulation, parts_text(batch, accumulation)};
   }
   const std::size_t free = device.memory_free(), usable = free - free / kSpareShare;
   std::size_t needed = 0;
-  for (std::int64_t accumulation = 1; accumulation <= batch; ++accumulation) {
+  for (int64_t accumulation = 1; accumulation <= batch; ++accumulation) {
     if (!divides(config, accumulation)) continue;
     Config here = config;
     here.train.accumulation = accumulation;

@@ -21,7 +21,7 @@ inline std::size_t replay_memory(const MemoryPlan& plan) {
 std::string check_memory(const Config&, const Device&, bool replay = false);
 
 // Bytes of the optimizer's state here and, where processes share it, without sharing.
-std::string optimizer_text(const ParameterStore&, std::int64_t ranks);
+std::string optimizer_text(const ParameterStore&, int64_t ranks);
 
 // A few lines: device, model, patterns with their pairs and kernels, data, tokens a step.
 std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,
@@ -34,7 +34,7 @@ std::string progress_line(const StepMetrics&, const Config&, const char* unit);
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
 // "go on with: train ...", a command for a shell that resumes the run in `folder`, of which `step` steps are
 // done. `launcher`: who started the processes, "--gpus" for this program.
-std::string go_on_line(const TrainOptions&, const std::string& folder, std::int64_t step,
+std::string go_on_line(const TrainOptions&, const std::string& folder, int64_t step,
                        const std::string& launcher);
 // A line when more than a day is left at this rate; "" otherwise.
 std::string long_run_warning(const StepMetrics&, const Config&, bool on_gpu);
@@ -42,8 +42,8 @@ std::string long_run_warning(const StepMetrics&, const Config&, bool on_gpu);
 // ---- `train --batch`: sequences at a time. train.accumulation follows; the tokens of an update stay. ----
 
 struct MicroBatch {
-  std::int64_t accumulation = 1;  // for train.accumulation
-  std::string text;               // for people: what was chosen, and why
+  int64_t accumulation = 1;  // for train.accumulation
+  std::string text;          // for people: what was chosen, and why
 };
 
 // `wish`: a number of sequences, or "auto": the most whose planned memory (with an evaluation between steps,

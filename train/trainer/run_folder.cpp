@@ -19,7 +19,7 @@ std::string folder_of(const Config& config, const std::string& out) {
   return out.empty() ? (fs::path("runs") / config.name).string() : out;
 }
 
-std::int64_t step_of(const fs::path& file) {  // -1: not a numbered checkpoint
+int64_t step_of(const fs::path& file) {  // -1: not a numbered checkpoint
   const std::string name = file.filename().string();
   if (name.size() != 16 || !name.starts_with("step_") || !name.ends_with(".h5")) return -1;
   const std::string digits = name.substr(5, 8);
@@ -45,9 +45,9 @@ void add_evaluation(std::string& out, const StepMetrics& m) {
 constexpr const char* kGivenUp = ", \"valid_bits\": null}";
 
 // The whole lines of `history` whose step is at most `last_step`. Error where it is there and cannot be read.
-std::string lines_up_to(const std::string& history, std::int64_t last_step, std::string& last_line) {
+std::string lines_up_to(const std::string& history, int64_t last_step, std::string& last_line) {
   std::istringstream in;
-  if (std::filesystem::exists(history)) in.str(read_text(history, std::int64_t{1} << 40));
+  if (std::filesystem::exists(history)) in.str(read_text(history, int64_t{1} << 40));
   std::string kept;
   for (std::string line; std::getline(in, line) && !in.eof();) {
     const auto step = json_number(line, "step");
@@ -60,14 +60,14 @@ std::string lines_up_to(const std::string& history, std::int64_t last_step, std:
 
 // ---- EventFile ----
 
-std::string little_endian(std::uint64_t value, int bytes) {
+std::string little_endian(uint64_t value, int bytes) {
   std::string out;
   for (int i = 0; i < bytes; ++i) out += static_cast<char>((value >> (8 * i)) & 0xff);
   return out;
 }
 
 // Fields of a message: number and wire type, then the value.
-std::string varint(std::uint64_t value) {
+std::string varint(uint64_t value) {
   std::string out;
   for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7f) | 0x80);
   return out + static_cast<char>(value);
@@ -75,19 +75,19 @@ std::string varint(std::uint64_t value) {
 std::string field(int number, const std::string& bytes) {
   return varint((number << 3) | 2) + varint(bytes.size()) + bytes;
 }
-std::string field(int number, std::int64_t value) {
-  return varint(number << 3) + varint(static_cast<std::uint64_t>(value));
+std::string field(int number, int64_t value) {
+  return varint(number << 3) + varint(static_cast<uint64_t>(value));
 }
 std::string field(int number, double value) {
-  return varint((number << 3) | 1) + little_endian(std::bit_cast<std::uint64_t>(value), 8);
+  return varint((number << 3) | 1) + little_endian(std::bit_cast<uint64_t>(value), 8);
 }
 std::string field(int number, float value) {
-  return varint((number << 3) | 5) + little_endian(std::bit_cast<std::uint32_t>(value), 4);
+  return varint((number << 3) | 5) + little_endian(std::bit_cast<uint32_t>(value), 4);
 }
 
 // CRC-32C (Castagnoli, reflected 0x82f63b78), masked as the format wants it.
-std::uint32_t masked_crc(const std::string& bytes) {
-  std::uint32_t crc = ~0u;
+uint32_t masked_crc(const std::string& bytes) {
+  uint32_t crc = ~0u;
   for (const char byte : bytes) {
     crc ^= static_cast<unsigned char>(byte);
     for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
@@ -190,7 +190,7 @@ std::string RunFolder::history() const {
 }
 
 void RunFolder::save_numbered(Device& device, const ParameterStore& store, const TrainState& state,
-                              const std::string& config_yaml, std::int64_t keep) const {
+                              const std::string& config_yaml, int64_t keep) const {
   char name[32];
   std::snprintf(name, sizeof name, "step_%08lld.h5", static_cast<long long>(state.step));
   // First the numbered one: what ends between the two leaves a run that goes on from before both.
@@ -211,15 +211,15 @@ void RunFolder::save_numbered(Device& device, const ParameterStore& store, const
   prune(state.step, keep);
 }
 
-void RunFolder::prune(std::int64_t last_step, std::int64_t keep) const {
-  std::vector<std::pair<std::int64_t, fs::path>> numbered;
+void RunFolder::prune(int64_t last_step, int64_t keep) const {
+  std::vector<std::pair<int64_t, fs::path>> numbered;
   for (const auto& entry : fs::directory_iterator(folder_)) {
-    const std::int64_t step = step_of(entry.path());
+    const int64_t step = step_of(entry.path());
     if (step >= 0 && step <= last_step) numbered.emplace_back(step, entry.path());
   }
   std::ranges::sort(numbered);
-  const std::int64_t surplus = std::ssize(numbered) - keep;
-  for (std::int64_t i = 0; i < surplus; ++i) {
+  const int64_t surplus = std::ssize(numbered) - keep;
+  for (int64_t i = 0; i < surplus; ++i) {
     std::error_code ignored;
     fs::remove(numbered[i].second, ignored);
   }
@@ -250,7 +250,7 @@ std::optional<double> json_number(const std::string& line, const std::string& ke
   return end == begin ? std::nullopt : std::optional<double>(value);
 }
 
-MetricsLog::MetricsLog(std::string path, const std::string& history, std::int64_t resumed_step)
+MetricsLog::MetricsLog(std::string path, const std::string& history, int64_t resumed_step)
     : path_(std::move(path)) {
   std::string kept = resumed_step > 0 ? lines_up_to(history, resumed_step, last_line_) : "";
   lacks_evaluation_ =
@@ -259,7 +259,7 @@ MetricsLog::MetricsLog(std::string path, const std::string& history, std::int64_
   write_whole_file(path_, [&](std::ostream& out) { out << kept; });
 }
 
-double MetricsLog::elapsed_s(std::int64_t resumed_step, std::int64_t tokens_per_step) const {
+double MetricsLog::elapsed_s(int64_t resumed_step, int64_t tokens_per_step) const {
   const auto step = json_number(last_line_, "step"), elapsed = json_number(last_line_, "elapsed_s"),
              rate = json_number(last_line_, "tokens_per_s");
   if (!step || !elapsed) return 0;
@@ -287,9 +287,8 @@ EventFile::EventFile(const std::string& folder) {
   make_folder(inside.string());
   char host[256] = "host";
   gethostname(host, sizeof host - 1);
-  path_ =
-      (inside / str("events.out.tfevents.", static_cast<std::int64_t>(wall_time()), ".", host, ".", getpid()))
-          .string();
+  path_ = (inside / str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host, ".", getpid()))
+              .string();
   write(field(1, wall_time()) + field(3, std::string("brain.Event:2")));
 }
 

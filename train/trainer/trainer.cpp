@@ -135,14 +135,14 @@ std::string Trainer::reason_to_stop() {
 }
 
 // Gives up a step or an evaluation when a signal is overdue; all ranks do at the same call.
-void Trainer::stop_if_overdue(StopAgreement& agreement, std::int64_t position) {
+void Trainer::stop_if_overdue(StopAgreement& agreement, int64_t position) {
   const char* signal = StopSignal::overdue();
   given_up_ = agreement.agree(position, signal ? signal : "");
   if (!given_up_.empty()) throw_interrupted();
 }
 
 void Trainer::step() {
-  std::int64_t position = state_.step * config_.train.accumulation;
+  int64_t position = state_.step * config_.train.accumulation;
   const auto between = [&] {
     stop_if_overdue(stop_, ++position);
     group_.report_progress();
@@ -166,7 +166,7 @@ void Trainer::verified_step(const std::function<void()>& between) {
 }
 
 std::string Trainer::nothing_saved() const {
-  return str("Nothing was saved since step ", std::max<std::int64_t>(saved_step_, 0), "; go on from there");
+  return str("Nothing was saved since step ", std::max<int64_t>(saved_step_, 0), "; go on from there");
 }
 
 void Trainer::after_step() {
@@ -196,11 +196,11 @@ void Trainer::collect() {
   std::vector<StepResults> steps = train_step_->results();
   if (!steps.empty()) loss_of_rank_ = steps.back().loss;
   average_losses(group_, steps);
-  const std::int64_t first = state_.step - std::ssize(steps);
+  const int64_t first = state_.step - std::ssize(steps);
   const bool scaled = dtype_ == DType::f16;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     last_ = steps[i];
-    if (has_diverged(last_, scaled)) fail_non_finite(first + static_cast<std::int64_t>(i));
+    if (has_diverged(last_, scaled)) fail_non_finite(first + static_cast<int64_t>(i));
   }
   state_.updates += std::ssize(steps);
   if (!scaled) return;
@@ -211,7 +211,7 @@ void Trainer::collect() {
 }
 
 void Trainer::log_step(bool evaluation) {
-  const std::int64_t done = state_.step - 1;  // the step that these results are of, from 0
+  const int64_t done = state_.step - 1;  // the step that these results are of, from 0
   StepMetrics m;
   m.step = state_.step;
   m.loss = last_.loss;
@@ -276,13 +276,12 @@ void Trainer::catch_up_on_evaluation() {
 
 void Trainer::evaluate_into(StepMetrics& m) {
   const TrainConfig& train = config_.train;
-  const EvalOptions options{
-      .context = config_.model.context,
-      .batch = std::max<std::int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
-      .max_tokens = train.eval_tokens,
-      .augmenter = valid_images_ ? &*valid_images_ : nullptr,
-      .group = several() ? &group_ : nullptr};
-  const auto say = [&](std::int64_t done, std::int64_t all) {
+  const EvalOptions options{.context = config_.model.context,
+                            .batch = std::max<int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
+                            .max_tokens = train.eval_tokens,
+                            .augmenter = valid_images_ ? &*valid_images_ : nullptr,
+                            .group = several() ? &group_ : nullptr};
+  const auto say = [&](int64_t done, int64_t all) {
     progress_.passing(str("validation: ", done, " of ", all, " tokens"));
     stop_if_overdue(stop_evaluation_, ++evaluated_batches_);
   };
@@ -344,7 +343,7 @@ void Trainer::finish(const std::string& why) {
     return progress_.line(
         go_on_line(options_, folder_.path(""), state_.step, several() ? group_.world().source : "--gpus"));
   }
-  const std::int64_t steps_here = state_.step - first_step_;
+  const int64_t steps_here = state_.step - first_step_;
   progress_.line(str("finished ", state_.step, " steps", steps_here == 0 ? " before: nothing to do" : "",
                      ", ", duration_text(clock_.seconds()), " of training, saved ", latest));
   if (state_.best_valid_bits > 0)
@@ -354,7 +353,7 @@ void Trainer::finish(const std::string& why) {
                        folder_.path("best.h5")));
 }
 
-void Trainer::fail_non_finite(std::int64_t step) {
+void Trainer::fail_non_finite(int64_t step) {
   // An overflow has halved the scale of its own step.
   const double scale = std::isfinite(last_.gradient_norm) ? last_.loss_scale : 2.0 * last_.loss_scale;
   std::string first;

@@ -11,7 +11,7 @@ namespace weft {
 struct Evaluated {
   std::string folder, about;  // of the run; what training said before its first step, and of its memory
   const Config& config;
-  std::int64_t step;
+  int64_t step;
   Device& device;
   Model& model;
 };
@@ -23,9 +23,9 @@ struct TrainOptions {
   std::string out = "";                    // "": runs/<config name>
   std::string device = "auto";
   std::string batch = "";             // train/trainer/report.h; "": train.accumulation as it is
-  std::int64_t max_steps = 0;         // stop and save when this step is done; 0: train.steps
+  int64_t max_steps = 0;              // stop and save when this step is done; 0: train.steps
   double max_minutes = 0;             // stop and save after this long; 0: no limit
-  std::int64_t verify_every = 0;      // run every such update twice and compare the bits; 0: none
+  int64_t verify_every = 0;           // run every such update twice and compare the bits; 0: none
   bool rank_log = false;              // log lines of every rank, too
   bool allow_changes = false;         // resume although other keys change rounding (OnResume::asked)
   EvaluationHook on_evaluation = {};  // on rank 0; an Error of it is shown, and training goes on
@@ -64,12 +64,12 @@ class Trainer {
   void save(bool numbered);
   template <class Write> void write_checkpoint(Write write);
   void finish(const std::string& why);
-  bool due(std::int64_t every) const { return every > 0 && state_.step % every == 0; }
+  bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
   bool several() const { return group_.size() > 1; }  // processes
   bool writes() const { return group_.rank() == 0; }
   std::string reason_to_stop();
-  void stop_if_overdue(StopAgreement&, std::int64_t position);
-  [[noreturn]] void fail_non_finite(std::int64_t step);
+  void stop_if_overdue(StopAgreement&, int64_t position);
+  [[noreturn]] void fail_non_finite(int64_t step);
 
   Laps start_;  // until the first step is done
   ProcessGroup& group_;
@@ -93,15 +93,15 @@ class Trainer {
   std::unique_ptr<MetricsLog> metrics_;  // of rank 0
   std::function<void(const StepMetrics&)> also_log_;
   StopAgreement stop_, stop_evaluation_;
-  std::int64_t evaluated_batches_ = 0;  // position of stop_evaluation_
-  std::string given_up_;                // the signal for which a step or an evaluation was given up
-  TrainState state_;                    // of the steps launched; counts of f16 as of the last collect()
+  int64_t evaluated_batches_ = 0;  // position of stop_evaluation_
+  std::string given_up_;           // the signal for which a step or an evaluation was given up
+  TrainState state_;               // of the steps launched; counts of f16 as of the last collect()
   std::string memory_text_, about_;
   StepResults last_;         // of the last step that was collected
   double loss_of_rank_ = 0;  // its loss on this rank's share of the batch
   Stopwatch clock_, wall_;
   double logged_s_ = 0;  // clock_ at the line before
-  std::int64_t logged_step_ = 0, saved_step_ = -1, first_step_ = 0;
+  int64_t logged_step_ = 0, saved_step_ = -1, first_step_ = 0;
   bool warned_ = false;
 };
 }  // namespace weft

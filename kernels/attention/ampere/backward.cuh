@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   if (!take_task<Direction::query_stationary>(task, place, g, pass, g.k, g.v, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
-  const std::uint32_t queries = shared_address(shared), gradients = queries + Memory::kY;
+  const uint32_t queries = shared_address(shared), gradients = queries + Memory::kY;
   Stream<kTiles, Dqk, Dv, kThreads, false> stream(queries + Memory::kStream, task, own);
   stream.begin_slots();
   const auto position = [&](int row) { return task.position(row); };
@@ -163,7 +163,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   if (!take_task<Direction::key_stationary>(task, place, g, pass, g.q, g.dy, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
-  const std::uint32_t keys = shared_address(shared), values = keys + Memory::kY;
+  const uint32_t keys = shared_address(shared), values = keys + Memory::kY;
   Stream<kTiles, Dqk, Dv, kThreads, true> stream(keys + Memory::kStream, task, own);
   stream.begin_slots();
   const auto position = [&](int row) { return task.position(row); };

@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<
 
   Stream<kTiles, Dqk, Dv, kThreads, false> stream(shared_address(shared) + Shape::kStream, task, own);
   stream.begin_slots();
-  const std::uint32_t queries = shared_address(shared) + Shape::kQueries;
+  const uint32_t queries = shared_address(shared) + Shape::kQueries;
   gather_rows<Dqk, kThreads, kTiles * kTile>(queries, Rows::of(f.q, place.b, place.h),
                                              [&](int row) { return task.position(row); });
   stream.begin();

@@ -11,16 +11,16 @@ namespace weft::attention::ampere {
 // are neighbours in the schedule: their lists are equally long and mostly the same.
 template <int kTiles, int kEdge = kTile> struct Task {
   Direction direction;
-  int tile[kTiles], begin[kTiles], end[kTiles];       // owned tiles (-1: none), their entries in the lists
-  bool accumulate;                                    // earlier passes left results to go on from
-  Rows x, y;                                          // the streamed side
-  const float *lse, *delta;                           // of this (batch, head)
-  const std::int32_t *own_segments, *other_segments;  // of this batch, by position; null: none
+  int tile[kTiles], begin[kTiles], end[kTiles];  // owned tiles (-1: none), their entries in the lists
+  bool accumulate;                               // earlier passes left results to go on from
+  Rows x, y;                                     // the streamed side
+  const float *lse, *delta;                      // of this (batch, head)
+  const int32_t *own_segments, *other_segments;  // of this batch, by position; null: none
 
   // Position in row `row` (0 .. kTiles * kEdge - 1) of the owned tiles, -1: empty.
   __device__ __forceinline__ int position(int row) const {
     const int own = tile[row / kEdge];
-    return own < 0 ? -1 : direction.own_order[static_cast<std::int64_t>(own) * kEdge + row % kEdge];
+    return own < 0 ? -1 : direction.own_order[static_cast<int64_t>(own) * kEdge + row % kEdge];
   }
   __device__ __forceinline__ int own_segment(int row) const {
     const int at = position(row);
@@ -28,8 +28,8 @@ template <int kTiles, int kEdge = kTile> struct Task {
   }
 };
 
-__device__ __forceinline__ const std::int32_t* segments_of(const TensorView& x, int b) {
-  return x.data ? static_cast<const std::int32_t*>(x.data) + b * x.shape[1] : nullptr;
+__device__ __forceinline__ const int32_t* segments_of(const TensorView& x, int b) {
+  return x.data ? static_cast<const int32_t*>(x.data) + b * x.shape[1] : nullptr;
 }
 
 // Fills a task from a rank of the schedule on; without any tile where there is nothing to do. kSide is a
@@ -50,14 +50,13 @@ __device__ __forceinline__ void fill_task(Task<kTiles, kEdge>& task, int first_r
     if (tile >= 0 && (!task.accumulate || task.begin[i] < task.end[i])) nothing = false;
   }
   if (nothing) task.tile[0] = -1;
-  const std::int64_t row = (at.b * p.lse.shape[1] + at.h) * p.lse.shape[2];
+  const int64_t row = (at.b * p.lse.shape[1] + at.h) * p.lse.shape[2];
   task.direction = d;
   task.x = Rows::of(x, at.b, at.h);
   task.y = Rows::of(y, at.b, at.h);
   task.lse = static_cast<const float*>(p.lse.data) + row;
   task.delta = static_cast<const float*>(delta.data) + row;
-  const std::int32_t *queries = segments_of(p.segments.queries, at.b),
-                     *keys = segments_of(p.segments.keys, at.b);
+  const int32_t *queries = segments_of(p.segments.queries, at.b), *keys = segments_of(p.segments.keys, at.b);
   constexpr bool kRows = kSide == Direction::query_stationary;
   task.own_segments = kRows ? queries : keys;
   task.other_segments = kRows ? keys : queries;
@@ -111,11 +110,11 @@ template <int kTiles> class ListIterator {
 
 // Starts copying kCount rows of P elements into a tile; position(row) < 0 gives zeros.
 template <int P, int kThreads, int kCount, class Position>
-__device__ __forceinline__ void gather_rows(std::uint32_t tile, const Rows& x, Position&& position) {
+__device__ __forceinline__ void gather_rows(uint32_t tile, const Rows& x, Position&& position) {
   constexpr int kChunks = P / 8;
 #pragma unroll 4  // more addresses at a time would push accumulators out of the registers
   for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
-    const std::uint32_t item = threadIdx.x + i * kThreads, row = item / kChunks, chunk = item % kChunks;
+    const uint32_t item = threadIdx.x + i * kThreads, row = item / kChunks, chunk = item % kChunks;
     const int at = position(row);
     cp_async_16(tile + chunk_offset<P>(row, chunk), x.at(at, chunk), at >= 0 && chunk < x.chunks);
   }
@@ -135,7 +134,7 @@ template <int kTiles, int Px, int Py, int kThreads, bool kScalars> class Stream 
  public:
   using Layout = StreamLayout<kTiles, Px, Py, kScalars>;
 
-  __device__ Stream(std::uint32_t shared, const Task<kTiles>& task, int own)
+  __device__ Stream(uint32_t shared, const Task<kTiles>& task, int own)
       : shared_(shared), task_(task), list_(task), own_(own) {}
 
   // Starts the slots of the first two tiles: what is copied before begin() need not wait for them.
@@ -181,12 +180,12 @@ template <int kTiles, int Px, int Py, int kThreads, bool kScalars> class Stream 
     stage_ ^= 1;
   }
 
-  __device__ std::uint32_t x() const { return at(stage_, Layout::kX); }
-  __device__ std::uint32_t y() const { return at(stage_, Layout::kY); }
+  __device__ uint32_t x() const { return at(stage_, Layout::kX); }
+  __device__ uint32_t y() const { return at(stage_, Layout::kY); }
   // Of the warp's own tile: kSkip, -1 (all pairs), or a mask whose words mask_word() gives by row.
   __device__ int mask() const { return mask_; }
-  __device__ std::uint64_t mask_word(int row) const {
-    std::uint64_t word;
+  __device__ uint64_t mask_word(int row) const {
+    uint64_t word;
     asm volatile("ld.shared.u64 %0, [%1];" : "=l"(word) : "r"(at(stage_, Layout::kMasks) + row * 8));
     return word;
   }
@@ -199,12 +198,12 @@ template <int kTiles, int Px, int Py, int kThreads, bool kScalars> class Stream 
     const int first = __shfl_sync(0xffffffffu, own_segment, 0);
     if (__all_sync(0xffffffffu, first >= 0 && own_segment == first && other[0] == first && other[1] == first))
       return mask_;
-    std::uint64_t word = 0;
+    uint64_t word = 0;
 #pragma unroll 1
     for (int r = 0; r < kRows; ++r) {
       const int own = __shfl_sync(0xffffffffu, own_segment, r);
-      const std::uint64_t low = __ballot_sync(0xffffffffu, other[0] == own),
-                          high = __ballot_sync(0xffffffffu, other[1] == own);
+      const uint64_t low = __ballot_sync(0xffffffffu, other[0] == own),
+                     high = __ballot_sync(0xffffffffu, other[1] == own);
       if (row == r && own >= 0) word = high << 32 | low;
     }
     if (mask_ >= 0) word &= mask_word(first_row + row);
@@ -223,9 +222,7 @@ template <int kTiles, int Px, int Py, int kThreads, bool kScalars> class Stream 
   }
 
  private:
-  __device__ std::uint32_t at(int stage, int offset) const {
-    return shared_ + stage * Layout::kStage + offset;
-  }
+  __device__ uint32_t at(int stage, int offset) const { return shared_ + stage * Layout::kStage + offset; }
   __device__ int slot(int stage, int row) const {
     int r;
     asm volatile("ld.shared.s32 %0, [%1];" : "=r"(r) : "r"(at(stage, Layout::kSlots) + row * 4));
@@ -233,14 +230,13 @@ template <int kTiles, int Px, int Py, int kThreads, bool kScalars> class Stream 
   }
   // Segment of a slot of the current tile. Its slot numbers in shared memory are being replaced already.
   __device__ __forceinline__ int other_segment(int row) const {
-    const int t = task_.direction.other_order[static_cast<std::int64_t>(tile_) * kTile + row];
+    const int t = task_.direction.other_order[static_cast<int64_t>(tile_) * kTile + row];
     return t < 0 ? -1 : task_.other_segments[t];
   }
   __device__ __forceinline__ void fetch_slots(int tile, int stage) {
     if (tile != kEnd && threadIdx.x < kTile / 4)
       cp_async_16(at(stage, Layout::kSlots) + threadIdx.x * 16,
-                  task_.direction.other_order + static_cast<std::int64_t>(tile) * kTile + threadIdx.x * 4,
-                  true);
+                  task_.direction.other_order + static_cast<int64_t>(tile) * kTile + threadIdx.x * 4, true);
   }
   __device__ __forceinline__ void fetch(const Step<kTiles>& step, int stage) {
     if (step.tile == kEnd) return;
@@ -260,10 +256,10 @@ template <int kTiles, int Px, int Py, int kThreads, bool kScalars> class Stream 
     for (int i = 0; i < kTiles; ++i)
       if (step.mask[i] >= 0 && item < kTile / 2)
         cp_async_16(at(stage, Layout::kMasks) + (i * kTile / 2 + item) * 16,
-                    task_.direction.masks + static_cast<std::int64_t>(step.mask[i]) * kTile + item * 2, true);
+                    task_.direction.masks + static_cast<int64_t>(step.mask[i]) * kTile + item * 2, true);
   }
 
-  std::uint32_t shared_;
+  uint32_t shared_;
   const Task<kTiles>& task_;
   ListIterator<kTiles> list_;
   Step<kTiles> next_;

@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(Rows16QueryShape<Dqk, Dv>::kThreads, Rows16Que
   gradients.load();
   for (; !stream.done(); stream.advance()) {
     stream.arrive();
-    std::uint32_t word[2];
+    uint32_t word[2];
     const int mask = stream.words(word);
     if (mask == kSkip) continue;
     Accumulators<1, Shape::N> s, ds;
@@ -107,7 +107,7 @@ __global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads, Rows16KeySh
   if constexpr (kOfKeys) values.load();
   for (; !stream.done(); stream.advance()) {
     stream.arrive();
-    std::uint32_t word[2];
+    uint32_t word[2];
     const int mask = stream.words(word);
     if (mask == kSkip) continue;
     Accumulators<1, Shape::N> p, ds;

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(Rows16ForwardShape<Dqk, Dv>::kThreads, Rows16F
   queries.load();
   for (; !stream.done(); stream.advance()) {
     stream.arrive();
-    std::uint32_t word[2];
+    uint32_t word[2];
     const int mask = stream.words(word);
     if (mask == kSkip) continue;
     Accumulators<1, Shape::N> s;

@@ -12,12 +12,11 @@ __device__ __forceinline__ int row_of(int half) {
 
 // Two mask words, shifted so that bit 8 j and 8 j + 1 are this thread's columns.
 struct MaskWords {
-  std::uint64_t row[2] = {~std::uint64_t{0}, ~std::uint64_t{0}};
-  __device__ __forceinline__ void load(const std::uint64_t* masks, int mask) {
+  uint64_t row[2] = {~uint64_t{0}, ~uint64_t{0}};
+  __device__ __forceinline__ void load(const uint64_t* masks, int mask) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      row[half] =
-          __ldg(masks + static_cast<std::int64_t>(mask) * kTile + row_of(half)) >> (threadIdx.x % 4 * 2);
+      row[half] = __ldg(masks + static_cast<int64_t>(mask) * kTile + row_of(half)) >> (threadIdx.x % 4 * 2);
   }
   // Of columns 8 j + 2 t + i.
   __device__ __forceinline__ bool at(int half, int j, int i) const { return row[half] >> (8 * j + i) & 1; }
@@ -56,7 +55,7 @@ template <class T> __device__ __forceinline__ float score_gradient(float p, floa
 
 // As round_to_operand(). Scores rounded above the bound give the type's largest number; NaN stays NaN.
 template <class T>
-__device__ __forceinline__ void round_probabilities(std::uint32_t (&a)[4][4], const float (&s)[32]) {
+__device__ __forceinline__ void round_probabilities(uint32_t (&a)[4][4], const float (&s)[32]) {
   if constexpr (kProbabilityBits<T> == 0) {
     round_to_operand<T>(a, s);
   } else {
@@ -72,7 +71,7 @@ __device__ __forceinline__ void round_probabilities(std::uint32_t (&a)[4][4], co
 template <int kOwners>
 __device__ __forceinline__ int position_of(const WorkItem<kOwners>& work, int own, int half) {
   const int tile = work.tile[own];
-  return tile < 0 ? -1 : __ldg(work.own_order + static_cast<std::int64_t>(tile) * kTile + row_of(half));
+  return tile < 0 ? -1 : __ldg(work.own_order + static_cast<int64_t>(tile) * kTile + row_of(half));
 }
 
 // Rounds this thread's part of a row (64 or 128 columns of `c`) times `factor` and stores it at `position`.
@@ -83,13 +82,13 @@ __device__ __forceinline__ void store_row(const float (&c)[N], float factor, boo
   const int t = threadIdx.x % 4;
 #pragma unroll
   for (int group = 0; group < N / 16; ++group) {
-    std::uint32_t w[4];
+    uint32_t w[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int j = 4 * group + k;
       float low = c[4 * j + 2 * kHalf] * factor, high = c[4 * j + 2 * kHalf + 1] * factor;
       if (add && position >= 0 && j < static_cast<int>(out.chunks)) {
-        const auto before = *reinterpret_cast<const std::uint32_t*>(out.at(position, j) + t * 4);
+        const auto before = *reinterpret_cast<const uint32_t*>(out.at(position, j) + t * 4);
         low = fmaf(low_half<T>(before), kept, low);
         high = fmaf(high_half<T>(before), kept, high);
       }
@@ -101,7 +100,7 @@ __device__ __forceinline__ void store_row(const float (&c)[N], float factor, boo
       for (int k = 0; k < 4; ++k) {
         if (k & bit) continue;
         const bool odd = t & bit;
-        const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? w[k] : w[k | bit], bit);
+        const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? w[k] : w[k | bit], bit);
         if (odd) w[k] = got;
         else w[k | bit] = got;
       }

@@ -18,7 +18,7 @@ inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200, k
 // FusedScratch::scalars of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct FusedScalars {
   float lse[2], delta[2];
-  __device__ __forceinline__ void load(std::uint32_t scalars, int j) {
+  __device__ __forceinline__ void load(uint32_t scalars, int j) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(lse[0]), "=f"(delta[0]), "=f"(lse[1]), "=f"(delta[1])
                  : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
@@ -29,7 +29,7 @@ inline constexpr int kEarlyNumbers = 2;
 
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS.
 template <class T, bool kMasked>
-__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], std::uint32_t scalars,
+__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], uint32_t scalars,
                                                     const FusedScalars (&early)[kEarlyNumbers], float scale,
                                                     const MaskWords& words) {
 #pragma unroll
@@ -64,7 +64,7 @@ class DsOut {
   }
 
  private:
-  __device__ __forceinline__ void store(const std::uint32_t (&ds)[4][4]) {
+  __device__ __forceinline__ void store(const uint32_t (&ds)[4][4]) {
     mbarrier_wait(memory_.ds_free(own_, at_.at), at_.parity ^ 1);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
@@ -79,9 +79,8 @@ class DsOut {
 // at_end() is called once or more, the last time while the last MMAs run.
 template <class T, class K, class V, class AtEnd>
 __device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc, Consumer<FusedMemory>& stream,
-                                               DsOut& out, const FusedMemory& memory,
-                                               const std::uint64_t* masks, const K& k, const V& v,
-                                               const AtEnd& at_end) {
+                                               DsOut& out, const FusedMemory& memory, const uint64_t* masks,
+                                               const K& k, const V& v, const AtEnd& at_end) {
   int mask = stream.next();
   FusedScalars early[kEarlyNumbers];
   MaskWords words;
@@ -140,14 +139,14 @@ __device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc, 
 template <class T>
 __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* shared,
                                          const AttentionBackward& g) {
-  const FusedMemory memory{{static_cast<std::uint32_t>(warp_uniform(static_cast<int>(memory_in.base)))}};
+  const FusedMemory memory{{static_cast<uint32_t>(warp_uniform(static_cast<int>(memory_in.base)))}};
   Consumer<FusedMemory> stream(memory, shared);
   DsOut out(memory, stream.own());
   const float scale = static_cast<float>(g.scale) * kLog2E;
   for (;;) {
     const auto& work = stream.take_work();
     if (warp_uniform(work.end)) break;
-    const std::uint64_t* const masks = work.masks;
+    const uint64_t* const masks = work.masks;
     Owned<64, false> k, v;
     k.load(warp_uniform(stream.own_x()));
     v.load(warp_uniform(stream.own_y()));

@@ -18,7 +18,7 @@ template <int Dqk, int Dv, bool kTma> struct KeyStationaryShape {
 // lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct StageScalars {
   float lse[2], delta[2];
-  __device__ __forceinline__ StageScalars(std::uint32_t scalars, int j) {
+  __device__ __forceinline__ StageScalars(uint32_t scalars, int j) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(lse[0]), "=f"(lse[1]), "=f"(delta[0]), "=f"(delta[1])
                  : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
@@ -26,9 +26,8 @@ struct StageScalars {
 };
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS; kMasked: by `words`.
 template <class T, bool kMasked>
-__device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (&dp)[32],
-                                                         std::uint32_t scalars, float scale,
-                                                         const MaskWords& words) {
+__device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (&dp)[32], uint32_t scalars,
+                                                         float scale, const MaskWords& words) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     const StageScalars of(scalars, j);
@@ -44,7 +43,7 @@ __device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (
 
 template <class T, int Dqk, int Dv> struct KeyAccumulators {
   float dk[Dqk / 2], dv[Dv / 2], s[32], ds[32], scale;
-  std::uint32_t p_operand[4][4], ds_operand[4][4];
+  uint32_t p_operand[4][4], ds_operand[4][4];
   MaskWords words;
 
   __device__ __forceinline__ explicit KeyAccumulators(float scale_log2) : scale(scale_log2) {
@@ -61,19 +60,19 @@ template <class T, int Dqk, int Dv> struct KeyAccumulators {
     v.template mma_abt<T>(ds, descriptor(memory.y(stage)));
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void issue_values(std::uint32_t y) {
+  __device__ __forceinline__ void issue_values(uint32_t y) {
     pin(dv);
     wgmma_fence();
     mma_ab<T>(dv, p_operand, descriptor(y), 1);
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void issue_keys(std::uint32_t x) {
+  __device__ __forceinline__ void issue_keys(uint32_t x) {
     pin(dk);
     wgmma_fence();
     mma_ab<T>(dk, ds_operand, descriptor(x), 1);
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void differentiate(std::uint32_t scalars, int mask) {
+  __device__ __forceinline__ void differentiate(uint32_t scalars, int mask) {
     pin(s), pin(ds);
     if (mask >= 0) differentiate_transposed<T, true>(s, ds, scalars, scale, words);
     else differentiate_transposed<T, false>(s, ds, scalars, scale, words);
@@ -83,7 +82,7 @@ template <class T, int Dqk, int Dv> struct KeyAccumulators {
 // The MMAs that end an iteration are issued after those that begin the next one.
 template <class T, int Dqk, int Dv, class M, class K, class V>
 __device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>& acc, Consumer<M>& stream,
-                                                    const M& memory, const std::uint64_t* masks, const K& k,
+                                                    const M& memory, const uint64_t* masks, const K& k,
                                                     const V& v) {
   int mask = stream.next();
   // Waits for the next iteration early: that is hidden behind the MMAs.
@@ -125,7 +124,7 @@ __device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>&
 // Each iteration ends before the next one begins: for accumulators that fill the registers.
 template <class T, int Dqk, int Dv, class M, class K, class V>
 __device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& acc, Consumer<M>& stream,
-                                               const M& memory, const std::uint64_t* masks, const K& k,
+                                               const M& memory, const uint64_t* masks, const K& k,
                                                const V& v) {
   for (int mask = stream.next(); mask != kEnd;) {
     const int stage = stream.stage();
@@ -181,7 +180,7 @@ __device__ __forceinline__ void consume_key_stationary(
       place = place_of(work, static_cast<int>(g.q.heads));
     };
     if constexpr (Dqk == 64) locate();
-    const std::uint64_t* const masks = work.masks;
+    const uint64_t* const masks = work.masks;
     Owned<Dqk, Shape::kInRegisters> k;
     Owned<Dv, Shape::kInRegisters> v;
     k.load(stream.own_x());

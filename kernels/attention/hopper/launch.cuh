@@ -26,17 +26,17 @@ template <class F> void with_bool(bool flag, F&& f) {
 
 // Persistent kernels: one thread block a multiprocessor, at most one for each work item.
 template <class... Args>
-void start(CudaQueue& queue, void (*kernel)(Args...), std::int64_t work_items, int threads, int shared_bytes,
+void start(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads, int shared_bytes,
            const Args&... args) {
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(work_items, multiprocessors()));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
   attention::start(queue, kernel, blocks, threads, shared_bytes, args...);
 }
 // As launch_dependent() does it.
 template <class... Args>
-void start_dependent(CudaQueue& queue, void (*kernel)(Args...), std::int64_t work_items, int threads,
+void start_dependent(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads,
                      int shared_bytes, const Args&... args) {
   if (work_items == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(work_items, multiprocessors()));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
   allow_shared_memory(kernel, shared_bytes);
   launch_dependent(queue, kernel,
                    {blocks, static_cast<unsigned>(threads), static_cast<unsigned>(shared_bytes)}, args...);

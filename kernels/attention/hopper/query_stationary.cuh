@@ -18,7 +18,7 @@ template <int Dqk, int Dv, bool kTma> struct QueryStationaryShape {
 };
 
 template <class T> __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
-  const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+  const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i)
@@ -32,8 +32,8 @@ struct QueryScalars {
   // Computes delta from y and the stationary dy, and leaves it in g.delta for the other kernel.
   template <class T, int Dv>
   __device__ __forceinline__ void load(const AttentionBackward& g, int b, int h, const int (&position)[2],
-                                       std::uint32_t dy) {
-    const std::int64_t first = (b * g.q.heads + h) * g.q.time;
+                                       uint32_t dy) {
+    const int64_t first = (b * g.q.heads + h) * g.q.time;
     const Rows y = Rows::of(g.y, b, h);
     uint4 of_y[2][Dv / 32];
 #pragma unroll
@@ -42,7 +42,7 @@ struct QueryScalars {
       lse[half] = t < 0 ? 0.0f : static_cast<const float*>(g.lse.data)[first + t] * kLog2E;
 #pragma unroll
       for (int i = 0; i < Dv / 32; ++i) {
-        const std::uint32_t chunk = threadIdx.x % 4 + 4 * i;
+        const uint32_t chunk = threadIdx.x % 4 + 4 * i;
         of_y[half][i] = t >= 0 && chunk < y.chunks ? __ldg(reinterpret_cast<const uint4*>(y.at(t, chunk)))
                                                    : make_uint4(0, 0, 0, 0);
       }
@@ -53,7 +53,7 @@ struct QueryScalars {
       float sum = 0;
 #pragma unroll
       for (int i = 0; i < Dv / 32; ++i) {
-        const std::uint32_t chunk = threadIdx.x % 4 + 4 * i;
+        const uint32_t chunk = threadIdx.x % 4 + 4 * i;
         const uint4 of_dy = ld_shared_16(dy + chunk / 8 * kPanel + row * 128 + ((chunk ^ row) % 8 << 4));
         sum += dot<T>(of_y[half][i], of_dy);
       }
@@ -79,7 +79,7 @@ struct QueryScalars {
 
 template <class T, int Dqk> struct QueryAccumulators {
   float dq[Dqk / 2], s[32], ds[32], scale;
-  std::uint32_t ds_operand[4][4];
+  uint32_t ds_operand[4][4];
   MaskWords words;
 
   __device__ __forceinline__ explicit QueryAccumulators(float scale_log2) : scale(scale_log2) {
@@ -94,7 +94,7 @@ template <class T, int Dqk> struct QueryAccumulators {
     dy.template mma_abt<T>(ds, descriptor(memory.y(stage)));
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void issue_queries(std::uint32_t x) {
+  __device__ __forceinline__ void issue_queries(uint32_t x) {
     pin(dq);
     wgmma_fence();
     mma_ab<T>(dq, ds_operand, descriptor(x), 1);
@@ -110,9 +110,8 @@ template <class T, int Dqk> struct QueryAccumulators {
 
 template <class T, int Dqk, class M, class Q, class Dy>
 __device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, Dqk>& acc, Consumer<M>& stream,
-                                                          const M& memory, const std::uint64_t* masks,
-                                                          const Q& q, const Dy& dy,
-                                                          const QueryScalars& scalars) {
+                                                          const M& memory, const uint64_t* masks, const Q& q,
+                                                          const Dy& dy, const QueryScalars& scalars) {
   int mask = stream.next();
   // Waits for the next iteration early: that is hidden behind the MMAs.
   const auto look_ahead = [&] {
@@ -156,7 +155,7 @@ __device__ __forceinline__ void consume_query_stationary(
     const auto& work = stream.take_work();
     if (warp_uniform(work.end)) break;
     const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)};
-    const std::uint64_t* const masks = work.masks;
+    const uint64_t* const masks = work.masks;
     QueryScalars scalars;
     scalars.load<T, Dv>(g, work.b, work.h, position, stream.own_y());
     Owned<Dqk, false> q;

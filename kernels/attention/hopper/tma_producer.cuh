@@ -59,7 +59,7 @@ template <auto kSide, class M> class TmaProducer {
                   static_cast<int>(own_x.time));
       const float *lse_row = nullptr, *delta_row = nullptr;
       if constexpr (M::kScalars && !M::kFused) {
-        const std::int64_t first = (b * x.heads + h) * x.time;
+        const int64_t first = (b * x.heads + h) * x.time;
         lse_row = static_cast<const float*>(lse.data) + first;
         delta_row = static_cast<const float*>(delta.data) + first;
       }
@@ -148,9 +148,9 @@ template <auto kSide, class M> class TmaProducer {
   __device__ static unsigned lane() { return threadIdx.x % 32; }
   __device__ static bool speaks() { return lane() == 0; }
   // First position of this lane's box; past the end, which reads as zeros, where the slots are empty.
-  __device__ __forceinline__ static int first_row(const std::int32_t* order, int tile, int run, int time) {
+  __device__ __forceinline__ static int first_row(const int32_t* order, int tile, int run, int time) {
     if (static_cast<int>(lane()) * run >= kTile || tile < 0 || tile == kEnd) return time;
-    const int row = __ldg(order + static_cast<std::int64_t>(tile) * kTile + lane() * run);
+    const int row = __ldg(order + static_cast<int64_t>(tile) * kTile + lane() * run);
     return row < 0 ? time : row;
   }
   __device__ __forceinline__ static Step look_up(const Direction& d, int tile, int run, int time) {
@@ -158,13 +158,13 @@ template <auto kSide, class M> class TmaProducer {
     if constexpr (M::kScalars) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        step.number[i] = __ldg(d.other_order + static_cast<std::int64_t>(tile) * kTile + lane() + 32 * i);
+        step.number[i] = __ldg(d.other_order + static_cast<int64_t>(tile) * kTile + lane() + 32 * i);
     }
     return step;
   }
   template <int kPanels>
-  __device__ __forceinline__ static void copy(std::uint32_t to, const CUtensorMap& from, int run, int row,
-                                              int h, int b, std::uint32_t barrier) {
+  __device__ __forceinline__ static void copy(uint32_t to, const CUtensorMap& from, int run, int row, int h,
+                                              int b, uint32_t barrier) {
     if (static_cast<int>(lane()) * run >= kTile) return;
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel)
@@ -173,7 +173,7 @@ template <auto kSide, class M> class TmaProducer {
 
   __device__ __forceinline__ void open_work(const Direction& d, int own, int b, int h, bool empty,
                                             bool accumulate, const TensorMaps& tensor_maps, int time) {
-    const std::uint32_t full = memory_.own_full(own_stage_.at);
+    const uint32_t full = memory_.own_full(own_stage_.at);
     mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
     WorkItem<kOwners>& work = memory_.work(shared_, own_stage_.at);
     if (lane() < kOwners) work.tile[lane()] = own;
@@ -204,7 +204,7 @@ template <auto kSide, class M> class TmaProducer {
   // `mask`: of the owner whose list this lane has.
   __device__ __forceinline__ void feed(int mask, bool last, const Step& step, int b, int h,
                                        const TensorMaps& tensor_maps, const float* lse, const float* delta) {
-    const std::uint32_t full = memory_.full(stage_.at);
+    const uint32_t full = memory_.full(stage_.at);
     mbarrier_wait(memory_.free(stage_.at), stage_.parity ^ 1);
     if (lane() < kOwners) write_info(memory_.info(stage_.at) + lane() * 4, mask, last);
     if constexpr (M::kFused) {
@@ -222,7 +222,7 @@ template <auto kSide, class M> class TmaProducer {
         if constexpr (M::kFused) {
           cp_async_8(memory_.scalars(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at, step.number[i] >= 0);
         } else {
-          const std::uint32_t to = memory_.scalar(stage_.at, lane() + 32 * i);
+          const uint32_t to = memory_.scalar(stage_.at, lane() + 32 * i);
           cp_async_4(to, lse + at, step.number[i] >= 0);
           cp_async_4(to + 8, delta + at, step.number[i] >= 0);
         }

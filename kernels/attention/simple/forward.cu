@@ -26,7 +26,7 @@ template <class S> struct OnlineSoftmax {
     clear<S>(y);
   }
   // Goes on from what earlier passes stored: y is a sum relative to e^lse whose weights add up to 1.
-  __device__ void resume(const AttentionForward& f, const BlockIndex& at, const std::int32_t* order) {
+  __device__ void resume(const AttentionForward& f, const BlockIndex& at, const int32_t* order) {
     load_rows<S>(f.y, at, order, y);
 #pragma unroll
     for (int i = 0; i < S::kRowsOfThread; ++i) {
@@ -55,7 +55,7 @@ template <class S> struct OnlineSoftmax {
       for (int j = 0; j < S::kColumnsOfThread; ++j) sum[i] += s[i][j] = expf(s[i][j] - reference);
     }
   }
-  __device__ void store(const AttentionForward& f, const BlockIndex& at, const std::int32_t* order) {
+  __device__ void store(const AttentionForward& f, const BlockIndex& at, const int32_t* order) {
     float* lse = static_cast<float*>(f.lse.data) + (at.b * f.q.heads + at.h) * f.q.time;
     typename S::RowScalars inverse;
 #pragma unroll
@@ -85,7 +85,7 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   OnlineSoftmax<S> softmax;
   if (map.accumulate) softmax.resume(f, place, own.order());
   own.for_each_partner(place, f.segments.queries, f.segments.keys,
-                       [&](const std::int32_t* order, auto&& attended) {
+                       [&](const int32_t* order, auto&& attended) {
                          gather<S>(k, f.k, place, order);
                          gather<S>(v, f.v, place, order);
                          __syncthreads();
@@ -102,7 +102,7 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
 
 void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   with_simple(f.q.dtype, std::max(f.q.size, f.v.size), pass.edge, [&]<class S>() {
-    start(queue, forward_kernel<S>, blocks_for(f.q, std::int64_t{S::kStrips} * pass.query_tiles, 1),
+    start(queue, forward_kernel<S>, blocks_for(f.q, int64_t{S::kStrips} * pass.query_tiles, 1),
           kSimpleThreads, S::bytes(3), f, pass);
   });
 }

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-using std::int64_t;
 
 class Content : public AttentionPattern {
  public:

@@ -111,7 +111,7 @@ class NcclCommunicator : public Communicator {
   }
 
   // Of an all-reduce, a GPU copies all terms, its own sums and those of the others.
-  void plan(std::int64_t bytes, double seconds) override {
+  void plan(int64_t bytes, double seconds) override {
     if (!host_ || way_ != HostWay::as_planned) return;
     const double copied = static_cast<double>(bytes) * (1 + 2.0 * (size() - 1) / size());
     by_host_ = copied < HostReduce::kBandwidth * seconds;
@@ -143,7 +143,7 @@ class NcclCommunicator : public Communicator {
   }
   void reduce_scatter_sum(const TensorView& t) override {
     expect_floating(t, "reduce_scatter_sum: the tensor");
-    const std::int64_t piece = piece_elements(t, "reduce_scatter_sum");
+    const int64_t piece = piece_elements(t, "reduce_scatter_sum");
     start([&] {
       if (by_host_ && HostReduce::takes(t)) return host_->reduce_scatter(t, side_);
       check(ncclReduceScatter(t.data, own_piece(t, piece), static_cast<std::size_t>(piece),
@@ -152,7 +152,7 @@ class NcclCommunicator : public Communicator {
     });
   }
   void all_gather(const TensorView& t) override {
-    const std::int64_t piece = piece_elements(t, "all_gather");
+    const int64_t piece = piece_elements(t, "all_gather");
     start([&] {
       check(ncclAllGather(own_piece(t, piece), t.data, static_cast<std::size_t>(piece), nccl_type(t.dtype),
                           comm_, stream_),
@@ -168,7 +168,7 @@ class NcclCommunicator : public Communicator {
     call();
     if (in_line) join();
   }
-  void* own_piece(const TensorView& t, std::int64_t piece) const {
+  void* own_piece(const TensorView& t, int64_t piece) const {
     return static_cast<char*>(t.data) + rank() * piece * size_of(t.dtype);
   }
 

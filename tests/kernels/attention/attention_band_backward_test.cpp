@@ -12,7 +12,6 @@ namespace weft {
 namespace {
 using attention::Kernel;
 using attention_test::hopper_kernel_of, attention_test::pass_of, attention_test::problem_of;
-using std::int64_t;
 
 TEST(AttentionBandBackward, CoversWhatTheRegistersHold) {
   const auto covers = [](const Band& band, int64_t n, int64_t qk, int64_t v) {

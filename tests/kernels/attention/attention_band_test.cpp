@@ -8,7 +8,6 @@
 namespace weft {
 namespace {
 using namespace attention_test;
-using std::int64_t;
 
 PatternSpec merged(std::vector<PatternSpec> of) {
   PatternSpec spec{.kind = "merged"};

@@ -4,7 +4,6 @@
 
 namespace weft::attention_test {
 namespace {
-using std::int64_t;
 
 std::unique_ptr<PredicatePattern> predicate(Lengths n, See see) {
   return std::make_unique<PredicatePattern>(n.keys, std::move(see));

@@ -13,7 +13,7 @@ struct Case {
   AttentionForm form = AttentionForm::automatic;
   DType dtype = DType::bf16;
   int edge = kTile;
-  std::int64_t size = 64, v_size = 0;  // 0: as qk
+  int64_t size = 64, v_size = 0;  // 0: as qk
   bool segments = false;
   int compute_capability = 90;
   Band band{};
@@ -89,7 +89,7 @@ TEST(AttentionForms, HopperIsForItsGpuItsTypesAndItsTiles) {
 }
 
 TEST(AttentionForms, BandsOfAShortReachHaveAKernelOfTheirOwn) {
-  const auto of = [](std::int32_t stride, std::int32_t reach, std::int64_t n) {
+  const auto of = [](int32_t stride, int32_t reach, int64_t n) {
     return attention::hopper_kernel({.time = n, .qk_size = 64, .v_size = 64},
                                     attention_test::pass_of({stride, reach, 0}));
   };
@@ -100,9 +100,9 @@ TEST(AttentionForms, BandsOfAShortReachHaveAKernelOfTheirOwn) {
   EXPECT_EQ(of(8, 1000, 128 * 8), Kernel::hopper_band);  // there are no more rows than 128
   EXPECT_EQ(of(0, 0, 128), Kernel::hopper);
   // With documents: the kernels that take reaches.
-  const auto with_documents = [](std::int32_t reach, std::int64_t size, bool backward) {
+  const auto with_documents = [](int32_t reach, int64_t size, bool backward) {
     AttentionPass pass = attention_test::pass_of({1, reach, 0});
-    const std::int32_t reaches = 1;
+    const int32_t reaches = 1;
     pass.reaches = &reaches;
     return attention::hopper_kernel({.time = 1 << 20, .qk_size = size, .v_size = size, .backward = backward},
                                     pass);

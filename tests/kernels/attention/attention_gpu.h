@@ -18,7 +18,7 @@ inline Device& gpu() {
 }
 
 template <class T> struct Guarded : GuardedMatrix<T> {
-  Guarded(std::int64_t rows, std::int64_t columns) : GuardedMatrix<T>(gpu(), rows, columns) {}
+  Guarded(int64_t rows, int64_t columns) : GuardedMatrix<T>(gpu(), rows, columns) {}
 };
 template <class T> struct OnGpu : OnDevice<T> {
   explicit OnGpu(const Data<T>& x) : OnDevice<T>(gpu(), x) {}
@@ -26,10 +26,10 @@ template <class T> struct OnGpu : OnDevice<T> {
 struct GpuMaps {
   DeviceMaps on_gpu;
   AttentionMaps maps = on_gpu.maps();
-  GpuMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size, int edge = kBest)
+  GpuMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size, int edge = kBest)
       : on_gpu(gpu(), pattern, heads, n, head_size, edge) {}
 };
-inline Tensor on_gpu(const std::vector<std::int32_t>& values) { return on_device(gpu(), values); }
+inline Tensor on_gpu(const std::vector<int32_t>& values) { return on_device(gpu(), values); }
 inline std::vector<AttentionForm> forms_for(DType dtype, const Sizes& size, const AttentionMaps& maps,
                                             bool segments) {
   return forms_on(gpu(), dtype, size, maps, segments);
@@ -103,10 +103,10 @@ void run_on_gpu(Data<T>& x, const AttentionMaps& of_all, bool scratch = true, bo
 }
 
 // Documents that begin at 0 and at `starts`, in every sequence.
-template <class T> void start_documents(Data<T>& x, const std::vector<std::int32_t>& starts) {
+template <class T> void start_documents(Data<T>& x, const std::vector<int32_t>& starts) {
   x.query_segments.clear();
-  for (std::int64_t b = 0; b < x.size.batch; ++b)
-    for (std::int32_t t = 0, start = 0; t < x.size.time; ++t)
+  for (int64_t b = 0; b < x.size.batch; ++b)
+    for (int32_t t = 0, start = 0; t < x.size.time; ++t)
       x.query_segments.push_back(start = std::ranges::count(starts, t) ? t : start);
   x.key_segments = x.query_segments;
 }
@@ -122,13 +122,13 @@ struct GpuCase {
 // documents in place of random ones. parted: maps of each sequence's own in place of segments.
 template <class T>
 void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const std::string& what,
-                      const std::vector<std::int32_t>& starts = {}, bool parted = false) {
+                      const std::vector<int32_t>& starts = {}, bool parted = false) {
   const int heads = static_cast<int>(c.size.heads);
   Data<T> same(c.size);
   if (c.documents) same.pack_documents();
   if (!starts.empty()) start_documents(same, starts);
   Data<double> exact(same);
-  const std::int64_t head_size = std::max(c.size.qk, c.size.v);
+  const int64_t head_size = std::max(c.size.qk, c.size.v);
   const HostMaps host(pattern, heads, c.size.lengths(), head_size, c.edge);
   CpuQueue cpu;
   run(cpu, same.forward(host.maps));

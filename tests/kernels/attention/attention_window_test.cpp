@@ -13,7 +13,6 @@ namespace weft {
 namespace {
 using attention::Kernel;
 using attention_test::hopper_kernel_of, attention_test::pass_of, attention_test::problem_of;
-using std::int64_t;
 
 // Both directions of a first pass agree.
 bool covers(const AttentionBackward& g, const AttentionPass& pass) {
@@ -25,7 +24,7 @@ bool covers(const AttentionBackward& g, const AttentionPass& pass) {
 }
 
 TEST(AttentionWindow, CoversThreeToFiveKeyTiles) {
-  for (const std::int32_t stride : {1, 13}) {
+  for (const int32_t stride : {1, 13}) {
     const AttentionBackward g = problem_of(int64_t{600} * stride, 64, 64);
     EXPECT_FALSE(covers(g, pass_of({stride, 128, 0})));  // hopper/band does that
     EXPECT_TRUE(covers(g, pass_of({stride, 129, 0})));

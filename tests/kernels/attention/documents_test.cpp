@@ -6,12 +6,12 @@
 
 namespace weft::attention_test {
 namespace {
-using Numbers = std::vector<std::int32_t>;
+using Numbers = std::vector<int32_t>;
 
-Numbers starts_of(const Numbers& tokens, std::int32_t row = -1) {
+Numbers starts_of(const Numbers& tokens, int32_t row = -1) {
   Numbers in = tokens, out(row < 0 ? tokens.size() : 1);
   const auto view = [](Numbers& x) {
-    return TensorView{x.data(), DType::i32, 2, {1, static_cast<std::int64_t>(x.size()), 1, 1, 1}};
+    return TensorView{x.data(), DType::i32, 2, {1, static_cast<int64_t>(x.size()), 1, 1, 1}};
   };
   CpuQueue queue;
   run(queue, DocumentStarts{
@@ -23,12 +23,12 @@ Numbers starts_of(const Numbers& tokens, std::int32_t row = -1) {
 TEST(DocumentStarts, FollowSeparators) {
   EXPECT_EQ(starts_of({9, 1, 2, 9, 9, 3, 9}), (Numbers{0, 1, 1, 1, 4, 5, 5}));
   EXPECT_EQ(starts_of({1, 2, 3}), (Numbers{0, 0, 0}));
-  for (const std::int32_t row : {0, 1, 3, 4, 6})
+  for (const int32_t row : {0, 1, 3, 4, 6})
     EXPECT_EQ(starts_of({9, 1, 2, 9, 9, 3, 9}, row).at(0), (Numbers{0, 1, 1, 1, 4, 5, 5})[row]) << row;
 }
 
 // On the CPU to the bit: the same pairs in the same order.
-template <class T> void expect_the_bits_of_segments(std::int64_t n, int edge) {
+template <class T> void expect_the_bits_of_segments(int64_t n, int edge) {
   const auto cpu = make_device("cpu");
   const Sizes size{2, n, 2, 8, 16};
   for (const auto& [name, pattern] : sample_patterns(size.lengths(), 2)) {
@@ -50,7 +50,7 @@ template <class T> void expect_the_bits_of_segments(std::int64_t n, int edge) {
 }
 
 TEST(SegmentMaps, GiveTheBitsOfSegments) {
-  for (const std::int64_t n : {1, 17, 64, 100})
+  for (const int64_t n : {1, 17, 64, 100})
     for (const int edge : {kTile, kSmallTile, kBest}) {
       expect_the_bits_of_segments<double>(n, edge);
       expect_the_bits_of_segments<bf16>(n, edge);
@@ -91,12 +91,12 @@ TEST(SegmentMaps, ReachesEndAtDocuments) {
     const AttentionPass pass = on.part(maps.maps()).pass[0];
     EXPECT_EQ(pass.band, maps.maps().pass[0].band);
     ASSERT_NE(pass.reaches, nullptr);
-    const auto sees = [&](std::int32_t b, std::int32_t i, std::int32_t j) {
+    const auto sees = [&](int32_t b, int32_t i, int32_t j) {
       return j >= 0 && i < 192 && pass.band.attends(i, j) && x.same_segment(b, i, j);
     };
-    for (std::int32_t b = 0, l = pass.band.stride; b < 2; ++b)
-      for (std::int32_t t = 0; t < 192; ++t) {
-        std::int32_t back = 0, ahead = 0;
+    for (int32_t b = 0, l = pass.band.stride; b < 2; ++b)
+      for (int32_t t = 0; t < 192; ++t) {
+        int32_t back = 0, ahead = 0;
         while (sees(b, t, t - back * l)) ++back;
         while (sees(b, t + ahead * l, t)) ++ahead;
         EXPECT_EQ(pass.reaches[b * 192 + t], back) << pattern->name() << ", row " << t;
@@ -119,8 +119,7 @@ TEST(CudaSegmentMaps, EveryFormAgreesWithF64) {
                     "test")};
   const std::vector<Numbers> documents = {
       {1, 2, 3, 65, 130, 131, 200, 320, 383}, {500}, {64, 128, 256}, {77}};
-  const std::vector<std::pair<std::int64_t, std::int64_t>> heads = {
-      {64, 64}, {128, 128}, {64, 128}, {40, 24}};
+  const std::vector<std::pair<int64_t, int64_t>> heads = {{64, 64}, {128, 128}, {64, 128}, {40, 24}};
   for (const PatternSpec& spec : specs)
     for (const auto& [qk, v] : heads)
       for (const Numbers& starts : documents) {
@@ -133,14 +132,14 @@ TEST(CudaSegmentMaps, EveryFormAgreesWithF64) {
 
 // In bands: where blocks take runs of several tiles, and one document to the bit as none.
 template <class T>
-void expect_band_documents(const PatternSpec& spec, std::int64_t qk, std::int64_t v,
+void expect_band_documents(const PatternSpec& spec, int64_t qk, int64_t v,
                            std::initializer_list<unsigned> mean_lengths) {
   std::mt19937 random(7);
   const Sizes size{2, 960, 9, qk, v};
   const auto pattern = make_pattern(spec, 9);
   for (const unsigned length : mean_lengths) {
     Numbers starts = {64};
-    for (std::int32_t t = 1; t < 960; ++t)
+    for (int32_t t = 1; t < 960; ++t)
       if (random() % length == 0) starts.push_back(t);
     expect_agreement<T>(*pattern, {size, kTile}, pattern->name(), starts, true);
   }
@@ -167,7 +166,7 @@ TEST(CudaSegmentMaps, BandsTakeDocuments) {
 }
 
 TEST(CudaSegmentMaps, RandomDocumentsAgreeWithF64) {
-  for (const std::int64_t n : {65, 200, 1000})
+  for (const int64_t n : {65, 200, 1000})
     for (const auto& [name, pattern] : sample_patterns(Lengths(n), 2))
       for (const int edge : {kTile, kSmallTile}) {
         expect_agreement<bf16>(*pattern, {{2, n, 2, 64, 64}, edge, true}, name, {}, true);

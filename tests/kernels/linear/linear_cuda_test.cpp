@@ -11,7 +11,7 @@
 namespace weft {
 namespace {
 struct Sizes {
-  std::int64_t n, k, m;
+  int64_t n, k, m;
 };
 
 // `values` as elements of `type` on the device.
@@ -26,7 +26,7 @@ Tensor upload(Device& device, const Shape& shape, DType type, const std::vector<
 
 // y, dx, dw of a first micro-batch and dw of two, on a device.
 std::vector<std::vector<double>> results_of(Device& device, const Sizes& s, DType type) {
-  const auto random = [&](const Shape& shape, std::uint64_t seed) {
+  const auto random = [&](const Shape& shape, uint64_t seed) {
     return upload(device, shape, type, normals(shape[0] * shape.back(), seed));
   };
   const auto empty = [&](const Shape& shape, DType t) {

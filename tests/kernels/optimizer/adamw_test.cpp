@@ -8,7 +8,7 @@ namespace {
 CpuQueue queue;
 
 struct Data {
-  static constexpr std::int64_t n = 9000, decayed = 5000;  // neither is a whole number of pieces
+  static constexpr int64_t n = 9000, decayed = 5000;  // neither is a whole number of pieces
   std::vector<double> master = normals(n, 1), m = normals(n, 2, 0.1), v = normals(n, 3, 0.1),
                       ema = normals(n, 4);
   std::vector<double> gradients = normals(n, 5);

@@ -58,7 +58,7 @@ TEST(ChooseToken, NamesNoTokenWhereLogitsAreNotFinite) {
 // What is written, and where; tokens that can be embedded even where
 // there are none.
 void check_writing(Device& device) {
-  const auto integers = [&](const Shape& shape, const std::vector<std::int32_t>& values) {
+  const auto integers = [&](const Shape& shape, const std::vector<int32_t>& values) {
     const Tensor t(*device.pool, shape, DType::i32);
     device.upload(t, values.data());
     return t;
@@ -67,13 +67,13 @@ void check_writing(Device& device) {
   const Tensor first_sample = integers({1}, {0}), logits(*device.pool, {2, 3}, DType::f32);
   const std::vector<float> values = {0, 5, 1, 0, NAN, 2};
   device.upload(logits, values.data());
-  for (const std::int32_t at : {1, 2}) {
+  for (const int32_t at : {1, 2}) {
     const Tensor position = integers({1}, {at});
     launch(device.queue, ChooseToken{.tokens = tokens,
                                      .drawn = drawn,
                                      .logits = logits,
-                                     .position = position.view().as<std::int32_t>(),
-                                     .first_sample = first_sample.view().as<std::int32_t>(),
+                                     .position = position.view().as<int32_t>(),
+                                     .first_sample = first_sample.view().as<int32_t>(),
                                      .choice = {.temperature = 0}});
     device.synchronize();
   }

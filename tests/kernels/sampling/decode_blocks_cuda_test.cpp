@@ -14,7 +14,7 @@ namespace {
 using attention_test::gpu;
 
 struct Model {
-  std::int64_t width, heads, qk, v, hidden, layers, keys;
+  int64_t width, heads, qk, v, hidden, layers, keys;
 };
 constexpr Model kText = {512, 8, 64, 64, 2048, 3, 190}, kImages = {256, 2, 64, 128, 512, 5, 96},
                 kWideHeads = {256, 2, 128, 128, 1024, 2, 65}, kOdd = {192, 4, 40, 48, 320, 70, 17};
@@ -22,27 +22,26 @@ constexpr Model kText = {512, 8, 64, 64, 2048, 3, 190}, kImages = {256, 2, 64, 1
 // A model and its input; the same for every batch, sequence by sequence.
 class Blocks {
  public:
-  Blocks(const Model& m, DType type, std::int64_t batch, bool persistent) : m_(m), type_(type) {
-    const std::int64_t packed = m.heads * (2 * m.qk + m.v), attended = m.heads * m.v;
+  Blocks(const Model& m, DType type, int64_t batch, bool persistent) : m_(m), type_(type) {
+    const int64_t packed = m.heads * (2 * m.qk + m.v), attended = m.heads * m.v;
     kernel.heads = m.heads, kernel.qk_size = m.qk, kernel.v_size = m.v;
     kernel.scale = 1 / std::sqrt(static_cast<double>(m.qk));
     kernel.qk.norm = true;
     kernel.qk.table = wide({50, m.qk / 2, 2}, 0.7f, 0);
     kernel.qk.first_at = integers({6});
-    std::vector<std::int32_t> keys, start = {0}, group, first, own;
-    for (std::int64_t i = 0; i < m.keys; ++i)
-      keys.push_back(static_cast<std::int32_t>((i * 7 + 1) % (m.keys + 1)));
-    start.push_back(static_cast<std::int32_t>(keys.size()));
-    for (std::int64_t h = 0; h < m.heads; ++h) {
+    std::vector<int32_t> keys, start = {0}, group, first, own;
+    for (int64_t i = 0; i < m.keys; ++i) keys.push_back(static_cast<int32_t>((i * 7 + 1) % (m.keys + 1)));
+    start.push_back(static_cast<int32_t>(keys.size()));
+    for (int64_t h = 0; h < m.heads; ++h) {
       group.push_back(0);
-      first.push_back(static_cast<std::int32_t>(h * (m.keys + 1)));
+      first.push_back(static_cast<int32_t>(h * (m.keys + 1)));
       own.push_back(first.back() + keys.back());
     }
     DecodeBlock lists;
     lists.keys = integers(keys), lists.key_start = integers(start), lists.group_of_head = integers(group);
     lists.first_row = integers(first), lists.own_row = integers(own);
     lists.longest = persistent ? m.keys : 0;  // lists of unknown length take launches
-    for (std::int64_t layer = 0; layer < m.layers; ++layer) {
+    for (int64_t layer = 0; layer < m.layers; ++layer) {
       DecodeBlock b = lists;
       b.attention_norm = {wide({m.width}, 0.2f, 1), wide({m.width}, 0.2f, 0), 1e-5};
       b.mlp_norm = {wide({m.width}, 0.2f, 1), wide({m.width}, 0.2f, 0), 1e-5};
@@ -50,7 +49,7 @@ class Blocks {
       b.up = affine(m.hidden, m.width), b.down = affine(m.width, m.hidden);
       kernel.blocks.push_back(b);
     }
-    const std::int64_t rows = m.heads * (m.keys + 1);
+    const int64_t rows = m.heads * (m.keys + 1);
     for (DecodeBlock& b : kernel.blocks) {
       b.k = tensor({batch, rows, m.qk}, 1, rows * m.qk);
       b.v = tensor({batch, rows, m.v}, 1, rows * m.v);
@@ -75,13 +74,12 @@ class Blocks {
 
  private:
   // Random numbers; those of a batch repeat after five sequences of `each`.
-  TensorView tensor(const Shape& shape, float size, std::int64_t each = 0, float mean = 0,
-                    bool is_wide = false) {
+  TensorView tensor(const Shape& shape, float size, int64_t each = 0, float mean = 0, bool is_wide = false) {
     const Tensor t(*gpu().pool, shape, is_wide ? DType::f32 : type_);
     std::vector<float> values(static_cast<std::size_t>(each > 0 ? 5 * each : t.size()));
     std::mt19937 random(seed_++);
     for (float& x : values) x = mean + size * (static_cast<float>(random()) * 0x1p-31f - 1);
-    std::vector<std::uint16_t> words(static_cast<std::size_t>(t.size()));
+    std::vector<uint16_t> words(static_cast<std::size_t>(t.size()));
     for (std::size_t i = 0; i < words.size(); ++i) {
       const float x = values[i % values.size()];
       words[i] = type_ == DType::f16 ? f16::encode(x) : bf16::encode(x);
@@ -90,12 +88,12 @@ class Blocks {
     return kept_.emplace_back(t);
   }
   TensorView wide(const Shape& shape, float size, float mean) { return tensor(shape, size, 0, mean, true); }
-  DecodeAffine affine(std::int64_t out, std::int64_t in) {
+  DecodeAffine affine(int64_t out, int64_t in) {
     const TensorView w = tensor({out, in}, 1.5f / std::sqrt(static_cast<float>(in)));
     return {w, tensor({out}, 0.2f)};
   }
-  const std::int32_t* integers(const std::vector<std::int32_t>& values) {
-    return kept_.emplace_back(attention_test::on_gpu(values)).view().as<std::int32_t>();
+  const int32_t* integers(const std::vector<int32_t>& values) {
+    return kept_.emplace_back(attention_test::on_gpu(values)).view().as<int32_t>();
   }
 
   Model m_;
@@ -120,7 +118,7 @@ void expect_equal_in_batches(const Model& m, DType type) {
   const auto plain = Blocks(m, type, 5, false).run();
   for (std::size_t i = 0; i < five.size(); ++i)
     EXPECT_LT(relative_difference(five[i], plain[i]), type == DType::f16 ? 4e-3 : 3e-2) << "output " << i;
-  for (const std::int64_t batch : {1, 3, 8, 16, 17, 64, 300}) {
+  for (const int64_t batch : {1, 3, 8, 16, 17, 64, 300}) {
     SCOPED_TRACE(batch);
     Blocks blocks(m, type, batch, true);
     for (int again = 0; again < 2; ++again) {

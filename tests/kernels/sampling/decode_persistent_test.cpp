@@ -12,7 +12,7 @@
 
 namespace weft::decode_persistent {
 namespace {
-constexpr std::uint32_t kAbsent = 0xffffffffu;
+constexpr uint32_t kAbsent = 0xffffffffu;
 constexpr Sizes kText = {1, 512, 8, 64, 64, 2048}, kImages = {256, 256, 2, 64, 128, 512},
                 kSmall = {1, 64, 3, 8, 16, 128};
 constexpr int kSharedLimit = 227 * 1024, kBlockBytes = 128;  // of an H200; of the arguments of a layer
@@ -127,8 +127,8 @@ struct Card {
   int layers, longest;
   Groups groups;
   Exchange plan;
-  std::vector<std::atomic<std::uint32_t>> words;
-  std::vector<std::uint32_t> y;
+  std::vector<std::atomic<uint32_t>> words;
+  std::vector<uint32_t> y;
 
   Card(const Sizes& sizes, int layer_count, int longest_keys, int blocks)
       : s(sizes), layers(layer_count), longest(longest_keys), groups(sizes.batch, blocks, kMostRows),
@@ -137,24 +137,22 @@ struct Card {
     for (auto& word : words) word = kAbsent;
   }
 
-  static std::uint32_t mix(std::uint32_t a, std::uint32_t b) {
-    return (a ^ b * 0x9e3779b9u) * 0x85ebca6bu + b;
-  }
-  std::uint32_t wait(int at) const {
-    std::uint32_t word;
+  static uint32_t mix(uint32_t a, uint32_t b) { return (a ^ b * 0x9e3779b9u) * 0x85ebca6bu + b; }
+  uint32_t wait(int at) const {
+    uint32_t word;
     while ((word = words[static_cast<std::size_t>(at)].load(std::memory_order_relaxed)) == kAbsent)
       std::this_thread::yield();
     return word;
   }
-  void publish(int layer, int buffer, int sequence, int word, std::uint32_t value) {
+  void publish(int layer, int buffer, int sequence, int word, uint32_t value) {
     for (int copy = 0; copy < plan.copies_of(buffer); ++copy) {
       const int at = plan.at(layer, buffer, sequence) + plan.to_copy(buffer, copy) + word;
       ASSERT_EQ(words[static_cast<std::size_t>(at)].exchange(value == kAbsent ? 0 : value), kAbsent) << at;
     }
   }
-  std::uint32_t input(int layer, int matrix, int sequence, int word, int rank) const {
+  uint32_t input(int layer, int matrix, int sequence, int word, int rank) const {
     if (matrix == kQkv && layer == 0)
-      return mix(static_cast<std::uint32_t>(sequence % 5), static_cast<std::uint32_t>(word));
+      return mix(static_cast<uint32_t>(sequence % 5), static_cast<uint32_t>(word));
     const int buffer = matrix == kProj ? kAttended : matrix == kQkv ? kDown : matrix - 1;
     return wait(plan.at(matrix == kQkv ? layer - 1 : layer, buffer, sequence) + plan.to_copy(buffer, rank) +
                 word);
@@ -165,11 +163,11 @@ struct Card {
               last = first_of(rank + 1, tiles, groups.ranks);
     for (int row = groups.first_row(group, s.batch);
          first < last && row < groups.first_row(group + 1, s.batch); ++row) {
-      std::uint32_t sum = static_cast<std::uint32_t>(matrix);
+      uint32_t sum = static_cast<uint32_t>(matrix);
       for (int word = 0; word < s.inner(matrix) / 2; ++word)
         sum = mix(sum, input(layer, matrix, row, word, rank));
       for (int word = first * kTileColumns / 2; word < last * kTileColumns / 2; ++word) {
-        std::uint32_t value = mix(sum, static_cast<std::uint32_t>(word));
+        uint32_t value = mix(sum, static_cast<uint32_t>(word));
         if (matrix == kProj || matrix == kDown) value = mix(value, input(layer, matrix - 1, row, word, rank));
         if (matrix == kDown && layer + 1 == layers)
           y[static_cast<std::size_t>(row * s.width / 2 + word)] = value;
@@ -185,11 +183,11 @@ struct Card {
     for (int pair = first; pair < first_of(rank + 1, all, groups.ranks); ++pair) {
       const int row = first_row + pair / s.heads, head = pair % s.heads, queries = s.heads * s.qk;
       const int packed = plan.at(layer, kQkv, row);
-      std::uint32_t sum = static_cast<std::uint32_t>(longest);
+      uint32_t sum = static_cast<uint32_t>(longest);
       for (int i = 0; i < s.qk / 2; ++i) sum = mix(sum, wait(packed + head * s.qk / 2 + i));
       for (int i = 0; i < s.qk / 2; ++i) sum = mix(sum, wait(packed + (queries + head * s.qk) / 2 + i));
       for (int i = 0; i < s.v / 2; ++i) {
-        const std::uint32_t v = wait(packed + (2 * queries + head * s.v) / 2 + i);
+        const uint32_t v = wait(packed + (2 * queries + head * s.v) / 2 + i);
         publish(layer, kAttended, row, head * s.v / 2 + i, mix(sum, v));
       }
     }

@@ -77,7 +77,7 @@ TEST(PublishedModels, HaveTheirSizeAndFitOneGpu) {
     double count = 0;
     for (const ParamInfo& info : store.params()) count += static_cast<double>(info.size);
     EXPECT_NEAR(count / 1e6, p.millions, p.rounded_to / 2) << p.config;
-    const std::int64_t micro_batch = config.train.batch / config.train.accumulation;
+    const int64_t micro_batch = config.train.batch / config.train.accumulation;
     EXPECT_LT(plan_memory(config, micro_batch, config.model.context, true).total(), std::size_t{75} << 30)
         << p.config;
   }

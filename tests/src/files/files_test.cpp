@@ -23,7 +23,7 @@ std::string output_error(const std::string& path, Devices devices = Devices::ref
   EXPECT_EQ(error_of([&] { NewFile(path, devices); }), early) << "checked before the work as after it";
   return early;
 }
-std::string input_error(const std::string& path, std::int64_t most = 100) {
+std::string input_error(const std::string& path, int64_t most = 100) {
   return error_of([&] { read_input(path, most); });
 }
 

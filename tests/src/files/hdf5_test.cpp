@@ -25,13 +25,13 @@ void write_sample(const std::string& path, float first = 1.5f) {
   Hdf5File f = Hdf5File::create(path);
   std::vector<float> numbers = kNumbers;
   numbers[0] = first;
-  const std::vector<std::uint8_t> bytes = {0, 1, 255};
+  const std::vector<uint8_t> bytes = {0, 1, 255};
   f.write("/params/blocks.0.weight", StoredType::f32, {2, 3}, numbers.data());
   f.write("/params/deep/er/bytes", StoredType::u8, {3}, bytes.data());
   f.set_attribute("text", "zwei Zeilen:\n\"ä\"\n");
   f.set_attribute("empty", "");
   f.set_attribute("long", std::string(100000, 'x'));
-  f.set_attribute("number", std::int64_t{-9007199254740993});
+  f.set_attribute("number", int64_t{-9007199254740993});
   f.set_real_attribute("real", 0.1);
   f.commit();
 }
@@ -58,13 +58,13 @@ TEST(Hdf5, RoundTrip) {
             (std::vector<std::string>{"/params/blocks.0.weight", "/params/deep/er/bytes"}));
   EXPECT_EQ(f.list("/"), f.list("/params"));
   EXPECT_EQ(f.type_of("/params/blocks.0.weight"), StoredType::f32);
-  EXPECT_EQ(f.shape_of("/params/blocks.0.weight"), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(f.shape_of("/params/blocks.0.weight"), (std::vector<int64_t>{2, 3}));
   std::vector<float> numbers(6);
   f.read("/params/blocks.0.weight", StoredType::f32, {2, 3}, numbers.data());
   EXPECT_EQ(numbers, kNumbers);
-  std::vector<std::int32_t> wide(3);
+  std::vector<int32_t> wide(3);
   f.read("/params/deep/er/bytes", StoredType::i32, {3}, wide.data());
-  EXPECT_EQ(wide, (std::vector<std::int32_t>{0, 1, 255}));
+  EXPECT_EQ(wide, (std::vector<int32_t>{0, 1, 255}));
   EXPECT_EQ(f.text_attribute("text"), "zwei Zeilen:\n\"ä\"\n");
   EXPECT_EQ(f.text_attribute("empty"), "");
   EXPECT_EQ(f.text_attribute("long"), std::string(100000, 'x'));
@@ -86,14 +86,14 @@ TEST(Hdf5, EveryTypeAndEmptyArrays) {
   for (StoredType t :
        {StoredType::u8, StoredType::u16, StoredType::i32, StoredType::i64, StoredType::f32, StoredType::f64})
     EXPECT_EQ(g.type_of(std::string("/") + name_of(t)), t);
-  EXPECT_EQ(g.shape_of("/none"), std::vector<std::int64_t>{0});
+  EXPECT_EQ(g.shape_of("/none"), std::vector<int64_t>{0});
   g.read("/none", StoredType::u16, {0}, nullptr);
 }
 
 // Rows of odd lengths, no rows, and empty ones.
 TEST(Hdf5, ArraysOfAnyShapeComeBack) {
   TempDir dir;
-  const std::vector<std::vector<std::int64_t>> shapes{{70001, 7}, {1, 900000}, {0, 3}, {3, 0}, {900001}};
+  const std::vector<std::vector<int64_t>> shapes{{70001, 7}, {1, 900000}, {0, 3}, {3, 0}, {900001}};
   std::vector<float> numbers(900001), found(numbers.size());
   std::iota(numbers.begin(), numbers.end(), 0.5f);
   const auto name = [](std::size_t i) { return "/" + std::to_string(i); };
@@ -103,8 +103,8 @@ TEST(Hdf5, ArraysOfAnyShapeComeBack) {
   f.commit();
   const Hdf5File g = Hdf5File::open(dir / "a.h5");
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    std::int64_t size = 1;
-    for (const std::int64_t extent : shapes[i]) size *= extent;
+    int64_t size = 1;
+    for (const int64_t extent : shapes[i]) size *= extent;
     found.assign(numbers.size(), -1);
     g.read(name(i), StoredType::f32, shapes[i], found.data());
     EXPECT_TRUE(std::equal(found.begin(), found.begin() + size, numbers.begin())) << i;
@@ -209,8 +209,8 @@ void read_all(const std::string& path) {
   f.int_attribute("number");
   for (const std::string& name : f.list("/")) {
     const auto shape = f.shape_of(name);
-    std::int64_t size = 1;
-    for (std::int64_t n : shape) size *= n;
+    int64_t size = 1;
+    for (int64_t n : shape) size *= n;
     if (size < 0 || size > 1000) continue;
     std::vector<double> values(static_cast<std::size_t>(size));
     f.type_of(name);
@@ -287,7 +287,7 @@ TEST(Hdf5, CompressedChunksOfH5pyAreRead) {
              "  f.create_dataset(name, data=a, chunks=chunk, compression='gzip', compression_opts=1)\n");
   ASSERT_EQ(std::system((python + " " + (dir / "write.py") + " " + (dir / "a.h5")).c_str()), 0);
   const Hdf5File f = Hdf5File::open(dir / "a.h5");
-  std::vector<std::int64_t> want(6000000), found(want.size());
+  std::vector<int64_t> want(6000000), found(want.size());
   std::iota(want.begin(), want.end(), 0);
   for (const char* name : {"/small", "/long", "/narrow"}) {
     std::fill(found.begin(), found.end(), -1);
@@ -328,7 +328,7 @@ TEST(Hdf5, OtherFilesAreNotRead) {
   ASSERT_EQ(std::system((python + " " + (dir / "write.py") + " " + arguments).c_str()), 0);
   const Hdf5File f = Hdf5File::open(dir / "a.h5");
   const auto error = [&](const char* name) {
-    std::vector<std::uint8_t> bytes(3);
+    std::vector<uint8_t> bytes(3);
     return error_of([&] { f.read(name, StoredType::u8, {3}, bytes.data()); });
   };
   EXPECT_CONTAINS(error("/link"), "has no dataset /link");

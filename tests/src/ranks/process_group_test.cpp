@@ -204,7 +204,7 @@ TEST(ProcessGroup, ABoundPortThatNobodyListensAtIsFree) {
   sockaddr_in where{};
   where.sin_family = AF_INET;
   where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  where.sin_port = htons(static_cast<std::uint16_t>(port));
+  where.sin_port = htons(static_cast<uint16_t>(port));
   setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   ASSERT_EQ(bind(holder, reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
   Ranks ranks(

@@ -304,7 +304,7 @@ TEST(Watcher, AnExceptionThatUnwindsTheGroupIsAFailure) {
 }
 
 TEST(Watcher, WhoHoldsUpTheOthers) {
-  const auto at = [](std::int64_t step, int quiet, bool waiting = false) {
+  const auto at = [](int64_t step, int quiet, bool waiting = false) {
     return RankState{.step = step, .quiet = seconds(quiet), .allowed = seconds(30), .waiting = waiting};
   };
   using Hung = std::vector<int>;

@@ -18,7 +18,7 @@ void write(const fs::path& path, const std::string& text) {
   write_file(path.string(), text);
 }
 
-std::string line(std::int64_t step, double bits, std::optional<double> valid) {
+std::string line(int64_t step, double bits, std::optional<double> valid) {
   StepMetrics m{
       .step = step, .loss = bits * 0.693147180559945, .lr = 1e-3, .grad_norm = 1, .tokens_per_s = 1000};
   m.elapsed_s = static_cast<double>(step), m.valid_bits = valid;
@@ -89,7 +89,7 @@ TEST(EventFile, HasTheFrameAndTheFieldsOfTensorBoard) {
   file.append({.step = 7, .loss = 0.693147180559945});
   const fs::path path = fs::directory_iterator((dir / "tensorboard"))->path();
   const std::string bytes = read_file(path.string());
-  std::uint64_t first = 0, second = 0;
+  uint64_t first = 0, second = 0;
   std::memcpy(&first, bytes.data(), 8);
   EXPECT_EQ(bytes.substr(12 + 9, first - 9), "\x1a\x0d"
                                              "brain.Event:2");

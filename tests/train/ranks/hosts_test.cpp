@@ -49,7 +49,7 @@ class HostsTest : public testing::Test {
     })) << hosts.out()
         << hosts.err();
   }
-  std::int64_t saved_step() const { return load_model(dir / "run/latest.h5", "cpu")->state.step; }
+  int64_t saved_step() const { return load_model(dir / "run/latest.h5", "cpu")->state.step; }
   TempDir dir;
 };
 

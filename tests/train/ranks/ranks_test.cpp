@@ -72,8 +72,8 @@ TEST_F(RanksTest, SamplesAreTheSameFromAnyNumberOfProcesses) {
 TEST_F(RanksTest, PartsOfASetAreTheSetsSamples) {
   train_some_steps();
   const auto loaded = load_model(dir / "run/latest.h5", "cpu");
-  const auto drawn = [&](std::int64_t first, std::int64_t count, bool cached) {
-    std::vector<std::vector<std::int32_t>> texts(static_cast<std::size_t>(count));
+  const auto drawn = [&](int64_t first, int64_t count, bool cached) {
+    std::vector<std::vector<int32_t>> texts(static_cast<std::size_t>(count));
     const SampleOptions options{.length = 10, .count = count, .cached = cached, .first = first};
     sample(*loaded->device, *loaded->model, loaded->config.model, options,
            [&](auto i, auto, auto token) { texts[static_cast<std::size_t>(i)].push_back(token); });

@@ -9,7 +9,7 @@
 
 namespace weft {
 namespace {
-void expect_cases_pass(const std::string& name, std::int64_t cases) {
+void expect_cases_pass(const std::string& name, int64_t cases) {
   const std::unique_ptr<Device> device = make_device(name);
   std::ostringstream notes;
   Progress progress(notes, false);
@@ -47,11 +47,11 @@ struct Wrong : AttentionPattern {
   bool runs = false, predicate = false, causality = false;
   std::string name() const override { return "wrong"; }
   bool causal() const override { return true; }
-  bool attends(int head, std::int64_t i, std::int64_t j) const override {
+  bool attends(int head, int64_t i, int64_t j) const override {
     if (causality && i == 3 && j == 4) return true;
     return !(predicate && i == 17 && j == 15) && right->attends(head, i, j);
   }
-  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& out) const override {
+  void key_runs(int head, int64_t i, std::vector<KeyRun>& out) const override {
     right->key_runs(head, i, out);
     if (runs && i == 9) out.push_back({7, 8, 1});
     if (causality && i == 3) out.push_back({4, 5, 1});

@@ -85,7 +85,7 @@ TEST_F(DataParallel, AReasonOfOneRankStopsAllAtOneStep) {
   expect_cpu_ranks(3, [](CpuRank& r) {
     StopAgreement agreement(r.group);
     std::string why;
-    std::int64_t step = 0;
+    int64_t step = 0;
     for (; why.empty(); ++step) why = agreement.agree(step, r.rank() == 1 && step >= 5 ? "SIGTERM" : "");
     EXPECT_EQ(why, "SIGTERM");
     for (const std::string& other : r.group.all_gather(str(step))) EXPECT_EQ(other, str(step));

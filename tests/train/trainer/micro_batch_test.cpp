@@ -28,7 +28,7 @@ class SmallDevice : public Device {
   std::size_t free_;
 };
 
-std::size_t needed(Config config, std::int64_t accumulation) {
+std::size_t needed(Config config, int64_t accumulation) {
   config.train.accumulation = accumulation;
   const SmallDevice device(0);
   return planned_memory(config, device, true).total() + planned_memory(config, device, false).activations;
@@ -36,7 +36,7 @@ std::size_t needed(Config config, std::int64_t accumulation) {
 
 TEST(MicroBatch, AutoTakesTheMostThatFits) {
   const Config config = small_config("x", {"train.batch=12"});
-  for (const std::int64_t accumulation : {1, 2, 3, 4, 6, 12}) {
+  for (const int64_t accumulation : {1, 2, 3, 4, 6, 12}) {
     const std::size_t free = needed(config, accumulation) * 16 / 15 + 16;
     EXPECT_EQ(choose_micro_batch(config, "auto", SmallDevice(free)).accumulation, accumulation);
   }

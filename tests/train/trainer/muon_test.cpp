@@ -85,7 +85,7 @@ TEST(MuonUpdates, OneByHand) {
 
 TEST(MuonUpdates, AreTheSameBitsOnAnyNumberOfRanksAndInPieces) {
   for (const int ranks : {2, 3, 4})
-    for (const std::int64_t least : {1, 100, 0}) {
+    for (const int64_t least : {1, 100, 0}) {
       SCOPED_TRACE(str(ranks, " ranks, ranges of ", least));
       expect_cpu_ranks(ranks, [&](CpuRank& r) {
         ParameterStore alone, shared, cut;
@@ -104,7 +104,7 @@ TEST(MuonUpdates, AreTheSameBitsOnAnyNumberOfRanksAndInPieces) {
         for (std::size_t i = 0; i < alone.params().size(); ++i) {
           SCOPED_TRACE(alone.params()[i].name);
           const auto weights = [&](const ParameterStore& s) {
-            return to_host(*r.device, s.var({static_cast<std::int32_t>(i)}).value);
+            return to_host(*r.device, s.var({static_cast<int32_t>(i)}).value);
           };
           EXPECT_EQ(weights(shared), weights(alone));
           EXPECT_EQ(weights(cut), weights(alone));

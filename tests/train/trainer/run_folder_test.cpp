@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-StepMetrics metrics_of(std::int64_t step) {
+StepMetrics metrics_of(int64_t step) {
   return {.step = step,
           .loss = std::log(2.0),
           .lr = 1e-3,
@@ -47,7 +47,7 @@ TEST(Metrics, AreCutAtTheResumedStep) {
   {
     MetricsLog log(path, "", 0);
     EXPECT_EQ(log.elapsed_s(0, 100), 0);
-    for (const std::int64_t step : {1, 5, 10}) log.append(metrics_of(step));
+    for (const int64_t step : {1, 5, 10}) log.append(metrics_of(step));
   }
   write_file(path, read_file(path) + "{\"step\": 7, \"lo");  // killed while writing
   MetricsLog log(path, path, 8);

@@ -20,7 +20,7 @@ struct Steps {
   TokenDataset data;
   BatchSource source;
   std::optional<TrainStep> step;
-  std::int64_t next = 0;
+  int64_t next = 0;
 
   // prepare: what is done to the device before it gets any tensor.
   Steps(const Config& c, const std::string& on, std::optional<DType> dtype = {},
@@ -31,8 +31,8 @@ struct Steps {
     store.allocate(*device, dtype.value_or(dtype_on(*device, config)), config.seed, true, true);
     step.emplace(*device, *model, store, config);
   }
-  void run(std::int64_t count) {
-    for (const std::int64_t end = next + count; next < end; ++next) step->run(source, next);
+  void run(int64_t count) {
+    for (const int64_t end = next + count; next < end; ++next) step->run(source, next);
   }
 };
 }  // namespace weft

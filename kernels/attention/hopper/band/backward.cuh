@@ -19,8 +19,8 @@ template <class T, class M, int kQueries, bool kDocuments> class KeyGradients {
 
   // P^T and dS^T of kQueries queries, and the MMAs that add to dV and dK; the last part leaves them in
   // flight. `ds_panel` takes dS^T once barrier `ds_free` has passed that phase.
-  __device__ __forceinline__ void meet_part(int back, int key_stage, int part, std::uint32_t ds_panel,
-                                            std::uint32_t ds_free, int phase) {
+  __device__ __forceinline__ void meet_part(int back, int key_stage, int part, uint32_t ds_panel,
+                                            uint32_t ds_free, int phase) {
     float s[kQueries / 2], ds[kQueries / 2];
     const int first = part * kQueries * 128;  // bytes of a panel
     if constexpr (kDocuments)
@@ -43,7 +43,7 @@ template <class T, class M, int kQueries, bool kDocuments> class KeyGradients {
     wgmma_wait_group<0>();
     pin(ds);
     differentiate(ds, s, memory_.delta(stage_.at) + part * kQueries * 4);
-    std::uint32_t p_operand[kSteps][4], ds_operand[kSteps][4];
+    uint32_t p_operand[kSteps][4], ds_operand[kSteps][4];
     round_steps<T>(p_operand, s);
     round_steps<T>(ds_operand, ds);
 #pragma unroll
@@ -175,7 +175,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries, kDocuments> {
                                       const TilePlace& at) {
 #pragma unroll
     for (int panel = 0; panel < N / 32; ++panel) {
-      const std::uint32_t out = memory_.out(own_, out_.at);
+      const uint32_t out = memory_.out(own_, out_.at);
       send_panel<T, M::kOut - 1>(own_ + 1, c, panel, factor, out, to, g_, at);
       out_.advance();
     }

@@ -27,16 +27,16 @@ struct BandRun {
 
 // Division by a number that the host knows (Granlund and Montgomery 1994), for dividends below 2^31.
 struct Divisor {
-  std::uint32_t by, factor, shift;
+  uint32_t by, factor, shift;
   static Divisor of(int by) {
-    Divisor d{static_cast<std::uint32_t>(by), 0, 0};
+    Divisor d{static_cast<uint32_t>(by), 0, 0};
     while (1u << d.shift < d.by) ++d.shift;
-    d.factor = static_cast<std::uint32_t>(((std::uint64_t{1} << 32) * ((1u << d.shift) - d.by)) / d.by + 1);
+    d.factor = static_cast<uint32_t>(((uint64_t{1} << 32) * ((1u << d.shift) - d.by)) / d.by + 1);
     return d;
   }
   // Divides x; the remainder.
   __device__ __forceinline__ int take_from(int& x) const {
-    const auto from = static_cast<std::uint32_t>(x), quotient = (__umulhi(from, factor) + from) >> shift;
+    const auto from = static_cast<uint32_t>(x), quotient = (__umulhi(from, factor) + from) >> shift;
     x = static_cast<int>(quotient);
     return static_cast<int>(from - quotient * by);
   }
@@ -51,7 +51,7 @@ struct BandTiles {
   int batch, heads;
   int runs, run;  // runs of each group, and tiles of each, the last of which may have fewer
   Divisor by_heads, by_runs, by_groups;
-  const std::int32_t* reaches;  // as in AttentionPass
+  const int32_t* reaches;  // as in AttentionPass
 
   static constexpr int kNoLimit = 1 << 30;
 
@@ -78,7 +78,7 @@ struct BandTiles {
   }
   // Cuts groups into runs so that `blocks` blocks end as soon as possible; a run costs `extra` tiles more.
   void cut(int blocks, double extra) {
-    const std::int64_t columns = std::int64_t{batch} * heads * groups;
+    const int64_t columns = int64_t{batch} * heads * groups;
     double least = INFINITY;
     for (int count = 1; count <= std::min(tiles, 512); ++count) {
       const int each = (tiles + count - 1) / count, used = (tiles + each - 1) / each;
@@ -96,7 +96,7 @@ struct BandTiles {
   }
   void check_work_items() {
     by_runs = Divisor::of(std::max(runs, 1));
-    WEFT_CHECK(std::int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ", heads,
+    WEFT_CHECK(int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ", heads,
                " heads of ", groups, " columns in ", runs,
                " runs are more than one launch can take; lower the batch size");
   }
@@ -146,7 +146,7 @@ struct Reach {
   __device__ __forceinline__ static Reach of(const BandTiles& tiles) { return {{tiles.reach, tiles.reach}}; }
   // The rows are at these positions, -1: there is none. side: 0 queries, 1 keys.
   __device__ __forceinline__ void load(const BandTiles& tiles, int b, const int (&position)[2], int side) {
-    const std::int64_t first = (std::int64_t{side} * tiles.batch + b) * tiles.rows * tiles.stride;
+    const int64_t first = (int64_t{side} * tiles.batch + b) * tiles.rows * tiles.stride;
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       rows[half] = position[half] < 0 ? tiles.reach : tiles.reaches[first + position[half]];
@@ -169,8 +169,8 @@ inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tile
 
 // A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.
 template <int D>
-__device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
-                                          const BandRun& run, int tile, std::uint32_t barrier) {
+__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
+                                          const BandRun& run, int tile, uint32_t barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
     tma_load(to + panel * kPanel, from, panel * 64, tile * kTile, run.group * tiles.columns(), run.h, run.b,
@@ -179,9 +179,8 @@ __device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& f
 
 // Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to` have.
 template <int D>
-__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, std::uint32_t from,
-                                                const BandTiles& tiles, const BandRun& run, int tile,
-                                                int first) {
+__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, uint32_t from, const BandTiles& tiles,
+                                                const BandRun& run, int tile, int first) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
     tma_store(to, from + panel * kPanel + first * 128, panel * 64,

@@ -8,7 +8,7 @@ void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const 
   BandTiles tiles = BandTiles::of(pass, g.q);
   tiles.cut_to(tiles.tiles);
   const BandBackward columns = BandBackward::of(g, pass, tiles);
-  const std::int64_t needed = scratch_of(Kernel::hopper_column, Problem::of(g), pass);
+  const int64_t needed = scratch_of(Kernel::hopper_column, Problem::of(g), pass);
   WEFT_CHECK(needed == 0 || g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(),
              " elements, needed are ", needed);
   with_type(g, [&]<class T>() {

@@ -126,7 +126,7 @@ template <class T, class M> class KeyOwner {
   Ring<M::kKeyStages> key_;
   Ring<M::kBuffers> ds_at_;
   float dk_[32], dv_[32], s_[32], ds_[32];
-  std::uint32_t p_operand_[4][4], ds_operand_[4][4];
+  uint32_t p_operand_[4][4], ds_operand_[4][4];
 };
 
 // The warpgroup that accumulates dQ. In columns of few tiles the last two query tiles, which both pairs of
@@ -232,8 +232,7 @@ __global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
     produce_pairs<T>(memory, g);
   } else if (group > M::kOwners) {
     setmaxnreg_dec<OwnerRegisters::kQueries>();
-    PairDqAccumulator<T, M>(memory, g, kept + std::int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup)
-        .run();
+    PairDqAccumulator<T, M>(memory, g, kept + int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup).run();
   } else {
     setmaxnreg_inc<OwnerRegisters::kOwner>();
     KeyOwner<T, M>(memory, g).run();

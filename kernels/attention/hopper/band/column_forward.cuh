@@ -78,14 +78,14 @@ __device__ __forceinline__ void produce_columns(const BandMemory<Shape>& memory,
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
     const BandRun run = tiles.work_item(item);
     for (int tile = run.first; tile < run.first + Shape::kConsumers; ++tile, query.advance()) {
-      const std::uint32_t full = memory.queries_full(query);
+      const uint32_t full = memory.queries_full(query);
       mbarrier_wait(memory.queries_free(query), query.parity ^ 1);
       mbarrier_arrive_expect_tx(full, tile < run.end ? Shape::kQ : 0);
       if (tile < run.end) copy_tile<Shape::Dqk>(memory.queries(query), maps.q, tiles, run, tile, full);
     }
     for (auto keys = KeyTiles<Shape::kWindow>::of(tiles, run); keys; stage.advance()) {
       const int tile = keys.take();
-      const std::uint32_t full = memory.keys_full(stage);
+      const uint32_t full = memory.keys_full(stage);
       mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
       mbarrier_arrive_expect_tx(full, BandMemory<Shape>::kStage);
       copy_tile<Shape::Dqk>(memory.keys(stage), maps.k, tiles, run, tile, full);

@@ -73,27 +73,26 @@ template <class Shape> struct PairMemory : BackwardRings<PairMemory<Shape>> {
     Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
     Panel out[Shape::kOutPanels];
     float lse[Shape::kKeptTiles][kTile], delta[Shape::kKeptTiles][kTile];
-    std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
-        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full[kOwners][kBuffers],
-        ds_free[kOwners][kBuffers];
+    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages], keys_free[kKeyStages],
+        y_full[kYStages], y_free[kYStages], ds_full[kOwners][kBuffers], ds_free[kOwners][kBuffers];
   };
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
-  __device__ std::uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
-  __device__ std::uint32_t ds(int owner, int buffer) const {
+  __device__ uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
+  __device__ uint32_t ds(int owner, int buffer) const {
     return WEFT_AT(ds) + (owner * kBuffers + buffer) * kPanel;
   }
-  __device__ std::uint32_t out(int panel) const { return WEFT_AT(out) + panel * kPanel; }
+  __device__ uint32_t out(int panel) const { return WEFT_AT(out) + panel * kPanel; }
   // Of the queries of tile `place` of those whose lse and delta are kept.
-  __device__ std::uint32_t lse_at(int place) const { return WEFT_AT(lse) + place * kTile * 4; }
-  __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
+  __device__ uint32_t lse_at(int place) const { return WEFT_AT(lse) + place * kTile * 4; }
+  __device__ uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
 
   // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
-  __device__ std::uint32_t ds_full(int owner, int buffer) const {
+  __device__ uint32_t ds_full(int owner, int buffer) const {
     return y_full(2 * kYStages + owner * kBuffers + buffer);
   }
-  __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
+  __device__ uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
 
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
@@ -120,8 +119,8 @@ template <bool kWhole_> struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
   __device__ static ColumnMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
   // Of the queries of a step. They stay until the column ends, and the next column, whose first steps may
   // begin before, has other places where it would meet them.
-  __device__ std::uint32_t lse(const Steps& step) const { return this->lse_at(place(step)); }
-  __device__ std::uint32_t delta(const Steps& step) const { return this->delta_at(place(step)); }
+  __device__ uint32_t lse(const Steps& step) const { return this->lse_at(place(step)); }
+  __device__ uint32_t delta(const Steps& step) const { return this->delta_at(place(step)); }
 
  private:
   __device__ static int place(const Steps& step) {
@@ -137,7 +136,7 @@ template <class M> __device__ __forceinline__ void load_pair_tiles(const M& memo
   Ring<M::kKeyStages> key;
   Ring<M::kYStages> y;
   const auto load_keys = [&](const BandRun& run, int tile) {
-    const std::uint32_t full = memory.keys_full(key.at);
+    const uint32_t full = memory.keys_full(key.at);
     mbarrier_wait(memory.keys_free(key.at), key.parity ^ 1);
     mbarrier_arrive_expect_tx(full, 2 * kPanel);
     copy_tile<64>(memory.k(key.at), g.k, g.tiles, run, tile, full);
@@ -147,13 +146,13 @@ template <class M> __device__ __forceinline__ void load_pair_tiles(const M& memo
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
     const BandRun run = step.run();
     if (step.begins_pair()) load_keys(run, step.key(0));
-    const std::uint32_t full = memory.full(stage.at);
+    const uint32_t full = memory.full(stage.at);
     mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
     mbarrier_arrive_expect_tx(full, 2 * kPanel);
     copy_tile<64>(memory.q(stage.at), g.q, g.tiles, run, step.query(), full);
     copy_tile<64>(memory.dy(stage.at), g.dy, g.tiles, run, step.query(), full);
     if (step.first_visit() && !g.accumulate) {
-      const std::uint32_t y_full = memory.y_full(y.at);
+      const uint32_t y_full = memory.y_full(y.at);
       mbarrier_wait(memory.y_free(y.at), y.parity ^ 1);
       mbarrier_arrive_expect_tx(y_full, kPanel);
       copy_tile<64>(memory.y(y.at), g.y, g.tiles, run, step.query(), y_full);

@@ -98,7 +98,7 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
 #pragma unroll
   for (int i = kKept - 1; i >= 0; --i) softmax.apply(s[i]);
   softmax.add();
-  std::uint32_t p[kKept][4][4], p_far[4][4];
+  uint32_t p[kKept][4][4], p_far[4][4];
 #pragma unroll
   for (int i = kKept - 1; i >= 0; --i) round_to_operand<T>(p[i], s[i]);
   if constexpr (kBack == 2) split(p[0], p_far, seen);

@@ -21,20 +21,20 @@ struct Head128Memory : BackwardRings<Head128Memory> {
       float lse[kTile], delta[kTile];
     } scalars[kStages];
     TileStep::Shared step[kStages];
-    std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
-        keys_free[kKeyStages], y_full[kDeltaWarps], ds_full[kOwners], ds_free[kOwners];
+    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages], keys_free[kKeyStages],
+        y_full[kDeltaWarps], ds_full[kOwners], ds_free[kOwners];
   };
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static Head128Memory of(const char* shared) { return {{first_panel(shared)}}; }
-  __device__ std::uint32_t y(int warp) const { return WEFT_AT(y) + warp * 2 * kYPanel; }
-  __device__ std::uint32_t ds(int owner) const { return WEFT_AT(ds) + owner * kPanel; }
-  __device__ std::uint32_t out() const { return WEFT_AT(out); }
+  __device__ uint32_t y(int warp) const { return WEFT_AT(y) + warp * 2 * kYPanel; }
+  __device__ uint32_t ds(int owner) const { return WEFT_AT(ds) + owner * kPanel; }
+  __device__ uint32_t out() const { return WEFT_AT(out); }
 
   // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
-  __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
-  __device__ std::uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
+  __device__ uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
+  __device__ uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
 
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
@@ -50,9 +50,8 @@ struct Head128Memory : BackwardRings<Head128Memory> {
 
 // Rows first .. first + 15 of a tile of D columns to shared memory, in panels; `barrier` counts D * 32 bytes.
 template <int D>
-__device__ __forceinline__ void copy_16_rows(std::uint32_t to, const CUtensorMap& from,
-                                             const BandTiles& tiles, const TilePlace& at, int first,
-                                             std::uint32_t barrier) {
+__device__ __forceinline__ void copy_16_rows(uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
+                                             const TilePlace& at, int first, uint32_t barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
     tma_load(to + panel * 16 * 128, from, panel * 64, at.tile * kTile + (first & (tiles.column_rows - 1)),
@@ -154,7 +153,7 @@ template <class T, bool kDocuments> class Head128KeyOwner : KeyGradients<T, Head
   }
   // Stores rounded accumulators times `factor`; the leading thread returns when `out` is free again.
   __device__ __forceinline__ void put(const float (&c)[64], float factor, const CUtensorMap& to,
-                                      const TilePlace& at, std::uint32_t out) const {
+                                      const TilePlace& at, uint32_t out) const {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) put_panel<T>(c, panel, factor, out + panel * kPanel);
     fence_proxy_async();

@@ -92,7 +92,7 @@ template <class T> class WindowConsumer {
     // A reach of 64 m + 1 rows begins in the column where the query's own keys end.
     const bool shares = tile >= farthest && tiles.reach - tiles.skip <= farthest * kTile;
     stream_.open(own, shares ? farthest - 1 : min(tile, farthest));
-    std::uint32_t p[4][4], p_far[4][4];
+    uint32_t p[4][4], p_far[4][4];
     int mask;
     if (shares) {
       begin_shared(acc, p, p_far, q, at, own);
@@ -122,9 +122,8 @@ template <class T> class WindowConsumer {
   }
 
   // The query tile's own keys and the farthest share registers until their probabilities are rounded.
-  __device__ __forceinline__ void begin_shared(ForwardAccumulators<T, Shape::Dv>& acc,
-                                               std::uint32_t (&p)[4][4], std::uint32_t (&p_far)[4][4],
-                                               const Owned<Shape::Dqk, false>& q,
+  __device__ __forceinline__ void begin_shared(ForwardAccumulators<T, Shape::Dv>& acc, uint32_t (&p)[4][4],
+                                               uint32_t (&p_far)[4][4], const Owned<Shape::Dqk, false>& q,
                                                const StageDescriptors<Memory>& at, Memory::Stage own) {
     const BandTiles& tiles = maps_.tiles;
     const int farthest = tiles.tiles_back();
