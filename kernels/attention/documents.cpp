@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-using int32_t, int64_t, uint64_t;
 
 void expect_rows(const char* what, const TensorView& x) {
   WEFT_CHECK(x.rank == 2 && x.dtype == DType::i32 && x.data, what, " must be (B, T) of i32, got ",

@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-using int32_t, int64_t;
 
 template <class T> void put_own_row(const AttentionDecode& d, int64_t b, int64_t h) {
   if (!d.own_row || d.own_row[h] < 0) return;

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-using int32_t, int64_t;
 
 int64_t ceil_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
 
