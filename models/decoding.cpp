@@ -45,17 +45,16 @@ void CacheLayout::append_fixed(std::vector<int32_t>& words) const {
 }
 
 void CacheLayout::append_step(int64_t position, std::vector<int32_t>& words) const {
-  const auto row_in = [](const CacheRows& rows, int64_t t) { return rows.row_of[t]; };
   std::vector<int32_t> positions, keys;
   words.push_back(0);
   for (std::size_t g = 0; g < of_group_.size(); ++g) {
     if (!pattern_->most_keys(head_of_group_[g]))
       pattern_->keys_of(head_of_group_[g], position, position + 1, positions);
-    while (keys.size() < positions.size()) keys.push_back(row_in(of_group_[g], positions[keys.size()]));
+    while (keys.size() < positions.size()) keys.push_back(of_group_[g].row_of[positions[keys.size()]]);
     words.push_back(static_cast<int32_t>(keys.size()));
   }
   for (std::size_t h = 0; h < first_row_.size(); ++h) {
-    const int32_t row = row_in(of_group_[group_of(static_cast<int>(h))], position);
+    const int32_t row = of_group_[group_of(static_cast<int>(h))].row_of[position];
     words.push_back(row < 0 ? -1 : first_row_[h] + row);
   }
   words.insert(words.end(), keys.begin(), keys.end());
@@ -86,8 +85,7 @@ LayerCaches::LayerCaches(Device& device, const std::vector<std::shared_ptr<const
   }
   allocate(shape, dtype, positions);
   for (const ContentLayer& layer : content)
-    if (content_.emplace_back(); !layer.heads.empty())
-      content_.back().emplace(device, layer, shape, batch, length);
+    content_.emplace_back(device, layer, shape, batch, length, position());
 }
 
 void LayerCaches::allocate(const AttentionShape& shape, DType dtype, bool positions) {
@@ -160,7 +158,7 @@ void LayerCaches::fill(Ctx& ctx, std::size_t layer, const Tensor& packed, const 
 
 std::size_t LayerCaches::bytes() const {
   int64_t sum = fixed_.view().bytes() + step_.view().bytes();
-  for (const auto& content : content_) sum += content ? content->bytes() : 0;
+  for (const ContentCache& content : content_) sum += content.bytes();
   for (const KeyValueCache& layer : layers_) sum += layer.keys.view().bytes() + layer.values.view().bytes();
   return static_cast<std::size_t>(sum);
 }
@@ -206,9 +204,8 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
       separator_ < 0 ? Tensor{} : document_starts(ctx, s.tokens, separator_, cache.position());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     blocks.push_back(blocks_[i].decoding(store_, cache.layer(i), cache.keys(i)));
-    if (const ContentCache* content = cache.content(i))
-      content->set(ctx, blocks.back(), blocks_[i].attention.centroids_in(store_), config_.qk_norm == "rms",
-                   store_.compute_dtype(), cache.position(), memory);
+    cache.content(i).set(ctx, blocks.back(), blocks_[i].attention.centroids_in(store_),
+                         store_.compute_dtype(), memory);
   }
   Tensor x = embedding_.decode(ctx, store_, s, cache.position());
   if (!blocks.empty())
@@ -232,12 +229,10 @@ void SparseTransformer::read_prompt(Ctx& ctx, DecodeCache& decode_cache, const S
   pass.batch_invariant = false;
   const Tensor sources = cache.sources(count);
   cache.seek(0);
-  const auto fill = [&](std::size_t layer, const Tensor& packed, const KeptMaps* maps) {
+  hidden(pass, text, [&](std::size_t layer, const Tensor& packed, const KeptMaps* maps) {
     if (maps) return cache.fill(pass, layer, packed, sources, first, texts);
-    if (const ContentCache* content = cache.content(layer))
-      content->fill(pass, packed.slice(0, {1, count, packed.view().cols()}),
-                    blocks_[layer].attention.centroids_in(store_), cache.position(), first, texts);
-  };
-  hidden(pass, text, fill);
+    cache.content(layer).fill(pass, packed.slice(0, {1, count, packed.view().cols()}),
+                              blocks_[layer].attention.centroids_in(store_), first, texts);
+  });
 }
 }  // namespace weft

@@ -61,9 +61,7 @@ class LayerCaches : public DecodeCache {
   int64_t batch() const { return batch_; }
   int64_t length() const { return length_; }
   KeyValueCache& layer(std::size_t i) { return layers_[i]; }
-  const ContentCache* content(std::size_t layer) const {
-    return content_[layer] ? &*content_[layer] : nullptr;
-  }
+  const ContentCache& content(std::size_t layer) const { return content_[layer]; }
   const DecodeKeys& keys(std::size_t layer) const { return keys_[layout_of_layer_[layer]]; }
   // What fill() needs of the first `count` positions, on the device: append_sources() of each layout.
   Tensor sources(int64_t count) const;
@@ -77,8 +75,8 @@ class LayerCaches : public DecodeCache {
   Device& device_;
   int64_t batch_, length_;
   std::vector<KeyValueCache> layers_;
-  std::vector<std::optional<ContentCache>> content_;  // of layers with heads where content decides
-  std::vector<CacheLayout> layouts_;                  // one for each distinct pattern
+  std::vector<ContentCache> content_;
+  std::vector<CacheLayout> layouts_;  // one for each distinct pattern
   std::vector<std::size_t> layout_of_layer_;
   std::vector<DecodeKeys> keys_;  // of each layout: where in fixed_ and step_ its words are
   Tensor fixed_;                  // i32: what each layout needs at any position

@@ -124,13 +124,12 @@ Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences&
 namespace {
 std::vector<Param> add_centroids(ParameterStore& store, const std::string& name, const ContentLayer& content,
                                  int64_t size) {
-  std::vector<Param> params;
-  for (const ContentHeads& c : content.heads)
-    params.push_back(c.spec.kind == "routing"
-                         ? store.add(str(name, ".centroids.", params.size()),
-                                     {c.heads.count * c.spec.clusters * size},  // rank 1: no decay
-                                     Init::normal(1 / std::sqrt(static_cast<double>(size))), ParamKind::wide)
-                         : Param{});
+  const Init init = Init::normal(1 / std::sqrt(static_cast<double>(size)));
+  std::vector<Param> params(content.heads.size());
+  for (std::size_t i = 0; i < params.size(); ++i)
+    if (const auto& [spec, heads] = content.heads[i]; spec.kind == "routing")  // rank 1: no decay
+      params[i] =
+          store.add(str(name, ".centroids.", i), {heads.count * spec.clusters * size}, init, ParamKind::wide);
   return params;
 }
 }  // namespace
@@ -149,15 +148,14 @@ std::vector<Var> Attention::centroids_in(const ParameterStore& store) const {
 }
 
 Var Attention::project(Ctx& ctx, const ParameterStore& store, const Var& x, const QkOptions& of_qk,
-                       KeptMaps& maps, MapCache& cache,
-                       const std::function<void(const Tensor&)>& projected) const {
+                       KeptMaps& maps, MapCache& cache, const Seen& seen) const {
   const Var packed = qkv.forward(ctx, store, x);
-  if (projected) projected(packed.value);
+  seen(packed.value, nullptr);
   if (!content.heads.empty())
-    maps.content =
-        content_maps(ctx, content, cache, packed.value, shape, centroids_in(store), of_qk.norm_eps > 0);
+    maps.content = content_maps(ctx, content, cache, packed.value, shape, centroids_in(store));
   const Var rotated = norm_and_rotate(ctx, packed, shape, of_qk);
   share_keys(ctx, maps, rotated.value, shape);
+  seen(rotated.value, &maps);
   return rotated;
 }
 

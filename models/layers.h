@@ -68,17 +68,17 @@ struct DecodeKeys {
 struct Attention {
   AttentionShape shape;
   ContentLayer content;
-  Linear qkv;  // C -> q | k | v
-  std::vector<Param>
-      centroids;  // of each of content.heads, (heads * clusters * Dqk); absent where none routes
-  Linear proj;    // H*Dv -> C
+  Linear qkv;                    // C -> q | k | v
+  std::vector<Param> centroids;  // of each of content.heads, (heads * clusters * Dqk); absent: none routes
+  Linear proj;                   // H*Dv -> C
   Attention(ParameterStore&, const std::string& name, int64_t width, const AttentionShape&, ContentLayer,
             double std, double proj_std, ParamKind matrices);
   std::vector<Var> centroids_in(const ParameterStore&) const;
   // x (B, T, C) -> q | k | v of AttentionShape, as they are attended to. `maps` get those that content
-  // decides. `projected` sees q | k | v before.
+  // decides. `seen` is called with q | k | v as they are projected, without maps, then with the result.
+  using Seen = std::function<void(const Tensor& packed, const KeptMaps*)>;
   Var project(Ctx&, const ParameterStore&, const Var& x, const QkOptions&, KeptMaps& maps, MapCache&,
-              const std::function<void(const Tensor&)>& projected) const;
+              const Seen& seen) const;
   // recomputed: the backward pass keeps q, k and v alone.
   Affine attend(Ctx&, const ParameterStore&, const Var& packed, const KeptMaps&, bool recomputed) const;
 };

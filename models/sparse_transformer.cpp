@@ -22,9 +22,10 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
   const ParamKind matrices = config.train.optimizer == "muon" ? ParamKind::muon : ParamKind::compute;
   const auto heads = static_cast<int>(config_.heads);
   for (int64_t i = 0; i < config_.layers; ++i)
-    blocks_.emplace_back(store, str("blocks.", i), config_, matrices,
-                         ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads),
-                                      config_.context, config.seed, static_cast<uint32_t>(i)});
+    blocks_.emplace_back(
+        store, str("blocks.", i), config_, matrices,
+        ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads), config_.context, config.seed,
+                     static_cast<uint32_t>(i), config_.qk_norm == "rms"});
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform
@@ -71,12 +72,11 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
 void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, KeptMaps maps,
                                   const QkOptions& qk, const OnLayer& on_layer) {
   const ResidualBlock& block = blocks_[layer];
-  const auto projected = [&](const Tensor& packed) {
-    if (on_layer) on_layer(layer, packed, nullptr);
+  const auto seen = [&](const Tensor& packed, const KeptMaps* of_layer) {
+    if (on_layer) on_layer(layer, packed, of_layer);
   };
   Var packed = block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk, maps,
-                                       maps_, projected);
-  if (on_layer) on_layer(layer, packed.value, &maps);
+                                       maps_, seen);
   if (on_layer && layer + 1 == blocks_.size()) return;
   h.add(block.attention.attend(ctx, store_, std::exchange(packed, {}), maps, recompute_attention_));
   h.add(block.mlp.forward(ctx, store_, h.normed(ctx, store_, block.mlp_norm)));

@@ -17,7 +17,6 @@
 #endif
 
 namespace weft::content {
-
 // Calls kItem(k, i) for i in 0 .. n - 1, in any order; and f with an element type.
 #ifdef __CUDACC__
 using AnyQueue = CudaQueue;

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 int64_t ceil_of(int64_t n, int64_t step) { return (n + step - 1) / step; }
 
 // Passes with a map for each sequence and head.
@@ -26,15 +25,13 @@ AttentionMaps maps_of(const AttentionPass& pass, const TileMap* made, int64_t pa
 }
 
 void add_centroids(Ctx& ctx, ContentMaps& made, const Labels& labels, const Var& centroids) {
-  const int64_t *shape = labels.directions.shape, batch = labels.q.batch;
+  const int64_t* shape = labels.directions.shape;
   const DType w = centroids.dtype();
-  made.centroids = centroids;
-  made.moved = ctx.empty(centroids.shape(), w);
-  const Tensor partial = ctx.empty({batch * made.moved.size() * kClusterPieces}, w),
-               inverse = ctx.empty({batch, labels.q.heads, labels.q.time}, w);
-  const Shape clusters = {shape[0], shape[1], shape[2]};
-  ctx.launch(CentroidGradient{made.moved.reshaped(clusters), centroids.value.reshaped(clusters), partial,
-                              inverse, labels.q, labels.order, labels.starts, ctx.step});
+  made.centroids = centroids, made.moved = ctx.empty({shape[0], shape[1], shape[2]}, w);
+  const Tensor partial = ctx.empty({labels.q.batch * made.moved.size() * kClusterPieces}, w),
+               inverse = ctx.empty({labels.q.batch, labels.q.heads, labels.q.time}, w);
+  ctx.launch(CentroidGradient{made.moved, centroids.value.reshaped(made.moved.shape()), partial, inverse,
+                              labels.q, labels.order, labels.starts, ctx.step});
 }
 
 void add_labels(Ctx& ctx, const ContentLayer& layer, const ContentHeads& content, MapCache& cache,
@@ -48,7 +45,7 @@ void add_labels(Ctx& ctx, const ContentLayer& layer, const ContentHeads& content
                counts = ctx.empty({sets, ceil_of(time, kLabelPiece), count}, DType::i32);
   labels.order = order, labels.sorted = sorted, labels.starts = starts, labels.counts = counts;
   ctx.launch(labels);
-  if (!ctx.tape) made.directions = memory[0], made.labels = memory[1];
+  if (!ctx.tape) made.labels = memory[0], made.directions = memory[1];
   if (ctx.tape && centroids.gradient) add_centroids(ctx, made, labels, centroids);
   const KeptMaps windows = segment_maps(ctx, cache.get(*slots_of(content.spec), time, kTile).maps(), sorted,
                                         false, order, batch * q.heads);
@@ -71,50 +68,38 @@ void add_blocks(Ctx& ctx, const PatternSpec& spec, MapCache& cache, const HeadsV
                sums = ctx.empty({q.batch, q.heads, blocks, q.size}, DType::f32),
                gates = ctx.empty({q.batch, q.heads, blocks, blocks}, DType::f32);
   auto* of_heads = static_cast<TileMap*>(maps.view().data);
-  ctx.launch(BlockMaps{.row_tile = table(pass.visited),
-                       .col_start = table(pass.key_tiles + 1),
-                       .col_tile = table(pass.visited),
-                       .col_mask = table(pass.visited),
-                       .made = of_heads,
-                       .map = pass.maps,
-                       .chosen = chosen,
-                       .sums = sums,
-                       .gates = gates,
-                       .q = q,
-                       .k = k,
-                       .block = spec.block});
+  const Tensor row_tile = table(pass.visited), col_start = table(pass.key_tiles + 1),
+               col_tile = table(pass.visited), col_mask = table(pass.visited);
+  ctx.launch(BlockMaps{row_tile, col_start, col_tile, col_mask, of_heads, pass.maps, chosen, sums, gates, q,
+                       k, spec.block});
   made.maps = maps_of(pass, of_heads, 1, q.batch, q.heads, cache);
 }
 }  // namespace
 
 Labels labels_of(Ctx& ctx, const ContentLayer& layer, const ContentHeads& content, const HeadsView& q,
                  const Tensor& centroids, std::vector<Tensor>& memory) {
-  const PatternSpec& spec = content.spec;
-  const int64_t rounds = rounds_of(spec);
-  const Tensor directions =
-      memory.emplace_back(ctx.empty(centroids ? Shape{q.heads, spec.clusters, q.size}
-                                              : Shape{rounds, hash_columns(spec, layer.context), q.size},
-                                    DType::f32));
-  const Tensor labels = memory.emplace_back(ctx.empty({rounds, q.batch, q.heads, q.time}, DType::i32));
-  return {.labels = labels,
-          .directions = directions,
-          .q = q,
-          .centroids = centroids,
-          .seed = layer.seed,
-          .site = ~layer.layer,  // dropout counts its sites from 0
-          .step = ctx.training ? ctx.step : nullptr};
+  const auto& [spec, heads] = content;
+  const int64_t rounds = rounds_of(spec), columns = hash_columns(spec, layer.context);
+  const Tensor labels = ctx.empty({rounds, q.batch, heads.count, q.time}, DType::i32),
+               directions = ctx.empty(
+                   centroids ? Shape{heads.count, spec.clusters, q.size} : Shape{rounds, columns, q.size},
+                   DType::f32);
+  memory.insert(memory.end(), {labels, directions});
+  Labels k{labels, directions, q, centroids, layer.seed};
+  k.site = ~layer.layer;  // dropout counts its sites from 0
+  k.step = ctx.training ? ctx.step : nullptr;
+  return k;
 }
 
 std::vector<ContentMaps> content_maps(Ctx& ctx, const ContentLayer& layer, MapCache& cache, const Tensor& qkv,
-                                      const AttentionShape& shape, const std::vector<Var>& centroids,
-                                      bool normed) {
+                                      const AttentionShape& shape, const std::vector<Var>& centroids) {
   const auto [all_q, all_k, v] = packed_heads(qkv, shape.heads, shape.qk_size, shape.v_size);
   std::vector<ContentMaps> all;
   for (std::size_t i = 0; i < layer.heads.size(); ++i) {
     const ContentHeads& content = layer.heads[i];
     const HeadsView q = heads_in(all_q, content.heads), k = heads_in(all_k, content.heads);
     ContentMaps& made = all.emplace_back();
-    made.heads = content.heads, made.normed = normed;
+    made.heads = content.heads, made.normed = layer.normed;
     has_labels(content.spec) ? add_labels(ctx, layer, content, cache, q, centroids.at(i), made)
                              : add_blocks(ctx, content.spec, cache, q, k, made);
   }
@@ -132,29 +117,25 @@ void share_keys(Ctx& ctx, const KeptMaps& maps, const Tensor& qkv, const Attenti
 SeenKeys seen_keys(const KeptMaps& kept, int head, int64_t time) {
   SeenKeys seen;
   seen.keys.resize(static_cast<std::size_t>(time));
-  const auto look = [&](const AttentionMaps& maps, int64_t of_maps) {
-    for (int p = 0; p < maps.passes; ++p) {
-      const TileMap& m = maps.pass[p].maps[maps.map_of(0, of_maps)];
-      const int edge = maps.pass[p].edge;
-      for (int32_t slot = 0; slot < m.query_tiles * edge; ++slot)
-        for (int32_t e = m.row_start[slot / edge];
-             e < m.row_start[slot / edge + 1] && m.query_order[slot] >= 0; ++e)
-          for (int c = 0; c < edge && m.row_mask[e] != kSkip; ++c, ++seen.executed)
-            if (m.row_mask[e] < 0 || m.masks[int64_t{m.row_mask[e]} * edge + slot % edge] >> c & 1)
-              seen.keys[static_cast<std::size_t>(m.query_order[slot])].push_back(
-                  m.key_order[int64_t{m.row_tile[e]} * edge + c]);
-    }
+  const auto look = [&](const TileMap& m, int edge) {
+    for (int32_t slot = 0; slot < m.query_tiles * edge; ++slot)
+      for (int32_t e = m.row_start[slot / edge]; e < m.row_start[slot / edge + 1] && m.query_order[slot] >= 0;
+           ++e)
+        for (int c = 0; c < edge && m.row_mask[e] != kSkip; ++c, ++seen.executed)
+          if (m.row_mask[e] < 0 || m.masks[int64_t{m.row_mask[e]} * edge + slot % edge] >> c & 1)
+            seen.keys[static_cast<std::size_t>(m.query_order[slot])].push_back(
+                m.key_order[int64_t{m.row_tile[e]} * edge + c]);
   };
-  if (kept.maps.passes > 0) look(kept.maps, head);
-  for (const ContentMaps& content : kept.content)
-    for (int64_t h = 0; h < content.heads.count; ++h) {
-      if (content.heads.head(h) != head) continue;
-      look(content.maps, h);
-      if (!content.labels) continue;
-      const Shape shape = content.labels.shape();  // (R, B, H, T)
+  std::vector<ContentMaps> parts = kept.content;
+  parts.insert(parts.begin(), ContentMaps{{0, 1, head + 1}, kept.maps});
+  for (const ContentMaps& part : parts)
+    for (int64_t h = 0; h < part.heads.count; ++h) {
+      if (part.heads.head(h) != head) continue;
+      for (int p = 0; p < part.maps.passes; ++p)
+        look(part.maps.pass[p].maps[part.maps.map_of(0, h)], part.maps.pass[p].edge);
+      const Shape shape = part.labels ? part.labels.shape() : Shape{0, 0, 0, 0};  // (R, B, H, T)
       for (int64_t r = 0; r < shape[0]; ++r) {
-        const int32_t* labels =
-            content.labels.view().as<int32_t>() + (r * shape[1] * shape[2] + h) * shape[3];
+        const int32_t* labels = part.labels.view().as<int32_t>() + (r * shape[1] * shape[2] + h) * shape[3];
         std::map<int32_t, int64_t> sizes;
         for (int64_t t = 0; t < shape[3]; ++t) ++sizes[labels[t]];
         for (seen.label_sizes.emplace_back(); const auto& [label, size] : sizes)

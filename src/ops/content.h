@@ -14,17 +14,18 @@ struct ContentLayer {
   int64_t context = 0;  // of the model: how many buckets there are
   uint64_t seed = 0;    // of the signs of hashes, with the number of the layer
   uint32_t layer = 0;
+  bool normed = false;  // QK-norm: keys that are made of queries have it
 };
 
-// Without an order. q: of these heads; centroids: (H C D), empty of hashes; `memory` gets directions and
-// labels.
+// Without an order. q: of these heads; centroids: (H C D), empty of hashes; `memory` gets labels and
+// directions.
 Labels labels_of(Ctx&, const ContentLayer&, const ContentHeads&, const HeadsView& q, const Tensor& centroids,
                  std::vector<Tensor>& memory);
 
 // The maps of the heads where content decides, from queries and keys as they are projected. centroids: one
 // for each of layer.heads, empty where it does not route.
 std::vector<ContentMaps> content_maps(Ctx&, const ContentLayer&, MapCache&, const Tensor& qkv,
-                                      const AttentionShape&, const std::vector<Var>& centroids, bool normed);
+                                      const AttentionShape&, const std::vector<Var>& centroids);
 
 // The keys of heads with labels are made of their queries, in place.
 void share_keys(Ctx&, const KeptMaps&, const Tensor& qkv, const AttentionShape&);

@@ -135,7 +135,8 @@ struct Batch {
   }
   KeptMaps made(Ctx& ctx, const Tensor& qkv, bool normed = false) {
     KeptMaps all = maps.get(*pattern, time).maps();
-    all.content = content_maps(ctx, layer, maps, qkv, shape, centroids, normed);
+    layer.normed = normed;
+    all.content = content_maps(ctx, layer, maps, qkv, shape, centroids);
     return all;
   }
   Tensor qkv(DType dtype = DType::f64) {

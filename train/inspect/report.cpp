@@ -276,25 +276,24 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   const Tensor text(*loaded->device->pool, {1, length}, DType::i32);
   loaded->device->upload(text, tokens.data());
   Ctx ctx = loaded->inference();
-  const SeenKeys seen = loaded->model->seen(ctx, text, static_cast<std::size_t>(layer), head);
+  const auto at = static_cast<std::size_t>(layer);
+  const SeenKeys seen = loaded->model->seen(ctx, text, at, head);
   int64_t pairs = 0;
   std::vector<bool> sees(static_cast<std::size_t>(length * length));
   for (int64_t i = 0; i < length; ++i)
     for (const int32_t j : seen.keys[static_cast<std::size_t>(i)]) sees[i * length + j] = true, ++pairs;
-  std::string counts =
-      str("pairs seen ", grouped_digits(pairs), ", executed ", grouped_digits(seen.executed), "\n");
+  std::string counts = "pairs seen " + grouped_digits(pairs);
+  counts += ", executed " + grouped_digits(seen.executed) + "\n";
   for (const auto& sizes : seen.label_sizes)
     counts += str(sizes.size(), " labels in use, sizes ", joined(sizes, " "), "\n");
-  const auto& pattern = *loaded->model->patterns().at(static_cast<std::size_t>(layer));
   BlockLayout layout;
   layout.query_blocks = layout.key_blocks = (length + 63) / 64;
   layout.active.assign(static_cast<std::size_t>(layout.query_blocks * layout.key_blocks), 1);
   layout.keep = [&](int, int64_t i, int64_t j) { return i < length && j < length && sees[i * length + j]; };
-  layout.source = str(pattern.name(), " on ", options.text);
+  layout.source = str(loaded->model->patterns().at(at)->name(), " on ", options.text);
   const auto drawn = layout_pattern(layout, static_cast<int>(m.heads));
   out << "layer " << layer << ", ";
-  show_pattern({*drawn, m.attention[static_cast<std::size_t>(layer) % m.attention.size()], 1, head, length},
-               options, counts, out);
+  show_pattern({*drawn, m.attention[at % m.attention.size()], 1, head, length}, options, counts, out);
 }
 }  // namespace
 

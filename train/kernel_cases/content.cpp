@@ -22,6 +22,12 @@ HeadsView input(CaseRun& r, const Sizes& s) { return packed(r.input({s.b, s.t, (
 HeadsView updated(CaseRun& r, const char* name, const Sizes& s) {
   return packed(r.replaced(name, {s.b, s.t, (s.h + 2) * s.d}), s);
 }
+// f(0) .. f(n - 1)
+template <class F> std::vector<double> values(int64_t n, const F& f) {
+  std::vector<double> all;
+  for (int64_t i = 0; i < n; ++i) all.push_back(static_cast<double>(f(i)));
+  return all;
+}
 
 void labels(CaseRun& r, const Sizes& s, bool hashed) {
   const int64_t rounds = hashed ? 2 : 1, sets = rounds * s.sets(),
@@ -31,8 +37,7 @@ void labels(CaseRun& r, const Sizes& s, bool hashed) {
   k.directions = r.output("directions", {hashed ? rounds : s.h, s.labels, s.d}, DType::f32);
   k.q = input(r, s);
   if (!hashed) k.centroids = r.wide_input({s.h, s.labels, s.d});
-  k.seed = 9, k.site = 3;
-  k.step = r.step();
+  k.seed = 9, k.site = 3, k.step = r.step();
   k.order = r.output("order", {sets, s.blocks() * kTile}, DType::i32);
   k.sorted = r.output("sorted", {sets, s.t}, DType::i32);
   k.starts = r.output("starts", {sets, count + 1}, DType::i32);
@@ -42,44 +47,31 @@ void labels(CaseRun& r, const Sizes& s, bool hashed) {
 
 // Members in order of position: label c has those from T c / labels on.
 void centroid_gradient(CaseRun& r, const Sizes& s) {
+  const int64_t sets = s.sets(), n = s.labels + 1;
+  const auto order = values(sets * s.t, [&](int64_t i) { return i % s.t; });
+  const auto starts = values(sets * n, [&](int64_t i) { return s.t * (i % n) / s.labels; });
   CentroidGradient k;
   k.dm = r.output("dm", {s.h, s.labels, s.d}, r.wide_type());
   k.m = r.wide_input({s.h, s.labels, s.d});
-  k.partial = r.scratch({s.sets(), s.labels, kClusterPieces, s.d}, r.wide_type());
-  k.inverse = r.scratch({s.sets(), s.t}, r.wide_type());
+  k.partial = r.scratch({sets, s.labels, kClusterPieces, s.d}, r.wide_type());
+  k.inverse = r.scratch({sets, s.t}, r.wide_type());
   k.q = input(r, s);
-  std::vector<double> order, starts;
-  for (int64_t i = 0; i < s.sets() * s.t; ++i) order.push_back(static_cast<double>(i % s.t));
-  for (int64_t i = 0; i < s.sets() * (s.labels + 1); ++i)
-    starts.push_back(static_cast<double>(s.t * (i % (s.labels + 1)) / s.labels));
-  k.order = r.input_of({s.sets(), s.t}, DType::i32, order);
-  k.starts = r.input_of({s.sets(), s.labels + 1}, DType::i32, starts);
+  k.order = r.input_of({sets, s.t}, DType::i32, order), k.starts = r.input_of({sets, n}, DType::i32, starts);
   k.step = r.step();
   r.kernel(k);
 }
 
 void shared_keys(CaseRun& r, const Sizes& s, bool backward, bool normed) {
   SharedKeys k;
-  if (backward) {
-    k.dq = updated(r, "dq", s);
-    r.through_rounded();
-  }
-  k.k = updated(r, "k", s);
-  k.q = input(r, s);
-  k.normed = normed;
+  if (backward) k.dq = updated(r, "dq", s), r.through_rounded();
+  k.k = updated(r, "k", s), k.q = input(r, s), k.normed = normed;
   r.kernel(k);
 }
 
 // Every third row sees nothing.
 void own_values(CaseRun& r, const Sizes& s, bool add) {
-  OwnValues k;
-  k.y = updated(r, "y", s);
-  k.x = input(r, s);
-  std::vector<double> lse;
-  for (int64_t i = 0; i < s.sets() * s.t; ++i) lse.push_back(i % 3 ? 1.0 : -INFINITY);
-  k.lse = r.input_of({s.b, s.h, s.t}, r.wide_type(), lse);
-  k.add = add;
-  r.kernel(k);
+  const auto lse = values(s.sets() * s.t, [](int64_t i) { return i % 3 ? 1.0 : -INFINITY; });
+  r.kernel(OwnValues{updated(r, "y", s), input(r, s), r.input_of({s.b, s.h, s.t}, r.wide_type(), lse), add});
 }
 
 void block_maps(CaseRun& r, const Sizes& s) {
@@ -88,20 +80,16 @@ void block_maps(CaseRun& r, const Sizes& s) {
   const auto maps = std::make_shared<DeviceMaps>(r.device(), *slots_of(spec), 1, s.t, s.d, kTile);
   r.keep(maps);
   const AttentionPass& pass = maps->maps().pass[0];
-  BlockMaps k;
-  k.row_tile = r.output("row_tile", {s.sets(), pass.visited}, DType::i32);
-  k.col_start = r.output("col_start", {s.sets(), pass.key_tiles + 1}, DType::i32);
-  k.col_tile = r.output("col_tile", {s.sets(), pass.visited}, DType::i32);
-  k.col_mask = r.output("col_mask", {s.sets(), pass.visited}, DType::i32);
-  k.made = static_cast<TileMap*>(r.scratch({s.sets() * int64_t{sizeof(TileMap)}}, DType::u8).data);
-  k.map = pass.maps;
-  k.chosen = r.output("chosen", {s.b, s.h, s.blocks(), s.most()}, DType::i32);
-  k.sums = r.output("sums", {s.b, s.h, s.blocks(), s.d}, DType::f32);
-  k.gates = r.scratch({s.b, s.h, s.blocks(), s.blocks()}, DType::f32);
-  k.q = input(r, s);
-  k.k = input(r, s);
-  k.block = kTile;
-  r.kernel(k);
+  const auto table = [&](const char* name, int64_t columns) {
+    return r.output(name, {s.sets(), columns}, DType::i32);
+  };
+  r.kernel(BlockMaps{table("row_tile", pass.visited), table("col_start", pass.key_tiles + 1),
+                     table("col_tile", pass.visited), table("col_mask", pass.visited),
+                     static_cast<TileMap*>(r.scratch({s.sets() * int64_t{sizeof(TileMap)}}, DType::u8).data),
+                     pass.maps, r.output("chosen", {s.b, s.h, s.blocks(), s.most()}, DType::i32),
+                     r.output("sums", {s.b, s.h, s.blocks(), s.d}, DType::f32),
+                     r.scratch({s.b, s.h, s.blocks(), s.blocks()}, DType::f32), input(r, s), input(r, s),
+                     kTile});
 }
 
 template <class K> void set_list(CaseRun& r, K& k, const Sizes& s, int64_t longest, int64_t position) {
@@ -122,16 +110,14 @@ void label_list(CaseRun& r, const Sizes& s, bool first, bool text) {
 }
 
 void block_list(CaseRun& r, const Sizes& s, bool first, bool text) {
-  BlockList k;
   const int64_t position = first ? (s.t - 1) / kTile * kTile : s.t - 1;
+  const Sizes part = {s.b, text ? position + 1 : 1, s.h, s.d, s.labels, s.window};
+  BlockList k;
   set_list(r, k, s, s.most() * kTile, text ? 0 : position);
   k.sums = r.updated("sums", {s.b, s.h, s.blocks(), s.d}, DType::f32, 1, 0);
   k.chosen = r.updated("chosen", {s.b, s.h, s.most()}, DType::i32, 0, 0);
   k.gates = r.scratch({s.b, s.h, s.blocks()}, DType::f32);
-  const Sizes part = {s.b, text ? position + 1 : 1, s.h, s.d, s.labels, s.window};
-  k.q = input(r, part);
-  k.k = input(r, part);
-  k.block = kTile;
+  k.q = input(r, part), k.k = input(r, part), k.block = kTile;
   r.kernel(k);
 }
 }  // namespace
@@ -142,10 +128,11 @@ void add_content_cases(Table& t) {
       t.put<Labels>(real, case_of(labels, s, x), s.text(), x ? ", hashed" : "");
       t.put<OwnValues>(real, case_of(own_values, s, x), s.text(), x ? ", added" : "");
       for (const bool y : {false, true}) {
+        const std::string of_list = str(s.text(), x ? ", first" : "", y ? ", text" : "");
+        t.put<LabelList>(real, case_of(label_list, s, x, y), of_list);
+        t.put<BlockList>(real, case_of(block_list, s, x, y), of_list);
         t.put<SharedKeys>(real, case_of(shared_keys, s, x, y), s.text(), x ? ", backward" : "",
                           y ? ", normed" : "");
-        t.put<LabelList>(real, case_of(label_list, s, x, y), s.text(), x ? ", first" : "", y ? ", text" : "");
-        t.put<BlockList>(real, case_of(block_list, s, x, y), s.text(), x ? ", first" : "", y ? ", text" : "");
       }
     }
     t.put<CentroidGradient>(real, case_of(centroid_gradient, s), s.text());

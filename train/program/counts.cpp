@@ -53,21 +53,28 @@ void count_keys(const AttentionPattern& pattern, int head, Lengths n, AttentionC
       static_cast<double>(counts.pairs.needed) / static_cast<double>(n.queries * std::ssize(counts.heads));
 }
 
+// A pass as it runs.
+void add_pass(const AttentionTarget& target, int heads, int64_t n, const Band& band, const TileTables& tables,
+              AttentionCounts& counts) {
+  static constexpr int32_t kSomeReach = 1;
+  AttentionPass pass;
+  pass.edge = tables.edge, pass.band = band;
+  if (target.documents) pass.reaches = &kSomeReach;
+  counts.edges.push_back(pass.edge);
+  counts.form.push_back(kernel_on(target, heads, pass, n));
+  counts.table_bytes += bytes_of(tables);
+}
+
 // Where content decides: at most so many pairs, in as many tiles.
 void count_content(const AttentionPattern& pattern, int heads, Lengths n, const AttentionTarget& target,
                    AttentionCounts& counts) {
   for (const auto& [spec, range] : content_of(pattern, heads))
     for (int64_t i = 0; i < range.count; ++i) {
-      if (std::ranges::count(counts.heads, range.head(i)) == 0) continue;
-      const int head = static_cast<int>(range.head(i));
-      const int64_t rounds = rounds_of(spec);
+      const auto head = static_cast<int>(range.head(i));
+      if (std::ranges::count(counts.heads, head) == 0) continue;
       const PackedMaps maps(*slots_of(spec), 1, n, target.qk_size, kTile);
-      counts.pairs += {needed_pairs(pattern, head, n), rounds * maps.pairs(0).executed};
-      if (i > 0) continue;
-      AttentionPass pass;
-      counts.edges.push_back(pass.edge);
-      counts.form.push_back(kernel_on(target, heads, pass, n.queries));
-      counts.table_bytes += bytes_of(*maps.tables(0, 0));
+      counts.pairs += {needed_pairs(pattern, head, n), rounds_of(spec) * maps.pairs(0).executed};
+      if (i == 0) add_pass(target, heads, n.queries, {}, *maps.tables(0, 0), counts);
     }
 }
 }  // namespace
@@ -91,18 +98,9 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
     count_content(pattern, heads, n, target, counts);
     count_keys(pattern, head, n, counts);
     if (pattern.causal() && n.queries == n.keys) counts.cache_rows = cache_rows(pattern, head, n.keys).rows;
-    for (int pass = 0; pass < maps.passes(); ++pass) {
-      const TileTables* tables = maps.tables(pass, static_cast<int>(g));
-      if (!tables) continue;
-      counts.edges.push_back(tables->edge);
-      AttentionPass as_run;
-      as_run.edge = tables->edge;
-      static constexpr int32_t kSomeReach = 1;
-      as_run.band = maps.band(pass);
-      if (target.documents) as_run.reaches = &kSomeReach;
-      counts.form.push_back(kernel_on(target, heads, as_run, n.queries));
-      counts.table_bytes += bytes_of(*tables);
-    }
+    for (int pass = 0; pass < maps.passes(); ++pass)
+      if (const TileTables* tables = maps.tables(pass, static_cast<int>(g)))
+        add_pass(target, heads, n.queries, maps.band(pass), *tables, counts);
   }
   return groups;
 }
