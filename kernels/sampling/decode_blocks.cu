@@ -33,11 +33,23 @@ __device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
     p.rank = static_cast<int>(blockIdx.x) - p.group * a.groups.ranks;
     p.first_row = a.groups.first_row(p.group, a.sizes.batch);
     p.rows = a.groups.first_row(p.group + 1, a.sizes.batch) - p.first_row;
-    for (int i = 0; i < kBuffers; ++i) {
-      const int count = i == kAttended ? p.rows * a.sizes.heads : a.sizes.columns(i) / kTileColumns;
-      p.first[i] = first_of(p.rank, count, a.groups.ranks);
-      p.count[i] = first_of(p.rank + 1, count, a.groups.ranks) - p.first[i];
-    }
+    p.first_pair = first_of(p.rank, p.rows * a.sizes.heads, a.groups.ranks);
+    p.pairs = first_of(p.rank + 1, p.rows * a.sizes.heads, a.groups.ranks) - p.first_pair;
+  }
+  __syncthreads();
+  if (threadIdx.x < 4) {
+    const Place& p = s.place();
+    const int i = static_cast<int>(threadIdx.x), columns = a.sizes.columns(i), all = columns / kTileColumns,
+              read = i == kQkv ? kDown : i == kProj ? kAttended : i - 1, copies = a.plan.copies_of(i);
+    Share& share = s.template at<Place>(a.memory.place)->of[i];
+    share.first = first_of(p.rank, all, a.groups.ranks);
+    share.tiles = first_of(p.rank + 1, all, a.groups.ranks) - share.first;
+    share.inner = a.sizes.inner(i), share.columns = columns;
+    share.log_tiles = share.tiles <= kHalves ? 0 : share.tiles <= 2 * kHalves ? 1 : 2;
+    share.in = a.plan.at(i == kQkv ? -1 : 0, read, p.first_row) + a.plan.to_copy(read, p.rank);
+    share.out = a.plan.at(0, i, p.first_row);
+    share.log_rows = a.plan.copies == 1 ? (a.memory.rows == 8 ? 3 : 4) : a.plan.copies == 2 ? 2
+                     : a.plan.copies == 4 ? 1 : 0;
   }
   __syncthreads();
   if (threadIdx.x < a.layout_count) {
@@ -45,7 +57,7 @@ __device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
     for (int head = 0; head < a.sizes.heads; ++head)
       longest = max(longest, lists[threadIdx.x * a.sizes.heads + head].count);
     s.template at<Rounds>(a.memory.rounds)[threadIdx.x] =
-        rounds_of(s.place().count[kAttended], longest, a.memory.slots());
+        rounds_of(s.place().pairs, longest, a.memory.slots());
   }
   __syncthreads();
 }
@@ -57,17 +69,22 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_kernel(const __grid_co
   Scene<T> scene{a, shared};
   copy_arguments(scene);
   Attention<T, kQk, kV> attention(scene);
-  if (this_thread().warp == 0) prefetch_layer(scene, 0);
+  #pragma unroll 1
+  for (int matrix = kQkv; matrix <= kDown; ++matrix) prefetch(scene, 0, matrix);
   NormShare<T> norm;
   norm.read(scene, this_thread(), 0, false);
   norm.put(scene, this_thread());
+  Gemms<T> gemms(scene);
+  gemms.ask(0, kQkv);
 #pragma unroll 1
   for (int layer = 0; layer < a.layers; ++layer) {
-    if (this_thread().warp == 0) prefetch_layer(scene, layer + 1);
 #pragma unroll 1  // one copy of the code
     for (int matrix = kQkv; matrix <= kDown; ++matrix) {
-      if (matrix == kProj) attention.run(layer);
-      Matmul<T>(scene, layer, matrix).run();
+      if (matrix == kProj) {
+        attention.run(layer);
+        gemms.ask(layer, kProj);
+      }
+      gemms.run(layer, matrix);
     }
   }
   device::cp_async_wait_all();

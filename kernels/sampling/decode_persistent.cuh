@@ -62,11 +62,18 @@ struct List {
   int begin, count, first_row, own;  // own: row of the head's cache that gets the new key, -1: none
 };
 // What a thread block knows of itself, in shared memory: registers are for what is at hand.
+struct Share {       // of a GEMM
+  int first, tiles;  // of the columns
+  int inner, columns;
+  int log_tiles;  // of a chunk and half
+  int in, out;    // words from the buffers of a layer to the group's rows: what is read, the first copy written
+  int log_rows;   // threads of 8 or 16 rows of a tile: the rows, and then copies of what they write
+};
 struct Place {
-  int rank, group;      // of the group
-  int first_row, rows;  // sequences of the group
-  int first[kBuffers];  // its tiles of each GEMM, then its pairs
-  int count[kBuffers];
+  int rank, group;         // of the group
+  int first_row, rows;     // sequences of the group
+  int first_pair, pairs;   // of the group
+  alignas(16) Share of[4];  // as enum Matrix
 };
 
 // A thread's place in the thread block. Volatile, so that nothing derived from it lives on in registers while
@@ -102,23 +109,21 @@ struct Scene {
     return a.exchange + a.plan.at(layer, buffer, place().first_row + row) +
            a.plan.to_copy(buffer, place().rank);
   }
-  // Writes one of them, to all copies.
-  __device__ __forceinline__ void publish(int layer, int buffer, int row, int at, std::uint32_t word) const {
-    std::uint32_t* to = a.exchange + a.plan.at(layer, buffer, place().first_row + row) + at;
-    word = word == kAbsent ? kOtherNan : word;
-    const int copies = a.plan.copies_of(buffer), stride = a.plan.batch * a.plan.row[buffer];
-#pragma unroll 1
-    for (int copy = 0; copy < copies; ++copy, to += stride)
-      asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+  __device__ __forceinline__ std::uint32_t* buffers(int layer) const {
+    return a.exchange + layer * a.plan.of_layer;
   }
   // What a GEMM reads: rows of the group, which may be absent but for the first layer's x.
   __device__ __forceinline__ const std::uint32_t* input(int layer, int matrix) const {
     if (matrix == kQkv && layer == 0)
       return reinterpret_cast<const std::uint32_t*>(a.x) + place().first_row * a.plan.row[kDown];
-    const int buffer = matrix == kProj ? kAttended : matrix == kQkv ? kDown : matrix - 1;
-    return words(matrix == kQkv ? layer - 1 : layer, buffer, 0);
+    return buffers(layer) + place().of[matrix].in;
   }
 };
+
+__device__ __forceinline__ void publish(std::uint32_t* to, std::uint32_t word) {
+  word = word == kAbsent ? kOtherNan : word;
+  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+}
 
 // ---- the exchange ----
 
@@ -195,30 +200,33 @@ __device__ __forceinline__ std::uint64_t evict_first() {
   asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
   return policy;
 }
-// To the L2 cache; address and bytes are multiples of 16.
-__device__ __forceinline__ void prefetch_bulk(const void* p, std::int64_t bytes) {
-  WEFT_SM90_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(static_cast<int>(bytes))
-                : "memory");
+// By all threads: brings weights of a GEMM, and what is small, to the L2 cache, one layer ahead. The groups
+// share the lines. A load, not a bulk copy: the translation of its address is then at hand as well.
+__device__ __forceinline__ void prefetch_line(const void* p) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p) : "memory");
 }
-
-// By one warp: brings this thread block's share of the weights of a layer, and a share of what is small, to
-// the L2 cache, one layer ahead. The groups take turns.
 template <class T>
-__device__ __forceinline__ void prefetch_layer(const Scene<T>& s, int layer) {
+__device__ __forceinline__ void prefetch(const Scene<T>& s, int layer, int matrix) {
+  if (layer >= s.a.layers) return;
+  constexpr int kLine = 128;
   const Place& place = s.place();
-  if (layer >= s.a.layers || layer % s.a.groups.groups != place.group) return;
-  const Sizes& z = s.a.sizes;
+  const Share& of = place.of[matrix];
   const Block<T>& block = s.block(layer);
-  const int lane = this_thread().lane, matrix = lane % 4, what = lane / 4;
-  if (what == 0 && place.count[matrix] > 0) {
-    const std::int64_t of_tile = kTileColumns * z.inner(matrix);
-    prefetch_bulk(block.w[matrix] + place.first[matrix] * of_tile, place.count[matrix] * of_tile * 2);
-  }
-  if (what == 0 || what > 2 || lane % s.a.groups.ranks != place.rank) return;
-  if (what == 1)
-    prefetch_bulk(block.b[matrix], z.columns(matrix) * 2);
-  else
-    prefetch_bulk(matrix < 2 ? block.norm_w[matrix] : block.norm_b[matrix - 2], z.width * 4);
+  const Thread me = this_thread();
+  const int groups = s.a.groups.groups, thread = kThreads - 1 - (me.warp * kWarp + me.lane),
+            lines = of.tiles * kTileColumns * of.inner * 2 / kLine;  // inner: a multiple of 64
+  const char* weights = reinterpret_cast<const char*>(block.w[matrix]) +
+                        static_cast<std::int64_t>(of.first * kTileColumns) * of.inner * 2;
+#pragma unroll 1
+  for (int i = thread * groups + place.group; i < lines; i += kThreads * groups)
+    prefetch_line(weights + i * kLine);
+  // Parameters of norms: qkv takes the weights of both, proj what is added.
+  const int small = place.rank + s.a.groups.ranks * thread, of_norm = s.a.sizes.width * 4 / kLine;
+  if (thread == 0 && of.tiles > 0) prefetch_line(block.b[matrix] + of.first * kTileColumns);
+  if (matrix > kProj || small >= 2 * of_norm) return;
+  const float* const* norms = matrix == kQkv ? block.norm_w : block.norm_b;
+  const int second = small >= of_norm;
+  prefetch_line(norms[second] + (small - second * of_norm) * (kLine / 4));
 }
 
 }  // namespace weft::decode_persistent

@@ -67,6 +67,7 @@ struct Exchange {
     return (rank & (copies_of(buffer) - 1)) * batch * row[buffer];
   }
 };
+inline constexpr int kMostCopies = 8;  // of 8 rows at most in all
 constexpr int copies_for(int batch) { return batch > 4 ? 1 : batch > 2 ? 2 : batch > 1 ? 4 : 8; }
 
 // Sequences are dealt to groups, and what a group does to its thread blocks.
@@ -135,7 +136,7 @@ constexpr Memory memory_of(const Sizes& s, int rows, int stages, int qk_parts, i
   m.blocks = take(kMostLayers * block_bytes);
   m.lists = take(kMostLists * 16);
   m.rounds = take(kMostLayouts * static_cast<int>(sizeof(Rounds)));
-  m.place = take(64);
+  m.place = take(256);
   m.items = take(kWarps * 2 * 32);
   m.stage = take(kWarps * stages * m.stage_bytes);
   m.bytes = at;

@@ -32,9 +32,21 @@ class Attention {
     for (int round = 0; r.has(round); ++round) {
       const std::uint32_t slots = s_.address(s_.a.memory.sums[s_.sums_parity]);
       s_.sums_parity ^= 1;
-      while (item(0).at.layer == layer && item(0).at.round == round) attend(slots);
+      bool more = item(0).at.layer == layer && item(0).at.round == round;
+      const bool any = more;
+      while (more) {
+        const Cursor& next = item(1).at;
+        more = next.layer == layer && next.round == round;
+        attend(slots, more);
+        if (more) advance();
+      }
       __syncthreads();
       join(layer, round, slots);
+      if (!any) continue;
+      // What the next round or layer needs; the results did not wait for that.
+#pragma unroll 1
+      for (int half = 0; half < s_.a.memory.stages; ++half) fetch(item(1), half, next_key_);
+      advance();
     }
   }
 
@@ -67,7 +79,7 @@ class Attention {
     if (at.layer < s_.a.layers) {
       const Rounds& r = rounds(at.layer);
       next.part = at.item / r.in(at.round);
-      const int pair = s_.place().first[kAttended] + at.round * r.each + at.item - next.part * r.in(at.round);
+      const int pair = s_.place().first_pair + at.round * r.each + at.item - next.part * r.in(at.round);
       next.row = pair / s_.a.sizes.heads;
       next.head = pair - next.row * s_.a.sizes.heads;
       const List& l = list(at.layer, next.head);
@@ -125,15 +137,17 @@ class Attention {
     }
   }
 
-  __device__ __forceinline__ void attend(std::uint32_t slots) {
+  // The item at hand. Fetches the next one where it `goes_on` with that.
+  __device__ __forceinline__ void attend(std::uint32_t slots, bool goes_on) {
     const Item& now = item(0);
     const List& l = list(now.at.layer, now.head);
     const unsigned own_at = __ballot_sync(kFullWarp, l.own >= 0 && now_key_ == l.own);
     const bool keeps = l.own >= 0 && now.part == max(1, parts_of(l.count)) - 1;
     std::uint32_t q[kKeyChunks] = {}, own_k[kQk] = {}, own_v[kV] = {};
+    const bool owns = own_at != 0 || keeps;
+    if (owns) ask_own(own_k, own_v, now);
     if (now.count > 0) read_query(q, now);
-    if (own_at != 0 || keeps) read_own(own_k, own_v, now);
-    if (keeps) keep(own_k, own_v, now, l.own);
+    if (owns) read_own(own_k, own_v, now);
     Sums sums;
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
@@ -151,10 +165,13 @@ class Attention {
       }
       __syncwarp();
       const bool rest = !two && half == 0;  // of this item
-      fetch(item(rest ? 0 : 1), two ? half : half ^ 1, rest ? now_key_ : next_key_);
+      if (rest || goes_on)
+        fetch(item(rest ? 0 : 1), two ? half : half ^ 1, rest ? now_key_ : next_key_);
+      else
+        device::cp_async_commit_group();  // what is waited for is a number of groups
     }
     if (now.count > 0) leave(sums, slots + now.at.item * s_.a.memory.slot_floats * 4);
-    advance();
+    if (keeps) keep(own_k, own_v, now, l.own);
   }
 
   // ---- the new query, key and value ----
@@ -197,13 +214,21 @@ class Attention {
       q[c] = changed(q[c], scale, turns && c * 8 < qk ? __ldg(turns + c * 4) : float2{1, 0});
   }
 
-  // Lane i gets word i of each 64 features.
+  // Lane i gets word i of each 64 features. All is asked for at once.
+  __device__ __forceinline__ int mine(int columns) const {
+    return (columns / 2 - me_.lane + kWarp - 1) / kWarp;
+  }
+  __device__ __forceinline__ void ask_own(std::uint32_t (&k)[kQk], std::uint32_t (&v)[kV],
+                                          const Item& now) const {
+    const int qk = s_.a.sizes.qk, size = s_.a.sizes.v, heads = s_.a.sizes.heads;
+    ask(k, packed(now, heads, qk) + me_.lane, kWarp, mine(qk));
+    ask(v, packed(now, 2 * heads, size) + me_.lane, kWarp, mine(size));
+  }
   __device__ __forceinline__ void read_own(std::uint32_t (&k)[kQk], std::uint32_t (&v)[kV],
                                            const Item& now) const {
     const int qk = s_.a.sizes.qk, size = s_.a.sizes.v, heads = s_.a.sizes.heads;
-    const auto mine = [this](int columns) { return (columns / 2 - me_.lane + kWarp - 1) / kWarp; };
-    receive(k, packed(now, heads, qk) + me_.lane, kWarp, mine(qk));
-    receive(v, packed(now, 2 * heads, size) + me_.lane, kWarp, mine(size));
+    await(k, packed(now, heads, qk) + me_.lane, kWarp, mine(qk), false);
+    await(v, packed(now, 2 * heads, size) + me_.lane, kWarp, mine(size), false);
     if (!changes()) return;
     float squares = 0;
 #pragma unroll
@@ -319,9 +344,12 @@ class Attention {
     const Rounds& r = rounds(layer);
     const int words = s_.a.sizes.v / 2, in_round = r.in(round),
               pitch = in_round * s_.a.memory.slot_floats * 4;
+    const int copies = s_.a.plan.copies_of(kAttended), row_words = s_.a.plan.row[kAttended],
+              stride = s_.a.plan.batch * row_words;
+    std::uint32_t* const first_copy = s_.buffers(layer) + s_.a.plan.at(0, kAttended, s_.place().first_row);
     for (int i = me_.warp * kWarp + me_.lane; i < in_round * words; i += kThreads) {
       const int of_round = i / words, word = i - of_round * words,
-                pair = s_.place().first[kAttended] + round * r.each + of_round, row = pair / s_.a.sizes.heads,
+                pair = s_.place().first_pair + round * r.each + of_round, row = pair / s_.a.sizes.heads,
                 head = pair - row * s_.a.sizes.heads, parts = parts_of(list(layer, head).count);
       const std::uint32_t slot = slots + of_round * s_.a.memory.slot_floats * 4;
       float top = -INFINITY, sum = 0, x = 0, y = 0;
@@ -338,7 +366,11 @@ class Attention {
         y = fmaf(weight, values.y, y);
       }
       const float share = sum == 0 ? 0.0f : __fdividef(1.0f, sum);
-      s_.publish(layer, kAttended, row, head * words + word, device::pack<T>(x * share, y * share));
+      const std::uint32_t packed = device::pack<T>(x * share, y * share);
+      std::uint32_t* to = first_copy + row * row_words + head * words + word;
+#pragma unroll
+      for (int copy = 0; copy < kMostCopies; ++copy)
+        if (copy < copies) publish(to + copy * stride, packed);
     }
   }
 

@@ -2,7 +2,7 @@
 // The GEMMs of the persistent kernel: up to 16 rows by this thread block's tiles of 8 columns. A warp
 // computes every other tile over one of eight slices of the inner axis, then the slices are added in order.
 // Lane 4 g + t reads 16 bytes at a time of rows g and g + 8 and of column g, enough for two MMAs. The first
-// weights are in flight before the rows are there.
+// weights of the next GEMM are in flight before the results of this one are out.
 #pragma once
 
 #include "kernels/sampling/decode_linear.cuh"
@@ -103,170 +103,206 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const st
 }
 
 template <class T>
-class Matmul {
+class Gemms {
  public:
-  __device__ __forceinline__ Matmul(Scene<T>& scene, int layer, int matrix)
-      : s_(scene),
-        me_(this_thread()),
-        layer_(layer),
-        matrix_(matrix),
-        inner_(scene.a.sizes.inner(matrix)),
-        columns_(scene.a.sizes.columns(matrix)),
-        first_(scene.place().first[matrix]),
-        tiles_(scene.place().count[matrix]),
-        begin_(first_of(me_.warp % kSlices, inner_ / kStep, kSlices)),
-        end_(first_of(me_.warp % kSlices + 1, inner_ / kStep, kSlices)),
-        half_(me_.warp / kSlices),
-        of_this_lane_(
-            reinterpret_cast<const char*>(scene.block(layer).w[matrix]) +
-            (static_cast<std::int64_t>(first_ * kTileColumns + me_.lane / 4) * inner_ + me_.lane % 4 * 8) *
-                2) {}
+  __device__ __forceinline__ explicit Gemms(Scene<T>& scene) : s_(scene) {}
 
-  __device__ __forceinline__ void run() {
-    NormShare<T> norm;
-    if (adds()) norm.read(s_, me_, layer_ + (matrix_ == kDown), matrix_ == kProj);
-    if (tiles_ == 0) return norm.put(s_, me_);
-    const int log_tiles = tiles_ <= kHalves ? 0 : tiles_ <= 2 * kHalves ? 1 : 2;  // of a chunk and half
+  // Starts to load the first weights that run() of this GEMM uses.
+  __device__ __forceinline__ void ask(int layer, int matrix) {
+    if (matrix == kProj) {
 #pragma unroll
-    for (int i = 0; i < kLoads; ++i)
-      load(weights_[i], kHalves * (i & ((1 << log_tiles) - 1)) + half_, begin_ + (i >> log_tiles));
-    const std::uint32_t* from = s_.input(layer_, matrix_);
-    prepare(0, kHalves << log_tiles);
-    if (matrix_ == kQkv || matrix_ == kUp)
-      normalise(s_, me_, from, layer_, matrix_ == kUp);
+      for (uint4& w : weights_) w = {};  // registers that attention may use
+    }
+    if (layer == s_.a.layers) return;
+    const Share& of = s_.place().of[matrix];
+    const Part part(of, this_thread());
+    const char* from = part.weights(of, s_.block(layer).w[matrix]);
+    if (of.log_tiles == 0)
+      ask_tiles<1>(of, part, from);
+    else if (of.log_tiles == 1)
+      ask_tiles<2>(of, part, from);
     else
-      gather(s_, me_, from, inner_), norm.put(s_, me_);
-    __syncthreads();
-    if (log_tiles == 0)
-      chunks<1>();
-    else if (log_tiles == 1)
-      chunks<2>();
-    else
-      chunks<4>();
+      ask_tiles<4>(of, part, from);
+  }
+
+  // The weights were asked for, and those of the next GEMM are on return, but for proj.
+  __device__ __forceinline__ void run(int layer, int matrix) {
+    me_ = this_thread();
+    of_ = s_.place().of[matrix];
+    const bool adds = matrix == kProj || matrix == kDown;
+    const int next_layer = layer + (matrix == kDown), next = (matrix + 1) % 4;
+    NormShare<T> norm;
+    if (adds) norm.read(s_, me_, next_layer, matrix == kProj);
+    prepare(layer, matrix, 0);
+    const std::uint32_t* from = s_.input(layer, matrix);
+    if (of_.tiles > 0 && !adds) normalise(s_, me_, from, layer, matrix == kUp);
+    if (of_.tiles > 0 && adds) gather(s_, me_, from, of_.inner);
+    if (adds) norm.put(s_, me_);
+    if (of_.tiles > 0) __syncthreads();
+    const int of_chunk = kHalves << of_.log_tiles;
+#pragma unroll 1
+    for (int chunk = 0;; chunk += of_chunk) {
+      const unsigned sums = s_.address(s_.a.memory.sums[s_.sums_parity]);
+      if (of_.tiles > 0) multiply(layer, matrix, chunk, sums);
+      const bool last = chunk + of_chunk >= of_.tiles;
+      if (last && matrix != kQkv) ask(next_layer, next);
+      if (of_.tiles == 0) break;
+      s_.sums_parity ^= 1;
+      __syncthreads();
+      if (column_ >= 0) finish(layer, matrix, sums, of_chunk);
+      if (last) break;
+      prepare(layer, matrix, chunk + of_chunk);
+    }
+    prefetch(s_, layer + 1, matrix);
   }
 
  private:
-  // Of a tile of this thread block, a step of this warp's slice.
-  __device__ __forceinline__ void load(uint4& v, int tile, int step) const {
-    if (tile < tiles_ && step < end_)
-      load_once(v, of_this_lane_ + static_cast<unsigned>((tile * kTileColumns * inner_ + step * kStep) * 2));
+  // A warp's part of a chunk: steps of the inner axis, and every other tile.
+  struct Part {
+    int begin, end, half, lane;
+    __device__ __forceinline__ Part(const Share& of, Thread me)
+        : begin(first_of(me.warp % kSlices, of.inner / kStep, kSlices)),
+          end(first_of(me.warp % kSlices + 1, of.inner / kStep, kSlices)),
+          half(me.warp / kSlices),
+          lane(me.lane) {}
+    // What this lane reads of the warp's first tile and step.
+    __device__ __forceinline__ const char* weights(const Share& of, const T* w) const {
+      const int column = (of.first + half) * kTileColumns + lane / 4;
+      return reinterpret_cast<const char*>(w + static_cast<std::int64_t>(column) * of.inner +
+                                           (begin * kStep + lane % 4 * 8));
+    }
+  };
+
+  template <int kTiles>
+  __device__ __forceinline__ void ask_tiles(const Share& of, const Part& part, const char* from) {
+    const int tiles = (of.tiles - part.half + kHalves - 1) / kHalves, steps = part.end - part.begin,
+              pitch = kHalves * kTileColumns * of.inner * 2;
+#pragma unroll
+    for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+      for (int j = 0; j < kLoads / kTiles; ++j)
+        if (i < tiles && j < steps) load_once(weights_[j * kTiles + i], from + i * pitch + j * kStep * 2);
   }
 
-  // Accumulators of kTiles tiles of this half, chunk after chunk. The order of additions depends on the inner
-  // axis alone.
+  __device__ __forceinline__ void multiply(int layer, int matrix, int chunk, unsigned sums) {
+    const Part part(of_, me_);
+    const char* weights = part.weights(of_, s_.block(layer).w[matrix]);
+    if (of_.log_tiles == 0)
+      multiply_tiles<1>(part, weights, chunk, sums);
+    else if (of_.log_tiles == 1)
+      multiply_tiles<2>(part, weights, chunk, sums);
+    else
+      multiply_tiles<4>(part, weights, chunk, sums);
+  }
+
+  // Tiles of this half; their sums over this slice. The order of additions depends on the inner axis alone.
   template <int kTiles>
-  __device__ __forceinline__ void chunks() {
+  __device__ __forceinline__ void multiply_tiles(const Part& part, const char* weights, int chunk,
+                                                 unsigned sums) {
     constexpr int kSteps = kLoads / kTiles, kOfChunk = kHalves * kTiles;
-    const int pitch = s_.a.memory.pitch(inner_);
-    const bool upper_rows_alone = s_.a.memory.rows == 8;
-    const std::uint32_t x = s_.address(s_.a.memory.operand) + me_.lane / 4 * pitch + me_.lane % 4 * 16;
+    const int pitch = s_.a.memory.pitch(of_.inner), tile_pitch = kTileColumns * of_.inner * 2,
+              rows = s_.a.memory.rows, of_slice = kOfChunk * rows * kTileColumns;
+    int tiles = (of_.tiles - chunk - part.half + kHalves - 1) / kHalves;  // here, of this half
+    const std::uint32_t x =
+        s_.address(s_.a.memory.operand) + me_.lane / 4 * pitch + me_.lane % 4 * 16;
+    if (tiles <= 0) return;
+    float accumulators[kTiles][2][4] = {};
 #pragma unroll 1
-    for (int chunk = 0; chunk < tiles_; chunk += kOfChunk) {
-      float accumulators[kTiles][2][4] = {};
-#pragma unroll 1
-      for (int step = begin_; step < end_; step += kSteps) {
-        const bool last = step + kSteps >= end_;
-        const int next_chunk = last ? chunk + kOfChunk : chunk, next_step = last ? begin_ : step + kSteps;
+    for (int step = part.begin; step < part.end; step += kSteps) {
 #pragma unroll
-        for (int j = 0; j < kSteps; ++j) {
-          if (step + j < end_) {
-            const uint4 upper = device::ld_shared_16(x + (step + j) * kStep * 2);
-            uint4 lower = {};
-            if (!upper_rows_alone) lower = device::ld_shared_16(x + 8 * pitch + (step + j) * kStep * 2);
-            const std::uint32_t first[4] = {upper.x, lower.x, upper.y, lower.y},
-                                second[4] = {upper.z, lower.z, upper.w, lower.w};
+      for (int j = 0; j < kSteps; ++j) {
+        if (step + j >= part.end) break;
+        const uint4 upper = device::ld_shared_16(x + (step + j) * kStep * 2);
+        uint4 lower = {};
+        if (rows > 8) lower = device::ld_shared_16(x + 8 * pitch + (step + j) * kStep * 2);
+        const std::uint32_t first[4] = {upper.x, lower.x, upper.y, lower.y},
+                            second[4] = {upper.z, lower.z, upper.w, lower.w};
 #pragma unroll
-            for (int i = 0; i < kTiles; ++i) {
-              const uint4& w = weights_[j * kTiles + i];
-              if (chunk + kHalves * i + half_ >= tiles_) continue;
-              device::mma<T>(accumulators[i][0], first, w.x, w.y);
-              device::mma<T>(accumulators[i][1], second, w.z, w.w);
-            }
-          }
-#pragma unroll
-          for (int i = 0; i < kTiles; ++i)
-            load(weights_[j * kTiles + i], next_chunk + kHalves * i + half_, next_step + j);
+        for (int i = 0; i < kTiles; ++i) {
+          const uint4& w = weights_[j * kTiles + i];
+          if (i >= tiles) continue;
+          device::mma<T>(accumulators[i][0], first, w.x, w.y);
+          device::mma<T>(accumulators[i][1], second, w.z, w.w);
         }
       }
-      add_slices<kTiles>(accumulators, chunk);
+      // The next steps, or the first of the next chunk.
+      const bool last = step + kSteps >= part.end;
+      if (last && chunk + kOfChunk >= of_.tiles) break;
+      const int next_tile = last ? chunk + kOfChunk : chunk, next_step = last ? part.begin : step + kSteps;
+      const char* from = weights + static_cast<std::int64_t>(next_tile) * tile_pitch +
+                         (next_step - part.begin) * kStep * 2;
+#pragma unroll
+      for (int i = 0; i < kTiles; ++i)
+#pragma unroll
+        for (int j = 0; j < kSteps; ++j)
+          if (next_tile + kHalves * i + part.half < of_.tiles && next_step + j < part.end)
+            load_once(weights_[j * kTiles + i], from + i * kHalves * tile_pitch + j * kStep * 2);
     }
-  }
-
-  // A buffer is written again two chunks later, behind a barrier that its readers have passed.
-  template <int kTiles>
-  __device__ __forceinline__ void add_slices(const float (&accumulators)[kTiles][2][4], int chunk) {
-    constexpr int kOfChunk = kHalves * kTiles;
-    const int rows = s_.a.memory.rows, of_tile = rows * kTileColumns, of_slice = kOfChunk * of_tile;
-    const std::uint32_t sums = s_.address(s_.a.memory.sums[s_.sums_parity]);
-    s_.sums_parity ^= 1;
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
-      const std::uint32_t to =
-          sums + (me_.warp % kSlices * of_slice + (kHalves * i + half_) * of_tile + me_.lane * 2) * 4;
+      if (i >= tiles) break;
+      const std::uint32_t to = sums + (me_.warp % kSlices * of_slice +
+                                       (kHalves * i + part.half) * rows * kTileColumns + me_.lane * 2) *
+                                          4;
       const float(&c)[2][4] = accumulators[i];
       st_shared_float2(to, c[0][0] + c[1][0], c[0][1] + c[1][1]);
       if (rows > 8) st_shared_float2(to + 8 * kTileColumns * 4, c[0][2] + c[1][2], c[0][3] + c[1][3]);
     }
-    __syncthreads();
-    if (column_ >= 0) {
-      float2 sum = {0, 0};
-#pragma unroll
-      for (int slice = 0; slice < kSlices; ++slice) {
-        const float2 part =
-            device::ld_shared_float2(sums + (slice * of_slice + (me_.warp * kWarp + me_.lane) * 2) * 4);
-        sum.x += part.x, sum.y += part.y;
-      }
-      finish(sum);
-    }
-    prepare(chunk + kOfChunk, kOfChunk);
   }
   __device__ __forceinline__ static void st_shared_float2(std::uint32_t to, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
   }
 
   // The two elements of the result that this thread adds up in a chunk, and what it needs for them.
-  __device__ __forceinline__ void prepare(int chunk, int of_chunk) {
-    const int place = me_.warp * (kWarp / 4) + me_.lane / 4, log_rows = s_.a.memory.rows == 8 ? 3 : 4,
-              tile = place >> log_rows;
-    row_ = place & ((1 << log_rows) - 1);
+  __device__ __forceinline__ void prepare(int layer, int matrix, int chunk) {
+    const int place = me_.warp * (kWarp / 4) + me_.lane / 4, log_place = s_.a.memory.rows == 8 ? 3 : 4,
+              tile = place >> log_place, row_or_copy = place & ((1 << log_place) - 1),
+              row = row_or_copy & ((1 << of_.log_rows) - 1), copy = row_or_copy >> of_.log_rows;
     column_ = -1;
-    if (tile >= of_chunk || chunk + tile >= tiles_ || row_ >= s_.place().rows) return;
-    column_ = (first_ + chunk + tile) * kTileColumns + me_.lane % 4 * 2;
-    bias_ = __ldg(reinterpret_cast<const unsigned*>(s_.block(layer_).b[matrix_] + column_));
-    if (adds()) look(residual_, residual());
-  }
-  __device__ __forceinline__ bool adds() const { return matrix_ == kProj || matrix_ == kDown; }
-  __device__ __forceinline__ const std::uint32_t* residual() const {
-    return s_.input(layer_, matrix_ - 1) +
-           (row_ * columns_ + column_) / 2;  // what the GEMM before normalised
+    if (tile >= kHalves << of_.log_tiles || chunk + tile >= of_.tiles || row >= s_.place().rows ||
+        copy >= s_.a.plan.copies_of(matrix))
+      return;
+    column_ = (of_.first + chunk + tile) * kTileColumns + me_.lane % 4 * 2;
+    word_ = (row * of_.columns + column_) / 2;
+    sum_ = (tile << log_place | row) * 4 + me_.lane % 4;
+    copy_ = copy;
+    bias_ = __ldg(reinterpret_cast<const unsigned*>(s_.block(layer).b[matrix] + column_));
+    if (matrix == kProj || matrix == kDown) look(residual_, s_.input(layer, matrix - 1) + word_);
   }
 
-  // The epilogue: bias, activation or residual.
-  __device__ __forceinline__ void finish(float2 sum) {
+  // The sum over the slices, in order, and the epilogue: bias, activation or residual. Each copy of a row in
+  // the exchange has threads of its own.
+  // A buffer of sums is written again two chunks later, behind a barrier that its readers have passed.
+  __device__ __forceinline__ void finish(int layer, int matrix, unsigned sums, int of_chunk) {
+    float2 sum = {0, 0};
+#pragma unroll
+    for (int slice = 0; slice < kSlices; ++slice) {
+      const float2 part = device::ld_shared_float2(
+          sums + slice * of_chunk * s_.a.memory.rows * kTileColumns * 4 + sum_ * 8);
+      sum.x += part.x, sum.y += part.y;
+    }
     const float2 bias = device::unpack<T>(bias_);
     float v[2] = {sum.x + bias.x, sum.y + bias.y};
-    if (matrix_ == kUp)
+    if (matrix == kUp)
       for (float& value : v) value = decode_linear::activation<T>(value, s_.a.f);
-    if (adds()) {
+    if (matrix == kProj || matrix == kDown) {  // adds what the GEMM before normalised
       std::uint32_t word[1] = {residual_};
-      if (layer_ > 0 || matrix_ == kDown) await(word, residual(), 0, 1, false);
+      if (layer > 0 || matrix == kDown) await(word, s_.input(layer, matrix - 1) + word_, 0, 1, false);
       const float2 x = device::unpack<T>(word[0]);
       v[0] += x.x, v[1] += x.y;
     }
     const std::uint32_t word = device::pack<T>(v[0], v[1]);
-    const int at = column_ / 2;
-    if (matrix_ == kDown && layer_ + 1 == s_.a.layers)
-      reinterpret_cast<std::uint32_t*>(s_.a.y)[(s_.place().first_row + row_) * (columns_ / 2) + at] = word;
+    if (matrix == kDown && layer + 1 == s_.a.layers)
+      reinterpret_cast<std::uint32_t*>(s_.a.y)[s_.place().first_row * (of_.columns / 2) + word_] = word;
     else
-      s_.publish(layer_, matrix_, row_, at, word);
+      publish(s_.buffers(layer) + of_.out + copy_ * s_.a.plan.batch * (of_.columns / 2) + word_, word);
   }
 
   Scene<T>& s_;
   Thread me_;
-  int layer_, matrix_, inner_, columns_, first_, tiles_, begin_, end_, half_;
-  const char* of_this_lane_;  // what it reads of the first tile and step
+  Share of_;
   uint4 weights_[kLoads] = {};
-  int row_ = 0, column_ = -1;  // column_: -1: none
+  int column_ = -1, word_ = 0, sum_ = 0, copy_ = 0;  // column_: -1: none
   std::uint32_t bias_ = 0, residual_ = 0;
 };
 
