@@ -33,6 +33,7 @@ __device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
     p.rank = static_cast<int>(blockIdx.x) - p.group * a.groups.ranks;
     p.first_row = a.groups.first_row(p.group, a.sizes.batch);
     p.rows = a.groups.first_row(p.group + 1, a.sizes.batch) - p.first_row;
+    p.inverse_heads = inverse_of(a.sizes.heads);
     p.first_pair = first_of(p.rank, p.rows * a.sizes.heads, a.groups.ranks);
     p.pairs = first_of(p.rank + 1, p.rows * a.sizes.heads, a.groups.ranks) - p.first_pair;
   }
@@ -82,7 +83,9 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_kernel(const __grid_co
     for (int matrix = kQkv; matrix <= kDown; ++matrix) {
       if (matrix == kProj) {
         attention.run(layer);
+        if (kV > 1) attention.refill();  // registers
         gemms.ask(layer, kProj);
+        if (kV == 1) attention.refill();
       }
       gemms.run(layer, matrix);
     }

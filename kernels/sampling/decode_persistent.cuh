@@ -73,6 +73,7 @@ struct Place {
   int rank, group;         // of the group
   int first_row, rows;     // sequences of the group
   int first_pair, pairs;   // of the group
+  int inverse_heads;       // for quotients of a pair
   alignas(16) Share of[4];  // as enum Matrix
 };
 
@@ -84,6 +85,7 @@ struct Thread {
 __device__ __forceinline__ Thread this_thread() {
   int thread;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  thread &= kThreads - 1;  // never negative: cheap quotients
   return {thread / kWarp, thread % kWarp};
 }
 

@@ -26,6 +26,9 @@ inline constexpr int kMostWidth = kThreads * 2;  // norms: a thread stages 16 by
 
 // Where the share of a rank begins, of `count` things dealt to `ranks`.
 constexpr int first_of(int rank, int count, int ranks) { return rank * count / ranks; }
+// n / d is n * inverse_of(d) >> kInverseBits for n < 16 d, d <= kMostLists.
+inline constexpr int kInverseBits = 20;
+constexpr int inverse_of(int d) { return ((1 << kInverseBits) + d - 1) / d; }
 constexpr int parts_of(int keys) { return (keys + kPartKeys - 1) / kPartKeys; }
 
 // GEMMs of a residual block. Each writes the exchange buffer of its number; attention writes the fifth.
@@ -67,7 +70,6 @@ struct Exchange {
     return (rank & (copies_of(buffer) - 1)) * batch * row[buffer];
   }
 };
-inline constexpr int kMostCopies = 8;  // of 8 rows at most in all
 constexpr int copies_for(int batch) { return batch > 4 ? 1 : batch > 2 ? 2 : batch > 1 ? 4 : 8; }
 
 // Sequences are dealt to groups, and what a group does to its thread blocks.

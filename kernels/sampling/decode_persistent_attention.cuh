@@ -30,10 +30,11 @@ class Attention {
     const Rounds& r = rounds(layer);
 #pragma unroll 1
     for (int round = 0; r.has(round); ++round) {
+      refill();
       const std::uint32_t slots = s_.address(s_.a.memory.sums[s_.sums_parity]);
       s_.sums_parity ^= 1;
       bool more = item(0).at.layer == layer && item(0).at.round == round;
-      const bool any = more;
+      used_ = more;
       while (more) {
         const Cursor& next = item(1).at;
         more = next.layer == layer && next.round == round;
@@ -42,12 +43,15 @@ class Attention {
       }
       __syncthreads();
       join(layer, round, slots);
-      if (!any) continue;
-      // What the next round or layer needs; the results did not wait for that.
-#pragma unroll 1
-      for (int half = 0; half < s_.a.memory.stages; ++half) fetch(item(1), half, next_key_);
-      advance();
     }
+  }
+  // Fetches what the next round or layer needs: the results of this one do not wait for that.
+  __device__ __forceinline__ void refill() {
+    if (!used_) return;
+    used_ = false;
+#pragma unroll 1
+    for (int half = 0; half < s_.a.memory.stages; ++half) fetch(item(1), half, next_key_);
+    advance();
   }
 
  private:
@@ -80,7 +84,7 @@ class Attention {
       const Rounds& r = rounds(at.layer);
       next.part = at.item / r.in(at.round);
       const int pair = s_.place().first_pair + at.round * r.each + at.item - next.part * r.in(at.round);
-      next.row = pair / s_.a.sizes.heads;
+      next.row = pair * s_.place().inverse_heads >> kInverseBits;
       next.head = pair - next.row * s_.a.sizes.heads;
       const List& l = list(at.layer, next.head);
       next.count = min(kPartKeys, l.count - next.part * kPartKeys);
@@ -145,9 +149,11 @@ class Attention {
     const bool keeps = l.own >= 0 && now.part == max(1, parts_of(l.count)) - 1;
     std::uint32_t q[kKeyChunks] = {}, own_k[kQk] = {}, own_v[kV] = {};
     const bool owns = own_at != 0 || keeps;
-    if (owns) ask_own(own_k, own_v, now);
+    if (owns && kQk == 1) ask_own(own_k, own_v, now);  // at once, where there are registers
     if (now.count > 0) read_query(q, now);
+    if (owns && kQk > 1) ask_own(own_k, own_v, now);
     if (owns) read_own(own_k, own_v, now);
+    if (keeps && kQk > 1) keep(own_k, own_v, now, l.own);
     Sums sums;
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
@@ -171,7 +177,7 @@ class Attention {
         device::cp_async_commit_group();  // what is waited for is a number of groups
     }
     if (now.count > 0) leave(sums, slots + now.at.item * s_.a.memory.slot_floats * 4);
-    if (keeps) keep(own_k, own_v, now, l.own);
+    if (keeps && kQk == 1) keep(own_k, own_v, now, l.own);
   }
 
   // ---- the new query, key and value ----
@@ -339,18 +345,19 @@ class Attention {
     device::st_shared_float(slot + 64 * kV * 4 + 4, sum);
   }
 
-  // The sums of the parts of each pair, in order; two elements of the result a thread.
+  // The sums of the parts of each pair, in order; two elements of a copy of the result a thread.
   __device__ __forceinline__ void join(int layer, int round, std::uint32_t slots) const {
     const Rounds& r = rounds(layer);
-    const int words = s_.a.sizes.v / 2, in_round = r.in(round),
-              pitch = in_round * s_.a.memory.slot_floats * 4;
-    const int copies = s_.a.plan.copies_of(kAttended), row_words = s_.a.plan.row[kAttended],
-              stride = s_.a.plan.batch * row_words;
-    std::uint32_t* const first_copy = s_.buffers(layer) + s_.a.plan.at(0, kAttended, s_.place().first_row);
-    for (int i = me_.warp * kWarp + me_.lane; i < in_round * words; i += kThreads) {
-      const int of_round = i / words, word = i - of_round * words,
-                pair = s_.place().first_pair + round * r.each + of_round, row = pair / s_.a.sizes.heads,
-                head = pair - row * s_.a.sizes.heads, parts = parts_of(list(layer, head).count);
+    constexpr int kWords = kWarp * kV;  // padded
+    const int in_round = r.in(round), pitch = in_round * s_.a.memory.slot_floats * 4,
+              copies = s_.a.plan.copies_of(kAttended), log_copies = copies > 4 ? 3 : copies / 2,
+              row_words = s_.a.plan.row[kAttended];
+    for (int i = me_.warp * kWarp + me_.lane; i < in_round * copies * kWords; i += kThreads) {
+      const int of_round = i / kWords >> log_copies, copy = i / kWords & (copies - 1), word = i % kWords,
+                words = s_.a.sizes.v / 2, pair = s_.place().first_pair + round * r.each + of_round,
+                row = pair * s_.place().inverse_heads >> kInverseBits, head = pair - row * s_.a.sizes.heads,
+                parts = parts_of(list(layer, head).count);
+      if (word >= words) continue;
       const std::uint32_t slot = slots + of_round * s_.a.memory.slot_floats * 4;
       float top = -INFINITY, sum = 0, x = 0, y = 0;
 #pragma unroll 4
@@ -366,16 +373,15 @@ class Attention {
         y = fmaf(weight, values.y, y);
       }
       const float share = sum == 0 ? 0.0f : __fdividef(1.0f, sum);
-      const std::uint32_t packed = device::pack<T>(x * share, y * share);
-      std::uint32_t* to = first_copy + row * row_words + head * words + word;
-#pragma unroll
-      for (int copy = 0; copy < kMostCopies; ++copy)
-        if (copy < copies) publish(to + copy * stride, packed);
+      publish(s_.buffers(layer) + s_.a.plan.at(0, kAttended, s_.place().first_row + row) +
+                  copy * s_.a.plan.batch * row_words + head * words + word,
+              device::pack<T>(x * share, y * share));
     }
   }
 
   Scene<T>& s_;
   Thread me_;
+  bool used_ = false;               // the item at hand, and the next one is not on its way
   int now_ = 0;                     // which of the warp's items
   int now_key_ = 0, next_key_ = 0;  // of this lane: row of the head's cache, -1: none
 };

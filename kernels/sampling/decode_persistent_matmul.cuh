@@ -128,30 +128,31 @@ class Gemms {
   // The weights were asked for, and those of the next GEMM are on return, but for proj.
   __device__ __forceinline__ void run(int layer, int matrix) {
     me_ = this_thread();
-    of_ = s_.place().of[matrix];
+    const Share& of = s_.place().of[matrix];
+    const int tiles = of.tiles;
     const bool adds = matrix == kProj || matrix == kDown;
     const int next_layer = layer + (matrix == kDown), next = (matrix + 1) % 4;
     NormShare<T> norm;
     if (adds) norm.read(s_, me_, next_layer, matrix == kProj);
-    prepare(layer, matrix, 0);
+    Word word = prepare(layer, matrix, 0);
     const std::uint32_t* from = s_.input(layer, matrix);
-    if (of_.tiles > 0 && !adds) normalise(s_, me_, from, layer, matrix == kUp);
-    if (of_.tiles > 0 && adds) gather(s_, me_, from, of_.inner);
+    if (tiles > 0 && !adds) normalise(s_, me_, from, layer, matrix == kUp);
+    if (tiles > 0 && adds) gather(s_, me_, from, of.inner);
     if (adds) norm.put(s_, me_);
-    if (of_.tiles > 0) __syncthreads();
-    const int of_chunk = kHalves << of_.log_tiles;
+    if (tiles > 0) __syncthreads();
+    const int of_chunk = kHalves << of.log_tiles;
 #pragma unroll 1
     for (int chunk = 0;; chunk += of_chunk) {
       const unsigned sums = s_.address(s_.a.memory.sums[s_.sums_parity]);
-      if (of_.tiles > 0) multiply(layer, matrix, chunk, sums);
-      const bool last = chunk + of_chunk >= of_.tiles;
+      if (tiles > 0) multiply(layer, matrix, chunk, sums);
+      const bool last = chunk + of_chunk >= tiles;
       if (last && matrix != kQkv) ask(next_layer, next);
-      if (of_.tiles == 0) break;
+      if (tiles == 0) break;
       s_.sums_parity ^= 1;
       __syncthreads();
-      if (column_ >= 0) finish(layer, matrix, sums, of_chunk);
+      if (word.at >= 0) finish(word, layer, matrix, sums, of_chunk);
       if (last) break;
-      prepare(layer, matrix, chunk + of_chunk);
+      word = prepare(layer, matrix, chunk + of_chunk);
     }
     prefetch(s_, layer + 1, matrix);
   }
@@ -185,24 +186,25 @@ class Gemms {
   }
 
   __device__ __forceinline__ void multiply(int layer, int matrix, int chunk, unsigned sums) {
-    const Part part(of_, me_);
-    const char* weights = part.weights(of_, s_.block(layer).w[matrix]);
-    if (of_.log_tiles == 0)
-      multiply_tiles<1>(part, weights, chunk, sums);
-    else if (of_.log_tiles == 1)
-      multiply_tiles<2>(part, weights, chunk, sums);
+    const Share& of = s_.place().of[matrix];
+    const Part part(of, me_);
+    const char* weights = part.weights(of, s_.block(layer).w[matrix]);
+    if (of.log_tiles == 0)
+      multiply_tiles<1>(of, part, weights, chunk, sums);
+    else if (of.log_tiles == 1)
+      multiply_tiles<2>(of, part, weights, chunk, sums);
     else
-      multiply_tiles<4>(part, weights, chunk, sums);
+      multiply_tiles<4>(of, part, weights, chunk, sums);
   }
 
   // Tiles of this half; their sums over this slice. The order of additions depends on the inner axis alone.
   template <int kTiles>
-  __device__ __forceinline__ void multiply_tiles(const Part& part, const char* weights, int chunk,
-                                                 unsigned sums) {
+  __device__ __forceinline__ void multiply_tiles(const Share& of, const Part& part, const char* weights,
+                                                 int chunk, unsigned sums) {
     constexpr int kSteps = kLoads / kTiles, kOfChunk = kHalves * kTiles;
-    const int pitch = s_.a.memory.pitch(of_.inner), tile_pitch = kTileColumns * of_.inner * 2,
+    const int pitch = s_.a.memory.pitch(of.inner), tile_pitch = kTileColumns * of.inner * 2,
               rows = s_.a.memory.rows, of_slice = kOfChunk * rows * kTileColumns;
-    int tiles = (of_.tiles - chunk - part.half + kHalves - 1) / kHalves;  // here, of this half
+    int tiles = (of.tiles - chunk - part.half + kHalves - 1) / kHalves;  // here, of this half
     const std::uint32_t x =
         s_.address(s_.a.memory.operand) + me_.lane / 4 * pitch + me_.lane % 4 * 16;
     if (tiles <= 0) return;
@@ -227,7 +229,7 @@ class Gemms {
       }
       // The next steps, or the first of the next chunk.
       const bool last = step + kSteps >= part.end;
-      if (last && chunk + kOfChunk >= of_.tiles) break;
+      if (last && chunk + kOfChunk >= of.tiles) break;
       const int next_tile = last ? chunk + kOfChunk : chunk, next_step = last ? part.begin : step + kSteps;
       const char* from = weights + static_cast<std::int64_t>(next_tile) * tile_pitch +
                          (next_step - part.begin) * kStep * 2;
@@ -235,7 +237,7 @@ class Gemms {
       for (int i = 0; i < kTiles; ++i)
 #pragma unroll
         for (int j = 0; j < kSteps; ++j)
-          if (next_tile + kHalves * i + part.half < of_.tiles && next_step + j < part.end)
+          if (next_tile + kHalves * i + part.half < of.tiles && next_step + j < part.end)
             load_once(weights_[j * kTiles + i], from + i * kHalves * tile_pitch + j * kStep * 2);
     }
 #pragma unroll
@@ -254,56 +256,60 @@ class Gemms {
   }
 
   // The two elements of the result that this thread adds up in a chunk, and what it needs for them.
-  __device__ __forceinline__ void prepare(int layer, int matrix, int chunk) {
+  struct Word {
+    int at = -1, to = 0, sum = 0;  // words: of the group's rows, -1: none; of a layer's buffers; of a slice
+    std::uint32_t bias = 0, residual = 0;
+  };
+  __device__ __forceinline__ Word prepare(int layer, int matrix, int chunk) {
+    const Share& of = s_.place().of[matrix];
     const int place = me_.warp * (kWarp / 4) + me_.lane / 4, log_place = s_.a.memory.rows == 8 ? 3 : 4,
               tile = place >> log_place, row_or_copy = place & ((1 << log_place) - 1),
-              row = row_or_copy & ((1 << of_.log_rows) - 1), copy = row_or_copy >> of_.log_rows;
-    column_ = -1;
-    if (tile >= kHalves << of_.log_tiles || chunk + tile >= of_.tiles || row >= s_.place().rows ||
+              row = row_or_copy & ((1 << of.log_rows) - 1), copy = row_or_copy >> of.log_rows;
+    Word w;
+    if (tile >= kHalves << of.log_tiles || chunk + tile >= of.tiles || row >= s_.place().rows ||
         copy >= s_.a.plan.copies_of(matrix))
-      return;
-    column_ = (of_.first + chunk + tile) * kTileColumns + me_.lane % 4 * 2;
-    word_ = (row * of_.columns + column_) / 2;
-    sum_ = (tile << log_place | row) * 4 + me_.lane % 4;
-    copy_ = copy;
-    bias_ = __ldg(reinterpret_cast<const unsigned*>(s_.block(layer).b[matrix] + column_));
-    if (matrix == kProj || matrix == kDown) look(residual_, s_.input(layer, matrix - 1) + word_);
+      return w;
+    const int column = (of.first + chunk + tile) * kTileColumns / 2 + me_.lane % 4, words = of.columns / 2;
+    w.at = row * words + column;
+    w.to = of.out + copy * s_.a.plan.batch * words + w.at;
+    w.sum = (tile << log_place | row) * 4 + me_.lane % 4;
+    w.bias = __ldg(reinterpret_cast<const unsigned*>(s_.block(layer).b[matrix]) + column);
+    if (matrix == kProj || matrix == kDown) look(w.residual, s_.input(layer, matrix - 1) + w.at);
+    return w;
   }
 
   // The sum over the slices, in order, and the epilogue: bias, activation or residual. Each copy of a row in
   // the exchange has threads of its own.
   // A buffer of sums is written again two chunks later, behind a barrier that its readers have passed.
-  __device__ __forceinline__ void finish(int layer, int matrix, unsigned sums, int of_chunk) {
+  __device__ __forceinline__ void finish(const Word& w, int layer, int matrix, unsigned sums,
+                                         int of_chunk) {
     float2 sum = {0, 0};
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
       const float2 part = device::ld_shared_float2(
-          sums + slice * of_chunk * s_.a.memory.rows * kTileColumns * 4 + sum_ * 8);
+          sums + slice * of_chunk * s_.a.memory.rows * kTileColumns * 4 + w.sum * 8);
       sum.x += part.x, sum.y += part.y;
     }
-    const float2 bias = device::unpack<T>(bias_);
+    const float2 bias = device::unpack<T>(w.bias);
     float v[2] = {sum.x + bias.x, sum.y + bias.y};
     if (matrix == kUp)
       for (float& value : v) value = decode_linear::activation<T>(value, s_.a.f);
     if (matrix == kProj || matrix == kDown) {  // adds what the GEMM before normalised
-      std::uint32_t word[1] = {residual_};
-      if (layer > 0 || matrix == kDown) await(word, s_.input(layer, matrix - 1) + word_, 0, 1, false);
+      std::uint32_t word[1] = {w.residual};
+      if (layer > 0 || matrix == kDown) await(word, s_.input(layer, matrix - 1) + w.at, 0, 1, false);
       const float2 x = device::unpack<T>(word[0]);
       v[0] += x.x, v[1] += x.y;
     }
     const std::uint32_t word = device::pack<T>(v[0], v[1]);
     if (matrix == kDown && layer + 1 == s_.a.layers)
-      reinterpret_cast<std::uint32_t*>(s_.a.y)[s_.place().first_row * (of_.columns / 2) + word_] = word;
+      reinterpret_cast<std::uint32_t*>(s_.a.y)[s_.place().first_row * s_.a.plan.row[kDown] + w.at] = word;
     else
-      publish(s_.buffers(layer) + of_.out + copy_ * s_.a.plan.batch * (of_.columns / 2) + word_, word);
+      publish(s_.buffers(layer) + w.to, word);
   }
 
   Scene<T>& s_;
   Thread me_;
-  Share of_;
   uint4 weights_[kLoads] = {};
-  int column_ = -1, word_ = 0, sum_ = 0, copy_ = 0;  // column_: -1: none
-  std::uint32_t bias_ = 0, residual_ = 0;
 };
 
 }  // namespace weft::decode_persistent
