@@ -41,7 +41,10 @@ __device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
   if (threadIdx.x < 4) {
     const Place& p = s.place();
     const int i = static_cast<int>(threadIdx.x), columns = a.sizes.columns(i), all = columns / kTileColumns,
-              read = i == kQkv ? kDown : i == kProj ? kAttended : i - 1, copies = a.plan.copies_of(i);
+              read = i == kQkv    ? kDown
+                     : i == kProj ? kAttended
+                                  : i - 1,
+              copies = a.plan.copies_of(i);
     Share& share = s.template at<Place>(a.memory.place)->of[i];
     share.first = first_of(p.rank, all, a.groups.ranks);
     share.tiles = first_of(p.rank + 1, all, a.groups.ranks) - share.first;
@@ -49,8 +52,10 @@ __device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
     share.log_tiles = share.tiles <= kHalves ? 0 : share.tiles <= 2 * kHalves ? 1 : 2;
     share.in = a.plan.at(i == kQkv ? -1 : 0, read, p.first_row) + a.plan.to_copy(read, p.rank);
     share.out = a.plan.at(0, i, p.first_row);
-    share.log_rows = a.plan.copies == 1 ? (a.memory.rows == 8 ? 3 : 4) : a.plan.copies == 2 ? 2
-                     : a.plan.copies == 4 ? 1 : 0;
+    share.log_rows = a.plan.copies == 1   ? (a.memory.rows == 8 ? 3 : 4)
+                     : a.plan.copies == 2 ? 2
+                     : a.plan.copies == 4 ? 1
+                                          : 0;
   }
   __syncthreads();
   if (threadIdx.x < a.layout_count) {
@@ -70,7 +75,7 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_kernel(const __grid_co
   Scene<T> scene{a, shared};
   copy_arguments(scene);
   Attention<T, kQk, kV> attention(scene);
-  #pragma unroll 1
+#pragma unroll 1
   for (int matrix = kQkv; matrix <= kDown; ++matrix) prefetch(scene, 0, matrix);
   NormShare<T> norm;
   norm.read(scene, this_thread(), 0, false);
@@ -83,6 +88,7 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_kernel(const __grid_co
     for (int matrix = kQkv; matrix <= kDown; ++matrix) {
       if (matrix == kProj) {
         attention.run(layer);
+        gemms.forget();
         if (kV > 1) attention.refill();  // registers
         gemms.ask(layer, kProj);
         if (kV == 1) attention.refill();

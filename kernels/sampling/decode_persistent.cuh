@@ -66,14 +66,14 @@ struct Share {       // of a GEMM
   int first, tiles;  // of the columns
   int inner, columns;
   int log_tiles;  // of a chunk and half
-  int in, out;    // words from the buffers of a layer to the group's rows: what is read, the first copy written
-  int log_rows;   // threads of 8 or 16 rows of a tile: the rows, and then copies of what they write
+  int in, out;  // words from the buffers of a layer to the group's rows: what is read, the first copy written
+  int log_rows;  // threads of 8 or 16 rows of a tile: the rows, and then copies of what they write
 };
 struct Place {
-  int rank, group;         // of the group
-  int first_row, rows;     // sequences of the group
-  int first_pair, pairs;   // of the group
-  int inverse_heads;       // for quotients of a pair
+  int rank, group;          // of the group
+  int first_row, rows;      // sequences of the group
+  int first_pair, pairs;    // of the group
+  int inverse_heads;        // for quotients of a pair
   alignas(16) Share of[4];  // as enum Matrix
 };
 

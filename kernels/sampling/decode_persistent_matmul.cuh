@@ -109,10 +109,6 @@ class Gemms {
 
   // Starts to load the first weights that run() of this GEMM uses.
   __device__ __forceinline__ void ask(int layer, int matrix) {
-    if (matrix == kProj) {
-#pragma unroll
-      for (uint4& w : weights_) w = {};  // registers that attention may use
-    }
     if (layer == s_.a.layers) return;
     const Share& of = s_.place().of[matrix];
     const Part part(of, this_thread());
@@ -123,6 +119,12 @@ class Gemms {
       ask_tiles<2>(of, part, from);
     else
       ask_tiles<4>(of, part, from);
+  }
+
+  // Frees the registers of weights for what comes before the next ask().
+  __device__ __forceinline__ void forget() {
+#pragma unroll
+    for (uint4& w : weights_) w = {};
   }
 
   // The weights were asked for, and those of the next GEMM are on return, but for proj.
@@ -205,8 +207,7 @@ class Gemms {
     const int pitch = s_.a.memory.pitch(of.inner), tile_pitch = kTileColumns * of.inner * 2,
               rows = s_.a.memory.rows, of_slice = kOfChunk * rows * kTileColumns;
     int tiles = (of.tiles - chunk - part.half + kHalves - 1) / kHalves;  // here, of this half
-    const std::uint32_t x =
-        s_.address(s_.a.memory.operand) + me_.lane / 4 * pitch + me_.lane % 4 * 16;
+    const std::uint32_t x = s_.address(s_.a.memory.operand) + me_.lane / 4 * pitch + me_.lane % 4 * 16;
     if (tiles <= 0) return;
     float accumulators[kTiles][2][4] = {};
 #pragma unroll 1
@@ -231,8 +232,8 @@ class Gemms {
       const bool last = step + kSteps >= part.end;
       if (last && chunk + kOfChunk >= of.tiles) break;
       const int next_tile = last ? chunk + kOfChunk : chunk, next_step = last ? part.begin : step + kSteps;
-      const char* from = weights + static_cast<std::int64_t>(next_tile) * tile_pitch +
-                         (next_step - part.begin) * kStep * 2;
+      const char* from =
+          weights + static_cast<std::int64_t>(next_tile) * tile_pitch + (next_step - part.begin) * kStep * 2;
 #pragma unroll
       for (int i = 0; i < kTiles; ++i)
 #pragma unroll
@@ -281,13 +282,12 @@ class Gemms {
   // The sum over the slices, in order, and the epilogue: bias, activation or residual. Each copy of a row in
   // the exchange has threads of its own.
   // A buffer of sums is written again two chunks later, behind a barrier that its readers have passed.
-  __device__ __forceinline__ void finish(const Word& w, int layer, int matrix, unsigned sums,
-                                         int of_chunk) {
+  __device__ __forceinline__ void finish(const Word& w, int layer, int matrix, unsigned sums, int of_chunk) {
     float2 sum = {0, 0};
 #pragma unroll
     for (int slice = 0; slice < kSlices; ++slice) {
-      const float2 part = device::ld_shared_float2(
-          sums + slice * of_chunk * s_.a.memory.rows * kTileColumns * 4 + w.sum * 8);
+      const float2 part =
+          device::ld_shared_float2(sums + slice * of_chunk * s_.a.memory.rows * kTileColumns * 4 + w.sum * 8);
       sum.x += part.x, sum.y += part.y;
     }
     const float2 bias = device::unpack<T>(w.bias);
