@@ -4,31 +4,29 @@
 // batch.
 #pragma once
 
-#include <optional>
-
 #include "data/augment/augment.h"
+#include "src/device.h"
+#include "src/ops.h"
 
 namespace weft {
-
 // Sequences in host memory; see Sequences in src/ops.h. Empty where they are absent.
 struct HostBatch {
-  std::vector<std::int32_t> tokens, offsets, positions, conditions;
+  std::vector<int32_t> tokens, offsets, positions, conditions;
 };
 
 // Windows of a stream, at uniformly random places.
 class Batcher {
  public:
-  Batcher(const TokenDataset& data, std::uint64_t seed) : data_(data), seed_(seed) {}
+  Batcher(const TokenDataset& data, uint64_t seed) : data_(data), seed_(seed) {}
   // Fills out (count, context) with windows first .. first + count - 1 of this step.
-  void read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
-            std::span<std::int32_t> out) const;
+  void read(int64_t step, int64_t first, int64_t count, int64_t context, std::span<int32_t> out) const;
   // Where window first + i lies in the full context: a multiple of `unit`, uniform over those that fit.
-  void read_offsets(std::int64_t step, std::int64_t first, std::int64_t context, std::int64_t full_context,
-                    std::int64_t unit, std::span<std::int32_t> out) const;
+  void read_offsets(int64_t step, int64_t first, int64_t context, int64_t full_context, int64_t unit,
+                    std::span<int32_t> out) const;
 
  private:
   const TokenDataset& data_;
-  std::uint64_t seed_;
+  uint64_t seed_;
 };
 
 class BatchSource {
@@ -37,16 +35,13 @@ class BatchSource {
   BatchSource(const Config&, const TokenDataset& train, const TokenDataset* mix);
 
   // Sequences first .. first + count - 1 of update `step`, `context` tokens each.
-  void read(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
-            HostBatch& out) const;
+  void read(int64_t step, int64_t first, int64_t count, int64_t context, HostBatch& out) const;
 
  private:
-  void read_windows(std::int64_t step, std::int64_t first, std::int64_t count, std::int64_t context,
-                    HostBatch&) const;
-  // data/image_batches.cpp
+  void read_windows(int64_t step, int64_t first, int64_t count, int64_t context, HostBatch&) const;
   void check_images() const;
-  void read_images(std::int64_t step, std::int64_t first, std::int64_t count, HostBatch&) const;
-  void read_image(std::int64_t index, std::int64_t place, HostBatch&) const;
+  void read_images(int64_t step, int64_t first, int64_t count, HostBatch&) const;
+  void read_image(int64_t index, int64_t place, HostBatch&) const;
 
   Config config_;
   const TokenDataset& train_;
@@ -56,9 +51,54 @@ class BatchSource {
 };
 
 // With data.labels the class of each image of the data; else empty. Throws Error for missing or wrong ones.
-std::vector<std::uint16_t> labels_of(const Config&, const TokenDataset&);
+std::vector<uint16_t> labels_of(const Config&, const TokenDataset&);
 
 // The images that model.position_axes describe. Throws Error unless they have rows, columns and channels.
 ImageShape image_shape(const Config&);
 
+// Sequences in device memory that stays in place, batch after batch: a captured graph fills and reads it.
+class DeviceBatch {
+ public:
+  DeviceBatch(Device& device, const char* name) : device_(device), name_(name) {}
+
+  // Makes tensors for batches like this one: count sequences of `context` tokens.
+  void make(const HostBatch& batch, int64_t count, int64_t context) {
+    const auto tensor_for = [&](const std::vector<int32_t>& host, const Shape& shape) {
+      return host.empty() ? Tensor() : Tensor(*device_.pool, shape, DType::i32, name_);
+    };
+    sequences_.tokens = tensor_for(batch.tokens, {count, context});
+    sequences_.offsets = tensor_for(batch.offsets, {count});
+    sequences_.positions = tensor_for(batch.positions, {count, context});
+    sequences_.conditions = tensor_for(batch.conditions, {count, std::ssize(batch.conditions) / count});
+  }
+  // Throws Error unless parts and sizes are those of the first.
+  void check(const HostBatch& batch) const {
+    for_each_part(batch, [](const Tensor& tensor, const std::vector<int32_t>& host) {
+      WEFT_CHECK((tensor ? tensor.size() : 0) == std::ssize(host), "a batch with ", host.size(),
+                 " numbers where the first one had ", shape_text(tensor));
+    });
+  }
+  // After check(). The host's memory may change afterwards; in a GraphedStep, as Device::upload_async says.
+  void upload(const HostBatch& batch) {
+    check(batch);
+    for_each_part(batch, [&](const Tensor& tensor, const std::vector<int32_t>& host) {
+      if (tensor) device_.upload_async(tensor.view().data, host.data(), host.size() * sizeof host[0]);
+    });
+  }
+  void reset() { sequences_ = Sequences(Tensor()); }
+  bool made() const { return static_cast<bool>(sequences_.tokens); }
+  const Sequences& sequences() const { return sequences_; }
+
+ private:
+  template <class F> void for_each_part(const HostBatch& batch, const F& f) const {
+    f(sequences_.tokens, batch.tokens);
+    f(sequences_.offsets, batch.offsets);
+    f(sequences_.positions, batch.positions);
+    f(sequences_.conditions, batch.conditions);
+  }
+
+  Device& device_;
+  const char* name_;
+  Sequences sequences_{Tensor()};
+};
 }  // namespace weft

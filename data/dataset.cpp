@@ -1,48 +1,109 @@
 // SPDX-License-Identifier: MIT
 #include "data/dataset.h"
-
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-
+#include <numeric>
 #include "kernels/philox.h"
-#include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/hdf5.h"
 
 namespace weft {
 namespace {
-
 [[noreturn]] void no_split(const Hdf5File& file, const std::string& split) {
-  if (file.has("/params")) fail(str(file.path(), ": is a checkpoint, expected a data file made by prepare"));
+  if (file.has("/params")) fail(file.path(), ": is a checkpoint, expected a data file made by prepare");
   auto there = file.list("/");
   if (there.size() > 8) there.resize(8), there.push_back("...");
-  fail(str(file.path(), ": has no split ", split, "; ",
-           there.empty() ? "it has no arrays at all" : "it has " + joined(there),
-           ". prepare makes data files"));
+  fail(file.path(), ": has no split ", split, "; ",
+       there.empty() ? "it has no arrays at all" : "it has " + joined(there), ". prepare makes data files");
 }
 
 // How many tokens an array has. The sizes that a file states must be possible before memory is taken:
 // compression (of files from other tools) makes nothing smaller than a thousandth.
-std::int64_t tokens_of(const Hdf5File& file, const std::string& name,
-                       const std::vector<std::int64_t>& shape) {
-  const auto most = static_cast<std::int64_t>(std::filesystem::file_size(file.path())) * 2048;
-  if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return 0;
-  std::int64_t size = 1;
-  for (const std::int64_t axis : shape) {
+int64_t tokens_of(const Hdf5File& file, const std::string& name, const std::vector<int64_t>& shape) {
+  const auto most = static_cast<int64_t>(std::filesystem::file_size(file.path())) * 2048;
+  if (std::ranges::find(shape, 0) != shape.end()) return 0;
+  int64_t size = 1;
+  for (const int64_t axis : shape) {
     if (axis < 0 || axis > most / size)
-      fail(str(file.path(), ": ", name, " promises more tokens than a file of ", most / 2048,
-               " bytes can hold; it is damaged: copy or make it again"));
+      fail(file.path(), ": ", name, " promises more tokens than a file of ", most / 2048,
+           " bytes can hold; it is damaged: copy or make it again");
     size *= axis;
   }
   return size;
 }
 
+// A Feistel network over the least even number of bits that holds `count` values: a permutation of them.
+uint64_t permuted(uint64_t value, int half_bits, uint64_t epoch, uint64_t seed) {
+  constexpr int kRounds = 6;
+  const uint64_t mask = (uint64_t{1} << half_bits) - 1;
+  uint64_t left = value >> half_bits, right = value & mask;
+  for (uint32_t round = 0; round < kRounds; ++round) {
+    const Philox4 bits =
+        philox4x32({static_cast<uint32_t>(right), static_cast<uint32_t>(right >> 32) ^ round << 24,
+                    static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32)},
+                   seed ^ kOrderKey);
+    const uint64_t next = left ^ (bits[0] & mask);
+    left = right;
+    right = next;
+  }
+  return left << half_bits | right;
+}
+
+constexpr int64_t kVersion = 1;
+
+void check_split(const std::vector<double>& split) {
+  const std::string expected =
+      "expected three shares for train, valid and test that sum to 1, such as 0.9,0.05,0.05";
+  const bool good =
+      split.size() == 3 && std::ranges::all_of(split, [](double s) { return s >= 0 && s <= 1; });
+  if (!good || std::abs(std::accumulate(split.begin(), split.end(), 0.0) - 1) > 1e-9)
+    fail("split ", joined(split, ","), ": ", expected);
+}
+
+// A file with the attributes that all have.
+Hdf5File create_file(const std::string& path, int64_t vocab, const std::string& description,
+                     const std::vector<std::string>& sources,
+                     Hdf5File::Size size = Hdf5File::Size::fits_memory) {
+  Hdf5File file = Hdf5File::create(path, size);
+  file.set_attribute("format", "weft tokens");
+  file.set_attribute("version", kVersion);
+  file.set_attribute("vocab", vocab);
+  file.set_attribute("description", description);
+  file.set_attribute("sources", joined(sources));
+  return file;
+}
+
+// Writes pixels and labels; returns how many images there are.
+int64_t write_split(Hdf5File& file, const std::string& name, const ImageShape& shape,
+                    const ImageSplit& split) {
+  const auto size = std::ssize(split.pixels), count = size / shape.tokens();
+  WEFT_CHECK(size % shape.tokens() == 0, "the split ", name, " has ", size, " bytes, which is no number of ",
+             shape.text(), " images");
+  const auto labels = std::ssize(split.labels);
+  WEFT_CHECK(labels == 0 || labels == count, "the split ", name, " has ", count, " images and ", labels,
+             " labels");
+  file.write("/" + name, StoredType::u8, {count, shape.height, shape.width, shape.channels},
+             split.pixels.data());
+  if (labels > 0) file.write("/labels/" + name, StoredType::u16, {labels}, split.labels.data());
+  return count;
+}
+
+// Writes tokens first .. as unsigned numbers of `item` bytes.
+FillBytes fill_with(const NpyArray& tokens, int64_t first, int64_t item, int64_t vocab) {
+  return [&tokens, first, item, vocab](int64_t at, std::span<char> bytes) {
+    for (int64_t i = first + at / item, to = 0; to < std::ssize(bytes); ++i, to += item) {
+      const int64_t token = tokens.value(i);
+      if (token < 0 || token >= vocab)
+        fail("token ", i, " is ", token, ", outside the vocabulary of ", vocab);
+      for (int64_t b = 0; b < item; ++b) bytes[to + b] = static_cast<char>(token >> 8 * b);
+    }
+  };
+}
 }  // namespace
 
 std::string ImageShape::text() const { return str(height, " x ", width, " x ", channels); }
 
-TokenDataset::TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab)
+TokenDataset::TokenDataset(const std::string& path, const std::string& split, int64_t vocab)
     : path_(path), split_(split), vocab_(vocab), bytes_per_token_(vocab <= 256 ? 1 : 0) {
   const Hdf5File file = Hdf5File::open(path);
   const std::string name = "/" + split;
@@ -50,30 +111,29 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, st
   const auto shape = file.shape_of(name);
   const StoredType type = file.type_of(name);
   if ((shape.size() != 1 && shape.size() != 4) || type > StoredType::u32)
-    fail(str(path, ": ", name, " is ", name_of(type), " with ", shape.size(),
-             " axes, expected uint8, uint16 or uint32 tokens: one axis, or images ",
-             "(count, height, width, channels)"));
+    fail(path, ": ", name, " is ", name_of(type), " with ", shape.size(),
+         " axes, expected uint8, uint16 or uint32 tokens: one axis, or images ",
+         "(count, height, width, channels)");
   size_ = tokens_of(file, name, shape);
-  if (size_ == 0) fail(str(path, ": the split ", split, " is empty"));
+  if (size_ == 0) fail(path, ": the split ", split, " is empty");
   if (shape.size() == 4) image_ = {shape[1], shape[2], shape[3]};
   item_ = type == StoredType::u8 ? 1 : type == StoredType::u16 ? 2 : 4;
   if (const auto bytes = file.int_attribute("bytes")) {
-    std::int64_t tokens = 0;
+    int64_t tokens = 0;
     for (const char* part : {"/train", "/valid", "/test"})
       if (file.has(part)) tokens += tokens_of(file, part, file.shape_of(part));
     bytes_per_token_ = static_cast<double>(*bytes) / static_cast<double>(tokens);
   }
   stored_ = file.bytes_of(name, type);
-  if (vocab >= std::int64_t{1} << 8 * item_) return;
+  if (vocab >= int64_t{1} << 8 * item_) return;
   check_once(stored_.file->get(), str(split, "-below-", vocab), [&] {
-    std::vector<std::int32_t> piece(std::size_t{1} << 20);
-    for (std::int64_t at = 0; at < size_; at += std::ssize(piece))
+    std::vector<int32_t> piece(std::size_t{1} << 20);
+    for (int64_t at = 0; at < size_; at += std::ssize(piece))
       read(at, std::span(piece).first(std::min(std::ssize(piece), size_ - at)));
   });
 }
 
-TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::uint64_t seed,
-                                  ImageShape image) {
+TokenDataset TokenDataset::random(int64_t size, int64_t vocab, uint64_t seed, ImageShape image) {
   TokenDataset data;
   data.image_ = image;
   data.stored_in_file_ = false;
@@ -82,65 +142,43 @@ TokenDataset TokenDataset::random(std::int64_t size, std::int64_t vocab, std::ui
   data.size_ = size;
   data.vocab_ = vocab;
   data.item_ = 4;
-  std::vector<std::uint32_t> tokens(static_cast<std::size_t>(size));
+  std::vector<uint32_t> tokens(size);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const Philox4 bits =
-        philox4x32({static_cast<std::uint32_t>(i), static_cast<std::uint32_t>(i >> 32)}, seed);
-    tokens[i] = static_cast<std::uint32_t>(std::uint64_t{bits[0]} * static_cast<std::uint64_t>(vocab) >> 32);
+    const Philox4 bits = philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32)}, seed);
+    tokens[i] = static_cast<uint32_t>(uint64_t{bits[0]} * static_cast<uint64_t>(vocab) >> 32);
   }
   data.stored_.values =
       std::make_shared<std::string>(reinterpret_cast<char*>(tokens.data()), 4 * tokens.size());
   return data;
 }
 
-void TokenDataset::read(std::int64_t first, std::span<std::int32_t> out) const {
+void TokenDataset::read(int64_t first, std::span<int32_t> out) const {
   WEFT_CHECK(first >= 0 && first + std::ssize(out) <= size(), "tokens ", first, " to ",
              first + std::ssize(out) - 1, " of ", size(), " in ", path_);
   // At the end of `out`, where widening from the front on never meets what is not yet widened.
   const auto read_as = [&]<class T>(T token) {
     char* raw = reinterpret_cast<char*>(out.data() + out.size()) - out.size() * sizeof token;
     stored_.read(first * item_, out.size() * sizeof token, raw);
-    for (std::int32_t& wide : out) {
+    for (int32_t& wide : out) {
       std::memcpy(&token, raw, sizeof token);
       if (token >= vocab_)
-        fail(str(path_, ": token ", first + (&wide - out.data()), " of ", split_, " is ",
-                 std::uint32_t{token}, ", outside the vocabulary of ", vocab_, " (model.vocab)"));
-      wide = static_cast<std::int32_t>(token);
+        fail(path_, ": token ", first + (&wide - out.data()), " of ", split_, " is ", uint32_t{token},
+             ", outside the vocabulary of ", vocab_, " (model.vocab)");
+      wide = static_cast<int32_t>(token);
       raw += sizeof token;
     }
   };
-  item_ == 1 ? read_as(std::uint8_t{}) : item_ == 2 ? read_as(std::uint16_t{}) : read_as(std::uint32_t{});
+  item_ == 1 ? read_as(uint8_t{}) : item_ == 2 ? read_as(uint16_t{}) : read_as(uint32_t{});
 }
 
-namespace {
-
-// A Feistel network over the least even number of bits that holds `count` values: a permutation of them.
-std::uint64_t permuted(std::uint64_t value, int half_bits, std::uint64_t epoch, std::uint64_t seed) {
-  constexpr int kRounds = 6;
-  const std::uint64_t mask = (std::uint64_t{1} << half_bits) - 1;
-  std::uint64_t left = value >> half_bits, right = value & mask;
-  for (std::uint32_t round = 0; round < kRounds; ++round) {
-    const Philox4 bits =
-        philox4x32({static_cast<std::uint32_t>(right), static_cast<std::uint32_t>(right >> 32) ^ round << 24,
-                    static_cast<std::uint32_t>(epoch), static_cast<std::uint32_t>(epoch >> 32)},
-                   seed ^ kOrderKey);
-    const std::uint64_t next = left ^ (bits[0] & mask);
-    left = right;
-    right = next;
-  }
-  return left << half_bits | right;
-}
-
-}  // namespace
-
-std::int64_t image_at(std::uint64_t seed, std::int64_t index, std::int64_t count) {
+int64_t image_at(uint64_t seed, int64_t index, int64_t count) {
   WEFT_CHECK(count > 0 && index >= 0, "image ", index, " of an order of ", count);
   int half_bits = 1;
-  while ((std::int64_t{1} << 2 * half_bits) < count) ++half_bits;
-  auto place = static_cast<std::uint64_t>(index % count);
-  do place = permuted(place, half_bits, static_cast<std::uint64_t>(index / count), seed);
-  while (place >= static_cast<std::uint64_t>(count));  // follows its cycle: still a permutation
-  return static_cast<std::int64_t>(place);
+  while ((int64_t{1} << 2 * half_bits) < count) ++half_bits;
+  auto place = static_cast<uint64_t>(index % count);
+  do place = permuted(place, half_bits, static_cast<uint64_t>(index / count), seed);
+  while (place >= static_cast<uint64_t>(count));  // follows its cycle: still a permutation
+  return static_cast<int64_t>(place);
 }
 
 std::string find_data(const std::string& path, const std::string& config_source) {
@@ -151,8 +189,54 @@ std::string find_data(const std::string& path, const std::string& config_source)
   std::error_code ignored;
   if (fs::exists(path, ignored)) return path;
   if (fs::exists(beside, ignored)) return beside.string();
-  fail(str("no data file ", path, beside == path ? "" : str(" (nor ", beside.string(), ")"),
-           "; make it with prepare, or name another with --set data.path=F.h5"));
+  fail("no data file ", path, beside == path ? "" : str(" (nor ", beside.string(), ")"),
+       "; make it with prepare, or name another with --set data.path=F.h5");
 }
 
+std::string write_token_file(const std::string& path, const TokenArray& tokens, int64_t vocab,
+                             const std::vector<double>& split, const std::string& description,
+                             const std::vector<std::string>& sources,
+                             const std::vector<std::pair<std::string, int64_t>>& attributes) {
+  check_split(split);
+  WEFT_CHECK(vocab >= 1 && vocab <= kMostVocab, "a token file has a vocabulary of 1 to ", kMostVocab,
+             ", got ", vocab);
+  const int64_t size = tokens.size();
+  const int64_t train = std::llround(split[0] * static_cast<double>(size)),
+                valid = std::llround((split[0] + split[1]) * static_cast<double>(size)) - train;
+  if (train == 0) fail("split: nothing is left for train of ", size, " tokens");
+
+  Hdf5File file = create_file(path, vocab, description, sources, Hdf5File::Size::large);
+  for (const auto& [name, value] : attributes) file.set_attribute(name, value);
+  int64_t first = 0;
+  std::string parts;
+  const int64_t item = vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
+  const StoredType type = item == 1 ? StoredType::u8 : item == 2 ? StoredType::u16 : StoredType::u32;
+  const auto write = [&](const char* name, int64_t count) {
+    file.write(str("/", name), type, {count}, nullptr, fill_with(tokens, first, item, vocab));
+    first += count;
+    parts += str(parts.empty() ? "" : ", ", name, " ", count);
+  };
+  write("train", train);
+  write("valid", valid);
+  write("test", size - train - valid);
+  file.commit();
+  return str("wrote ", path, ": ", size, " tokens, vocabulary ", vocab, " (", parts, ")");
+}
+
+std::string write_image_file(const std::string& path, const ImageShape& shape, const ImageSplit& train,
+                             const ImageSplit& valid, const ImageSplit& test, const std::string& description,
+                             const std::vector<std::string>& sources) {
+  WEFT_CHECK(shape.height > 0 && shape.width > 0 && shape.channels > 0, "images of ", shape.text());
+  if (train.pixels.empty()) fail(path, ": no image is left for train");
+  Hdf5File file = create_file(path, 256, description, sources);
+  file.set_attribute("height", shape.height);
+  file.set_attribute("width", shape.width);
+  file.set_attribute("channels", shape.channels);
+  const int64_t trains = write_split(file, "train", shape, train),
+                valids = write_split(file, "valid", shape, valid),
+                tests = write_split(file, "test", shape, test);
+  file.commit();
+  return str("wrote ", path, ": ", trains + valids + tests, " images of ", shape.text(), " (train ", trains,
+             ", valid ", valids, ", test ", tests, ")");
+}
 }  // namespace weft

@@ -3,24 +3,18 @@
 // stream (text, audio); (items, rows, columns, channels) are images, whose tokens run with channels fastest.
 #pragma once
 
-#include <cstdint>
 #include <span>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "src/files/files.h"
 #include "src/files/npy.h"
 
 namespace weft {
-
-inline constexpr std::int64_t kMostVocab = 1 << 20;
+inline constexpr int64_t kMostVocab = 1 << 20;
 
 // Rows, columns, channels of an image.
 struct ImageShape {
-  std::int64_t height = 0, width = 0, channels = 0;  // all 0: there is none
+  int64_t height = 0, width = 0, channels = 0;  // all 0: there is none
 
-  std::int64_t tokens() const { return height * width * channels; }
+  int64_t tokens() const { return height * width * channels; }
   std::string text() const;  // "32 x 32 x 3"
   explicit operator bool() const { return tokens() > 0; }
   bool operator==(const ImageShape&) const = default;
@@ -31,17 +25,17 @@ class TokenDataset {
  public:
   // Throws Error for a missing, foreign or truncated file, a missing or empty split, or tokens >= vocab,
   // which a large file is searched for once (check_once).
-  TokenDataset(const std::string& path, const std::string& split, std::int64_t vocab);
+  TokenDataset(const std::string& path, const std::string& split, int64_t vocab);
   // Uniform random tokens, for timing.
-  static TokenDataset random(std::int64_t size, std::int64_t vocab, std::uint64_t seed, ImageShape = {});
-  std::int64_t size() const { return size_; }
+  static TokenDataset random(int64_t size, int64_t vocab, uint64_t seed, ImageShape = {});
+  int64_t size() const { return size_; }
   // Of each image; a stream has none.
   const ImageShape& image() const { return image_; }
-  std::int64_t images() const { return image_ ? size() / image_.tokens() : 0; }
+  int64_t images() const { return image_ ? size() / image_.tokens() : 0; }
   // Tokens first .. first + out.size() - 1. Throws Error for tokens >= vocab: the file has changed.
-  void read(std::int64_t first, std::span<std::int32_t> out) const;
+  void read(int64_t first, std::span<int32_t> out) const;
   // The next step reads these: the system brings them to memory meanwhile.
-  void expect(std::int64_t first, std::int64_t count) const { stored_.expect(first * item_, count * item_); }
+  void expect(int64_t first, int64_t count) const { stored_.expect(first * item_, count * item_); }
   // Bytes of text in a token, mean of the file; 0: not known.
   double bytes_per_token() const { return bytes_per_token_; }
   const std::string& path() const { return path_; }
@@ -53,22 +47,22 @@ class TokenDataset {
   std::string path_, split_;
   ImageShape image_;
   bool stored_in_file_ = true;
-  std::int64_t size_ = 0, vocab_ = 0, item_ = 1;  // item_: bytes of a token as it is stored
+  int64_t size_ = 0, vocab_ = 0, item_ = 1;  // item_: bytes of a token as it is stored
   double bytes_per_token_ = 0;
   StoredBytes stored_;
 };
 
 // Keeps the random numbers that order the data apart from dropout's under the same seed.
-inline constexpr std::uint64_t kOrderKey = 0x6f72646572;
+inline constexpr uint64_t kOrderKey = 0x6f72646572;
 
 // Which of `count` images training sees as number `index`: each once an epoch of `count`, in an order that
 // depends on (seed, epoch) alone.
-std::int64_t image_at(std::uint64_t seed, std::int64_t index, std::int64_t count);
+int64_t image_at(uint64_t seed, int64_t index, int64_t count);
 
 // The images of one split, as `prepare` writes them.
 struct ImageSplit {
-  std::vector<std::uint8_t> pixels;   // (images, height, width, channels)
-  std::vector<std::uint16_t> labels;  // one for each image, or none at all
+  std::vector<uint8_t> pixels;   // (images, height, width, channels)
+  std::vector<uint16_t> labels;  // one for each image, or none at all
 };
 // Images of one shape, vocabulary 256. A split may be empty, train may not. Returns one line for people.
 std::string write_image_file(const std::string& path, const ImageShape&, const ImageSplit& train,
@@ -89,12 +83,11 @@ struct TokenArray : NpyArray {
 // A file as data/README.md describes it, in memory of a few MiB: `tokens` may be a mapped file. The shares of
 // train, valid and test, in this order, must sum to 1. `attributes` are further numbers of the file. Returns
 // one line for people.
-std::string write_token_file(const std::string& path, const TokenArray& tokens, std::int64_t vocab,
+std::string write_token_file(const std::string& path, const TokenArray& tokens, int64_t vocab,
                              const std::vector<double>& split, const std::string& description,
                              const std::vector<std::string>& sources = {},
-                             const std::vector<std::pair<std::string, std::int64_t>>& attributes = {});
+                             const std::vector<std::pair<std::string, int64_t>>& attributes = {});
 
 // The data file that a config names: as given, or in the folder of the config.
 std::string find_data(const std::string& path, const std::string& config_source);
-
 }  // namespace weft

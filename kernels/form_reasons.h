@@ -2,12 +2,9 @@
 // Why CUDA kernels do not take a case, whatever they compute; "" where they may.
 #pragma once
 
-#include <string>
-
 #include "kernels/view.h"
 
 namespace weft {
-
 #ifdef WEFT_SM90A  // the build has machine code for sm_90a
 inline constexpr bool kBuiltForSm90a = true;
 #else
@@ -28,5 +25,4 @@ inline std::string reason_against_sm90a(DType dtype, int compute_capability) {
                compute_capability % 10);
   return reason_against_16_bits(dtype);
 }
-
 }  // namespace weft

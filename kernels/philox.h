@@ -7,16 +7,14 @@
 #include <cstdint>
 
 namespace weft {
+using Philox4 = std::array<uint32_t, 4>;
 
-using Philox4 = std::array<std::uint32_t, 4>;
-
-inline Philox4 philox4x32(Philox4 counter, std::uint64_t key) {
-  auto k0 = static_cast<std::uint32_t>(key), k1 = static_cast<std::uint32_t>(key >> 32);
+constexpr Philox4 philox4x32(Philox4 counter, uint64_t key) {
+  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    const std::uint64_t p0 = std::uint64_t{0xD2511F53} * counter[0],
-                        p1 = std::uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<std::uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<std::uint32_t>(p1),
-               static_cast<std::uint32_t>(p0 >> 32) ^ counter[3] ^ k1, static_cast<std::uint32_t>(p0)};
+    const uint64_t p0 = uint64_t{0xD2511F53} * counter[0], p1 = uint64_t{0xCD9E8D57} * counter[2];
+    counter = {static_cast<uint32_t>(p1 >> 32) ^ counter[1] ^ k0, static_cast<uint32_t>(p1),
+               static_cast<uint32_t>(p0 >> 32) ^ counter[3] ^ k1, static_cast<uint32_t>(p0)};
     k0 += 0x9E3779B9u;
     k1 += 0xBB67AE85u;
   }
@@ -25,12 +23,11 @@ inline Philox4 philox4x32(Philox4 counter, std::uint64_t key) {
 
 // One call serves eight consecutive elements with 16 bits each: element e uses half-word e % 8 (low half
 // first) of the block with this counter. `site` is the number of the dropout call within a forward pass.
-inline Philox4 dropout_counter(std::uint64_t group_of_eight, std::uint32_t site, std::uint64_t draw) {
-  return {static_cast<std::uint32_t>(group_of_eight), static_cast<std::uint32_t>(group_of_eight >> 32), site,
-          static_cast<std::uint32_t>(draw)};
+inline Philox4 dropout_counter(uint64_t group_of_eight, uint32_t site, uint64_t draw) {
+  return {static_cast<uint32_t>(group_of_eight), static_cast<uint32_t>(group_of_eight >> 32), site,
+          static_cast<uint32_t>(draw)};
 }
 
 // Keep an element when its 16 bits are >= this. The probability used is the threshold / 65536, exactly.
-inline std::uint32_t dropout_threshold(double p) { return static_cast<std::uint32_t>(p * 65536.0 + 0.5); }
-
+inline uint32_t dropout_threshold(double p) { return static_cast<uint32_t>(p * 65536.0 + 0.5); }
 }  // namespace weft

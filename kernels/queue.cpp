@@ -1,22 +1,32 @@
 // SPDX-License-Identifier: MIT
 // The debug level, read once from the environment, and what it does on the CPU.
 #include "kernels/queue.h"
-
-#include <algorithm>
 #include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
-
-#include "kernels/checks.h"
+#include <utility>
 #include "kernels/cpu.h"
 
 namespace weft {
 namespace {
-
 std::chrono::steady_clock::time_point launch_began;  // launches come from one thread
 
+// ---- time of launches on the CPU, where a launch returns when its work is done ----
+
+class CpuProfile : public LaunchProfile {
+ public:
+  void begin() override { began_ = std::chrono::steady_clock::now(); }
+  void end(const char* kernel, LaunchCost cost) override {
+    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began_;
+    records_.push_back({kernel, std::move(cost), took.count()});
+  }
+  std::vector<LaunchRecord> take() override { return std::exchange(records_, {}); }
+
+ private:
+  std::chrono::steady_clock::time_point began_;
+  std::vector<LaunchRecord> records_;
+};
 }  // namespace
 
 int debug_level() {
@@ -24,7 +34,7 @@ int debug_level() {
     const char* text = std::getenv("WEFT_DEBUG");
     if (!text || !*text) return 0;
     if (text[0] < '0' || text[0] > '3' || text[1] != 0)
-      fail(str("WEFT_DEBUG: expected 0, 1, 2 or 3, got '", text, "'"));
+      fail("WEFT_DEBUG: expected 0, 1, 2 or 3, got '", text, "'");
     return text[0] - '0';
   }();
   return level;
@@ -46,24 +56,25 @@ void check(const CountNonFinite& k) {
 }
 
 void compute(CpuQueue&, const CountNonFinite& k) {
-  std::int64_t count = 0;
+  int64_t count = 0;
   dispatch_float(k.x.dtype, [&]<class T>() {
     const T* x = k.x.as<T>();
 #pragma omp parallel for schedule(static) reduction(+ : count) if (k.x.size() > kParallelElements)
-    for (std::int64_t i = 0; i < k.x.size(); ++i) count += !std::isfinite(static_cast<wide_t<T>>(x[i]));
+    for (int64_t i = 0; i < k.x.size(); ++i) count += !std::isfinite(static_cast<wide_t<T>>(x[i]));
   });
-  constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
-  *k.count.as<std::int32_t>() = static_cast<std::int32_t>(std::min(count, kMost));
+  constexpr int64_t kMost = std::numeric_limits<int32_t>::max();
+  *k.count.as<int32_t>() = static_cast<int32_t>(std::min(count, kMost));
 }
 
 void check_finite(CpuQueue& q, const char* kernel, const std::vector<TensorView>& outputs) {
   for (const TensorView& x : outputs) {
     if (!x) continue;
-    std::int32_t found = 0;
+    int32_t found = 0;
     run(q, CountNonFinite{{&found, DType::i32, 1}, x});
     WEFT_CHECK(found == 0, kernel, ": ", found, " of the ", x.size(), " elements of an output ",
                shape_text(x), " are NaN or infinite");
   }
 }
 
+std::unique_ptr<LaunchProfile> make_launch_profile(CpuQueue&) { return std::make_unique<CpuProfile>(); }
 }  // namespace weft

@@ -3,17 +3,16 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-
 #include "kernels/device/cuda.cuh"
+#include "kernels/queue.h"
 
 namespace weft {
 namespace {
-
 std::chrono::steady_clock::time_point launch_began;  // launches come from one thread
 
 [[noreturn]] void launch_failure(const char* kernel, cudaError_t status) {
-  fail(str(kernel, ": the CUDA launch failed: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
-           "); WEFT_DEBUG=2 waits for every launch and names the first that fails"));
+  fail(kernel, ": the CUDA launch failed: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
+       "); WEFT_DEBUG=2 waits for every launch and names the first that fails");
 }
 
 // NaN and infinity are counted in whole numbers, so that blocks may add theirs in any order.
@@ -22,13 +21,11 @@ constexpr unsigned kBlocks = 1024;  // all resident at once on a large GPU
 constexpr int kMost = 8191;         // of a thread: kBlocks * kThreads * kMost stays below 2^31
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    count_kernel(std::int32_t* count, const T* x, std::int64_t n, bool packed) {
+__global__ void __launch_bounds__(kThreads) count_kernel(int32_t* count, const T* x, int64_t n, bool packed) {
   int found = 0;
-  const std::int64_t turn = std::int64_t{gridDim.x} * kThreads * kGroup;
+  const int64_t turn = int64_t{gridDim.x} * kThreads * kGroup;
 #pragma unroll 4
-  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n;
-       i += turn) {
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n; i += turn) {
     float v[kGroup];
     load(v, x + i, n - i, packed);  // zeros behind the end
 #pragma unroll
@@ -37,7 +34,6 @@ __global__ void __launch_bounds__(kThreads)
   found = block_sum<kThreads>(min(found, kMost));
   if (threadIdx.x == 0 && found > 0) atomicAdd(count, found);
 }
-
 }  // namespace
 
 void begin(CudaQueue& q) {
@@ -61,8 +57,8 @@ void finish(CudaQueue& q, const char* kernel) {
 }
 
 void compute(CudaQueue& q, const CountNonFinite& k) {
-  auto* const count = k.count.as<std::int32_t>();
-  const std::int64_t n = k.x.size();
+  auto* const count = k.count.as<int32_t>();
+  const int64_t n = k.x.size();
   WEFT_CUDA_CHECK(cudaMemsetAsync(count, 0, sizeof(*count), q.stream));
   if (n == 0) return;
   const unsigned blocks = std::min(kBlocks, blocks_for(n, kThreads * kGroup));
@@ -73,11 +69,11 @@ void compute(CudaQueue& q, const CountNonFinite& k) {
 
 void check_finite(CudaQueue& q, const char* kernel, const std::vector<TensorView>& outputs) {
   if (is_captured(q)) return;
-  auto* const count = static_cast<std::int32_t*>(q.workspace);
+  auto* const count = static_cast<int32_t*>(q.workspace);
   for (const TensorView& x : outputs) {
     if (!x) continue;
     run(q, CountNonFinite{{count, DType::i32, 1}, x});
-    std::int32_t found = 0;
+    int32_t found = 0;
     WEFT_CUDA_CHECK(cudaMemcpyAsync(&found, count, sizeof(found), cudaMemcpyDeviceToHost, q.stream));
     WEFT_CUDA_CHECK(cudaStreamSynchronize(q.stream));
     WEFT_CHECK(found == 0, kernel, ": ", found, " of the ", x.size(), " elements of an output ",
@@ -85,4 +81,88 @@ void check_finite(CudaQueue& q, const char* kernel, const std::vector<TensorView
   }
 }
 
+// ---- time of launches on a GPU, between two events. What events add is measured with an empty kernel
+// against launches in a CUDA graph, and subtracted. Where the host is not ahead, the time is that of the
+// launch. ----
+
+namespace {
+constexpr int kEmptyLaunches = 200;
+constexpr long long kHeadStart = 6'000'000;  // cycles, about 3 ms: the host enqueues those launches meanwhile
+
+__global__ void do_nothing() {}
+__global__ void wait_cycles(long long cycles) {
+  const long long start = clock64();
+  while (clock64() - start < cycles) {}
+}
+
+// Milliseconds of an empty launch between two events.
+double time_alone(const CudaQueue& q) {
+  std::vector<CudaEvent> began(kEmptyLaunches), ended(kEmptyLaunches);
+  std::vector<double> apart;
+  wait_cycles<<<1, 1, 0, q.stream>>>(kHeadStart);
+  for (int i = 0; i < kEmptyLaunches; ++i) {
+    began[i].record(q);
+    do_nothing<<<1, 1, 0, q.stream>>>();
+    ended[i].record(q);
+  }
+  for (int i = 0; i < kEmptyLaunches; ++i) apart.push_back(ended[i].since(began[i]));
+  std::nth_element(apart.begin(), apart.begin() + kEmptyLaunches / 2, apart.end());
+  return apart[kEmptyLaunches / 2];
+}
+
+// The same among others in a CUDA graph.
+double time_in_graph(const CudaQueue& q) {
+  cudaGraph_t recorded = nullptr;
+  cudaGraphExec_t graph = nullptr;
+  WEFT_CUDA_CHECK(cudaStreamBeginCapture(q.stream, cudaStreamCaptureModeThreadLocal));
+  for (int i = 0; i < kEmptyLaunches; ++i) do_nothing<<<1, 1, 0, q.stream>>>();
+  WEFT_CUDA_CHECK(cudaStreamEndCapture(q.stream, &recorded));
+  WEFT_CUDA_CHECK(cudaGraphInstantiate(&graph, recorded, 0));
+  WEFT_CUDA_CHECK(cudaGraphDestroy(recorded));
+  CudaEvent began, ended;
+  double together = 0;
+  for (int i = 0; i < 3; ++i) {  // the first launch uploads it
+    began.record(q);
+    WEFT_CUDA_CHECK(cudaGraphLaunch(graph, q.stream));
+    ended.record(q);
+    together = ended.since(began);
+  }
+  WEFT_CUDA_CHECK(cudaGraphExecDestroy(graph));
+  return together / kEmptyLaunches;
+}
+
+class CudaProfile : public LaunchProfile {
+ public:
+  explicit CudaProfile(const CudaQueue& queue)
+      : queue_(queue), of_events_(std::max(0.0, time_alone(queue) - time_in_graph(queue))) {}
+  void begin() override {
+    if (used_ == began_.size()) {
+      began_.emplace_back();
+      ended_.emplace_back();
+    }
+    began_[used_].record(queue_);
+  }
+  void end(const char* kernel, LaunchCost cost) override {
+    ended_[used_++].record(queue_);
+    records_.push_back({kernel, std::move(cost), 0});
+  }
+  std::vector<LaunchRecord> take() override {
+    for (std::size_t i = 0; i < used_; ++i)
+      records_[i].milliseconds = std::max(0.0, ended_[i].since(began_[i]) - of_events_);
+    used_ = 0;
+    return std::exchange(records_, {});
+  }
+
+ private:
+  CudaQueue queue_;
+  double of_events_;
+  std::vector<CudaEvent> began_, ended_;  // reused after take()
+  std::size_t used_ = 0;
+  std::vector<LaunchRecord> records_;
+};
+}  // namespace
+
+std::unique_ptr<LaunchProfile> make_launch_profile(CudaQueue& queue) {
+  return std::make_unique<CudaProfile>(queue);
+}
 }  // namespace weft

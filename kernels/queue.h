@@ -3,17 +3,65 @@
 // declares both, foo.cpp defines the result, foo.cu computes it on the GPU. launch() alone starts kernels.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
+#include <memory>
 #include <variant>
 #include <vector>
-
-#include "kernels/launch_profile.h"
 #include "kernels/view.h"
 
 struct CUstream_st;  // cudaStream_t and cublasLtHandle_t, without pulling CUDA headers into host code
 struct cublasLtContext;
 
 namespace weft {
+struct CpuQueue;
+struct CudaQueue;
+
+// ---- a queue with a LaunchProfile records kernel, shape, bytes, FLOP and time of every launch of eager code
+// ----
+
+// The least that a launch moves and computes: each operand read or written once. 0: unknown.
+struct LaunchCost {
+  double bytes = 0, flops = 0;
+  std::string shape;  // of kernels that run in several: "N 4096, K 512, M 2048"
+};
+
+struct LaunchRecord {
+  const char* kernel = "";
+  LaunchCost cost;
+  double milliseconds = 0;
+};
+
+class LaunchProfile {
+ public:
+  virtual ~LaunchProfile() = default;
+  virtual void begin() = 0;
+  virtual void end(const char* kernel, LaunchCost cost) = 0;
+  // The launches since the last call, in order. Waits for the queue.
+  virtual std::vector<LaunchRecord> take() = 0;
+};
+// Reads the clock on the CPU, records events on a GPU.
+std::unique_ptr<LaunchProfile> make_launch_profile(CpuQueue&);
+std::unique_ptr<LaunchProfile> make_launch_profile(CudaQueue&);
+
+inline double bytes_of(const std::vector<TensorView>& views) {
+  double bytes = 0;
+  for (const TensorView& v : views) bytes += v ? static_cast<double>(v.bytes()) : 0;
+  return bytes;
+}
+
+// A kernel that counts more than its operands has cost(); others list inputs() and outputs().
+template <class Kernel> LaunchCost cost_of(const Kernel& kernel) {
+  if constexpr (requires { kernel.cost(); }) {
+    return kernel.cost();
+  } else if constexpr (requires { kernel.inputs(), kernel.outputs(); }) {
+    return {.bytes = bytes_of(kernel.inputs()) + bytes_of(kernel.outputs()), .flops = 0, .shape = ""};
+  } else {
+    return {};
+  }
+}
+
+// ---- queues ----
 
 struct CpuQueue {
   LaunchProfile* profile = nullptr;  // notes each launch, where there is one
@@ -62,8 +110,7 @@ void finish(CudaQueue&, const char* kernel);
 void check_finite(CpuQueue&, const char* kernel, const std::vector<TensorView>& outputs);
 void check_finite(CudaQueue&, const char* kernel, const std::vector<TensorView>& outputs);
 
-template <class Kernel>
-void launch(Queue& queue, const Kernel& kernel) {
+template <class Kernel> void launch(Queue& queue, const Kernel& kernel) {
   std::visit(
       [&](auto& q) {
         begin(q);
@@ -86,4 +133,17 @@ struct CountNonFinite {
 };
 WEFT_KERNEL(CountNonFinite);
 
+// ---- a request to give up the CPU's work. The engine between kernels, and long kernels between their tasks,
+// throw Interrupted. Only a process without collectives may ask: others would wait for it. ----
+
+struct Interrupted {};  // not an Error: the work was given up, nothing went wrong
+
+inline std::atomic<bool> interrupt_requested{false};
+
+inline bool interrupted() { return interrupt_requested.load(std::memory_order_relaxed); }
+// Takes the request back: what unwinds from here may launch kernels again.
+[[noreturn]] inline void throw_interrupted() {
+  interrupt_requested = false;
+  throw Interrupted();
+}
 }  // namespace weft

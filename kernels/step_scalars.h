@@ -7,12 +7,11 @@
 #include <cstdint>
 
 namespace weft {
-
 struct StepScalars {
-  std::uint64_t seed = 0;  // Philox key of all dropout masks
-  std::uint64_t draw = 0;  // number of the update: each draws new masks
+  uint64_t seed = 0;  // Philox key of all dropout masks
+  uint64_t draw = 0;  // number of the update: each draws new masks
   // Index of this pass's first row (token) in the update: masks do not depend on how an update is divided.
-  std::int64_t first_row = 0;
+  int64_t first_row = 0;
   float learning_rate = 0, muon_learning_rate = 0;
   // In f16 kernels overwrite all that follows (loss_scale.h).
   float beta1_correction = 1;  // 1 - beta1^t, t = number of updates applied, this one included
@@ -35,7 +34,7 @@ struct StepResults {
 // Muon's momentum grows from 0.85 to `momentum` within 300 updates.
 template <class Real>  // double; a template, so that device code may call it
 constexpr void set_corrections(StepScalars& s, Real beta1, Real beta2, Real ema_decay, Real momentum,
-                               std::int64_t updates) {
+                               int64_t updates) {
   const Real t = static_cast<Real>(updates), early = (1 + t) / (10 + t);
   s.beta1_correction = static_cast<float>(1 - std::pow(beta1, t));
   s.beta2_correction = static_cast<float>(1 - std::pow(beta2, t));
@@ -43,5 +42,4 @@ constexpr void set_corrections(StepScalars& s, Real beta1, Real beta2, Real ema_
   const Real first = momentum < Real(0.85) ? momentum : Real(0.85), grown = t < 301 ? (t - 1) / 300 : Real(1);
   s.momentum = static_cast<float>(first + grown * (momentum - first));
 }
-
 }  // namespace weft

@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Time on the CPU.
 #include "kernels/timer.h"
-
 #include <chrono>
 
 namespace weft {
 namespace {
-
-std::int64_t nanoseconds_now() {
+int64_t nanoseconds_now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
-
 }  // namespace
 
 std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()>& before,
@@ -20,14 +17,14 @@ std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()
   std::vector<double> milliseconds;
   for (int i = 0; i < repeats; ++i) {
     before();
-    const std::int64_t began = nanoseconds_now();
+    const int64_t began = nanoseconds_now();
     work();
     milliseconds.push_back(static_cast<double>(nanoseconds_now() - began) * 1e-6);
   }
   return milliseconds;
 }
 
-std::int64_t multiprocessors(CpuQueue&) { return 1; }
+int64_t multiprocessors(CpuQueue&) { return 1; }
 
 void read_clocks(CpuQueue&, ClockReading* readings) { *readings = {0, nanoseconds_now()}; }
 
@@ -41,8 +38,7 @@ double clock_mhz(std::span<const ClockReading> began, std::span<const ClockReadi
   return nanoseconds > 0 ? cycles / nanoseconds * 1e3 : 0;
 }
 
-void count_time(CpuQueue&, std::int64_t* nanoseconds, bool ends) {
+void count_time(CpuQueue&, int64_t* nanoseconds, bool ends) {
   *nanoseconds += ends ? nanoseconds_now() : -nanoseconds_now();
 }
-
 }  // namespace weft

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Time on a GPU: between two events around each run, and by the clocks that a kernel reads when it runs.
-#include "kernels/device/event.cuh"
+#include "kernels/device/cuda.cuh"
 #include "kernels/timer.h"
 
 namespace weft {
 namespace {
-
 // Two blocks fill a multiprocessor; with four for each, every one gets a block.
 constexpr int kReaderThreads = 1024;
 constexpr unsigned kReadersPerMultiprocessor = 4;
 
-__device__ std::int64_t nanoseconds_now() {
-  std::int64_t now = 0;
+__device__ int64_t nanoseconds_now() {
+  int64_t now = 0;
   asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
   return now;
 }
@@ -24,10 +23,9 @@ __global__ void __launch_bounds__(kReaderThreads) read_clocks_kernel(ClockReadin
   if (multiprocessor < count) readings[multiprocessor] = {clock64(), nanoseconds_now()};
 }
 
-__global__ void count_time_kernel(std::int64_t* nanoseconds, bool ends) {
+__global__ void count_time_kernel(int64_t* nanoseconds, bool ends) {
   *nanoseconds += ends ? nanoseconds_now() : -nanoseconds_now();
 }
-
 }  // namespace
 
 std::vector<double> time_runs(CudaQueue& q, int repeats, const std::function<void()>& before,
@@ -44,7 +42,7 @@ std::vector<double> time_runs(CudaQueue& q, int repeats, const std::function<voi
   return milliseconds;
 }
 
-std::int64_t multiprocessors(CudaQueue&) { return multiprocessors(); }
+int64_t multiprocessors(CudaQueue&) { return multiprocessors(); }
 
 void read_clocks(CudaQueue& q, ClockReading* readings) {
   const auto count = static_cast<unsigned>(multiprocessors(q));
@@ -52,9 +50,8 @@ void read_clocks(CudaQueue& q, ClockReading* readings) {
   WEFT_CUDA_CHECK(cudaGetLastError());
 }
 
-void count_time(CudaQueue& q, std::int64_t* nanoseconds, bool ends) {
+void count_time(CudaQueue& q, int64_t* nanoseconds, bool ends) {
   count_time_kernel<<<1, 1, 0, q.stream>>>(nanoseconds, ends);
   WEFT_CUDA_CHECK(cudaGetLastError());
 }
-
 }  // namespace weft

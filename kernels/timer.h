@@ -2,15 +2,11 @@
 // Time on a queue: CUDA events and clocks on a GPU, the clock on the CPU.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <span>
-#include <vector>
-
 #include "kernels/queue.h"
 
 namespace weft {
-
 // Milliseconds of each of `repeats` runs of `work`, without `before` in front of each. Waits for the queue.
 std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()>& before,
                               const std::function<void()>& work);
@@ -19,11 +15,11 @@ std::vector<double> time_runs(CudaQueue&, int repeats, const std::function<void(
 
 // The clocks of a multiprocessor: its own cycle counter, and the timer that the whole GPU shares.
 struct ClockReading {
-  std::int64_t cycles = 0;       // 0 on the CPU
-  std::int64_t nanoseconds = 0;  // 0: that multiprocessor has not been read
+  int64_t cycles = 0;       // 0 on the CPU
+  int64_t nanoseconds = 0;  // 0: that multiprocessor has not been read
 };
-std::int64_t multiprocessors(CpuQueue&);  // 1
-std::int64_t multiprocessors(CudaQueue&);
+int64_t multiprocessors(CpuQueue&);  // 1
+int64_t multiprocessors(CudaQueue&);
 
 // Enqueues a kernel that writes the clocks of all multiprocessors() to `readings`, in the queue's memory.
 void read_clocks(CpuQueue&, ClockReading* readings);
@@ -33,7 +29,6 @@ double clock_mhz(std::span<const ClockReading> began, std::span<const ClockReadi
 
 // Enqueues a kernel that subtracts the time from *nanoseconds (in the queue's memory), or adds it where
 // `ends`: a pair of calls sums up the time between them, also in replays of a captured CUDA graph.
-void count_time(CpuQueue&, std::int64_t* nanoseconds, bool ends);
-void count_time(CudaQueue&, std::int64_t* nanoseconds, bool ends);
-
+void count_time(CpuQueue&, int64_t* nanoseconds, bool ends);
+void count_time(CudaQueue&, int64_t* nanoseconds, bool ends);
 }  // namespace weft

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "models/layers.h"
-
-#include <algorithm>
-#include <cmath>
-#include <functional>
 #include <numeric>
-#include <utility>
-
 #include "kernels/sampling/decode_linear.h"
 #include "models/model.h"
 
 namespace weft {
-
-Linear::Linear(ParameterStore& store, const std::string& name, std::int64_t in, std::int64_t out, double std,
+Linear::Linear(ParameterStore& store, const std::string& name, int64_t in, int64_t out, double std,
                bool with_bias, ParamKind kind)
     : weight(store.add(name + ".weight", {out, in}, Init::normal(std), kind)),
       bias(with_bias ? store.add(name + ".bias", {out}, Init::constant(0)) : Param{}) {}
@@ -30,10 +23,9 @@ DecodeAffine Linear::decoding(const ParameterStore& store) const {
   return {store.var(weight).value, store.var(bias).value};
 }
 
-LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, std::int64_t size, double epsilon)
+LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, int64_t size, double epsilon)
     : weight(store.add(name + ".weight", {size}, Init::constant(1), ParamKind::wide)),
-      bias(store.add(name + ".bias", {size}, Init::constant(0), ParamKind::wide)),
-      eps(epsilon) {}
+      bias(store.add(name + ".bias", {size}, Init::constant(0), ParamKind::wide)), eps(epsilon) {}
 
 Var LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   return layernorm(ctx, x, store.var(weight), store.var(bias), eps);
@@ -64,22 +56,20 @@ Tensor decode_linear(Ctx& ctx, const ParameterStore& store, const Tensor& x, con
 }
 
 namespace {
-
 // Of a position, for its index on axis a: the product of the later axes.
-std::int64_t divisor_of(const std::vector<std::int64_t>& axes, std::size_t a) {
-  return std::accumulate(axes.begin() + static_cast<std::ptrdiff_t>(a) + 1, axes.end(), std::int64_t{1},
+int64_t divisor_of(const std::vector<int64_t>& axes, std::size_t a) {
+  return std::accumulate(axes.begin() + static_cast<std::ptrdiff_t>(a) + 1, axes.end(), int64_t{1},
                          std::multiplies<>());
 }
-
 }  // namespace
 
 Tensor rotary_table(Device& device, const ModelConfig& m, DType wide) {
-  const std::vector<std::int64_t>& axes = m.position_axes;
+  const std::vector<int64_t>& axes = m.position_axes;
   std::vector<std::size_t> turning;
   for (std::size_t a = 0; a < axes.size(); ++a)
     if (axes[a] > 1 || axes.size() == 1) turning.push_back(a);
   struct Pair {
-    std::int64_t divisor = 1, length = 1;
+    int64_t divisor = 1, length = 1;
     double speed = 0;
   };
   std::vector<Pair> of_pair;
@@ -92,21 +82,20 @@ Tensor rotary_table(Device& device, const ModelConfig& m, DType wide) {
   }
   of_pair.resize(pairs);
   std::vector<double> values;
-  for (std::int64_t t = 0; t <= m.context; ++t)
+  for (int64_t t = 0; t <= m.context; ++t)
     for (const Pair& pair : of_pair) {
       const double angle = static_cast<double>(t / pair.divisor % pair.length) * pair.speed;
       values.insert(values.end(), {std::cos(angle), std::sin(angle)});
     }
   const std::vector<float> rounded(values.begin(), values.end());
-  const Tensor table(*device.pool, {m.context + 1, static_cast<std::int64_t>(pairs), 2}, wide,
-                     "rotary table");
+  const Tensor table(*device.pool, {m.context + 1, static_cast<int64_t>(pairs), 2}, wide, "rotary table");
   device.upload(table, wide == DType::f64 ? static_cast<const void*>(values.data()) : rounded.data());
   return table;
 }
 
-Embedding::Embedding(ParameterStore& store, std::int64_t vocab, std::int64_t width,
-                     const std::vector<std::int64_t>& position_axes, std::int64_t condition_rows,
-                     double token_std, double position_std)
+Embedding::Embedding(ParameterStore& store, int64_t vocab, int64_t width,
+                     const std::vector<int64_t>& position_axes, int64_t condition_rows, double token_std,
+                     double position_std)
     : table(store.add("token_embedding", {vocab, width}, Init::normal(token_std))),
       start(store.add("start", condition_rows > 0 ? Shape{condition_rows, width} : Shape{width},
                       Init::normal(token_std))) {
@@ -128,18 +117,46 @@ Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Sequences& s
 }
 
 Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences& sequences,
-                         const std::int32_t* position) const {
+                         const int32_t* position) const {
   return embedding_row(ctx, sequences, store.var(table), store.var(start), tables(store), position).value;
 }
 
-Attention::Attention(ParameterStore& store, const std::string& name, std::int64_t width,
-                     const AttentionShape& s, double std, double proj_std, ParamKind matrices)
-    : shape(s),
+namespace {
+std::vector<Param> add_centroids(ParameterStore& store, const std::string& name, const ContentLayer& content,
+                                 int64_t size) {
+  const Init init = Init::normal(1 / std::sqrt(static_cast<double>(size)));
+  std::vector<Param> params(content.heads.size());
+  for (std::size_t i = 0; i < params.size(); ++i)
+    if (const auto& [spec, heads] = content.heads[i]; spec.kind == "routing")  // rank 1: no decay
+      params[i] =
+          store.add(str(name, ".centroids.", i), {heads.count * spec.clusters * size}, init, ParamKind::wide);
+  return params;
+}
+}  // namespace
+
+Attention::Attention(ParameterStore& store, const std::string& name, int64_t width, const AttentionShape& s,
+                     ContentLayer by_content, double std, double proj_std, ParamKind matrices)
+    : shape(s), content(std::move(by_content)),
       qkv(store, name + ".qkv", width, s.columns(), std, true, matrices),
+      centroids(add_centroids(store, name, content, s.qk_size)),
       proj(store, name + ".proj", s.heads * s.v_size, width, proj_std, true, matrices) {}
 
-Var Attention::project(Ctx& ctx, const ParameterStore& store, const Var& x, const QkOptions& of_qk) const {
-  return norm_and_rotate(ctx, qkv.forward(ctx, store, x), shape, of_qk);
+std::vector<Var> Attention::centroids_in(const ParameterStore& store) const {
+  std::vector<Var> vars;
+  for (const Param& p : centroids) vars.push_back(p.index < 0 ? Var{} : store.var(p));
+  return vars;
+}
+
+Var Attention::project(Ctx& ctx, const ParameterStore& store, const Var& x, const QkOptions& of_qk,
+                       KeptMaps& maps, MapCache& cache, const Seen& seen) const {
+  const Var packed = qkv.forward(ctx, store, x);
+  seen(packed.value, nullptr);
+  if (!content.heads.empty())
+    maps.content = content_maps(ctx, content, cache, packed.value, shape, centroids_in(store));
+  const Var rotated = norm_and_rotate(ctx, packed, shape, of_qk);
+  share_keys(ctx, maps, rotated.value, shape);
+  seen(rotated.value, &maps);
+  return rotated;
 }
 
 Affine Attention::attend(Ctx& ctx, const ParameterStore& store, const Var& packed, const KeptMaps& maps,
@@ -152,11 +169,10 @@ Affine Attention::attend(Ctx& ctx, const ParameterStore& store, const Var& packe
   return {matmul, store.var(proj.bias)};
 }
 
-Mlp::Mlp(ParameterStore& store, const std::string& name, std::int64_t width, std::int64_t hidden,
-         double up_std, double down_std, Activation activation, ParamKind matrices)
+Mlp::Mlp(ParameterStore& store, const std::string& name, int64_t width, int64_t hidden, double up_std,
+         double down_std, Activation activation, ParamKind matrices)
     : up(store, name + ".up", width, hidden, up_std, true, matrices),
-      down(store, name + ".down", hidden, width, down_std, true, matrices),
-      f(activation) {}
+      down(store, name + ".down", hidden, width, down_std, true, matrices), f(activation) {}
 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   const Var matmul = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight), f);
@@ -165,24 +181,23 @@ Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
 }
 
 namespace {
-
 // Standard deviation of a weight that sums over `fan_in` inputs.
-double weight_std(const InitConfig& init, std::int64_t fan_in) {
+double weight_std(const InitConfig& init, int64_t fan_in) {
   const auto n = static_cast<double>(fan_in);
   return init.weight_rule == "std" ? init.weight_gain / std::sqrt(n) : std::sqrt(init.weight_gain / n);
 }
 
 // The 2 N branches add up in the residual stream: the last matrix of each starts 1 / sqrt(2 N) smaller.
-double last_weight_std(const ModelConfig& m, std::int64_t fan_in) {
+double last_weight_std(const ModelConfig& m, int64_t fan_in) {
   return 1 / std::sqrt(2.0 * static_cast<double>(m.layers)) * weight_std(m.init, fan_in);
 }
-
 }  // namespace
 
 ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m,
-                             ParamKind matrices)
+                             ParamKind matrices, ContentLayer content)
     : attention_norm(store, name + ".attention_norm", m.width, m.norm_eps),
-      attention(store, name + ".attention", m.width, attention_shape(m), weight_std(m.init, m.width),
+      attention(store, name + ".attention", m.width, attention_shape(m), std::move(content),
+                weight_std(m.init, m.width),
                 last_weight_std(m, attention_shape(m).heads * attention_shape(m).v_size), matrices),
       mlp_norm(store, name + ".mlp_norm", m.width, m.norm_eps),
       mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),
@@ -208,10 +223,9 @@ DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueC
 }
 
 Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape& s,
-                     Activation f, const QkOptions& of_qk, const std::int32_t* position,
-                     const Tensor& first_key) {
+                     Activation f, const QkOptions& of_qk, const int32_t* position, const Tensor& first_key) {
   WEFT_CHECK(!ctx.tape && !blocks.empty(), "decode_blocks is for sampling, without a tape");
-  const std::int64_t batch = x.view().rows(), hidden = blocks[0].up.w.rows();
+  const int64_t batch = x.view().rows(), hidden = blocks[0].up.w.rows();
   const Tensor y = ctx.empty(x.shape(), x.dtype()), packed = ctx.empty({batch, s.columns()}, x.dtype()),
                attended = ctx.empty({batch, s.heads * s.v_size}, x.dtype()),
                mlp = ctx.empty({batch, hidden}, x.dtype());
@@ -250,5 +264,4 @@ void ResidualStream::add(Affine branch) {
   WEFT_CHECK(!waiting_, "residual stream: a branch is added before the one ahead of it was read");
   waiting_ = std::move(branch);
 }
-
 }  // namespace weft

@@ -2,20 +2,17 @@
 // Layers: structs of parameter handles with a forward(). ParameterStore::add lists the parameters.
 #pragma once
 
-#include <optional>
-
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
 #include "src/config/config.h"
-#include "src/ops.h"
+#include "src/ops/content.h"
 #include "src/parameters.h"
 
 namespace weft {
-
 struct Linear {
   Param weight, bias;  // (out, in), (out)
-  Linear(ParameterStore&, const std::string& name, std::int64_t in, std::int64_t out, double std,
-         bool with_bias = true, ParamKind kind = ParamKind::compute);
+  Linear(ParameterStore&, const std::string& name, int64_t in, int64_t out, double std, bool with_bias = true,
+         ParamKind kind = ParamKind::compute);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
   // The same with the bias left to the op that reads the result.
   Affine affine(Ctx&, const ParameterStore&, const Var& x) const;
@@ -25,7 +22,7 @@ struct Linear {
 struct LayerNorm {
   Param weight, bias;  // (C)
   double eps = 1e-5;
-  LayerNorm(ParameterStore&, const std::string& name, std::int64_t size, double eps = 1e-5);
+  LayerNorm(ParameterStore&, const std::string& name, int64_t size, double eps = 1e-5);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
   // x + dropout(branch), and the norm of that.
   SumAndNorm forward(Ctx&, const ParameterStore&, const Var& x, const Affine& branch, double dropout) const;
@@ -39,13 +36,12 @@ Tensor decode_linear(Ctx&, const ParameterStore&, const Tensor& x, const LayerNo
 struct Embedding {
   Param table, start;            // token_embedding (V, C); start (C), or (condition_rows, C)
   std::vector<Param> positions;  // position.a (position_axes[a], C)
-  std::vector<std::int64_t> divisors;
-  Embedding(ParameterStore&, std::int64_t vocab, std::int64_t width,
-            const std::vector<std::int64_t>& position_axes, std::int64_t condition_rows, double token_std,
-            double position_std);
+  std::vector<int64_t> divisors;
+  Embedding(ParameterStore&, int64_t vocab, int64_t width, const std::vector<int64_t>& position_axes,
+            int64_t condition_rows, double token_std, double position_std);
   Var forward(Ctx&, const ParameterStore&, const Sequences&) const;
   // The row whose number is at *position in the queue's memory: (B, 1, C).
-  Tensor decode(Ctx&, const ParameterStore&, const Sequences&, const std::int32_t* position) const;
+  Tensor decode(Ctx&, const ParameterStore&, const Sequences&, const int32_t* position) const;
 
  private:
   std::vector<PositionTable> tables(const ParameterStore&) const;
@@ -62,20 +58,27 @@ struct KeyValueCache {
 };
 // What decoding one position needs to know of a pattern, in the queue's memory: see AttentionDecode.
 struct DecodeKeys {
-  const std::int32_t *keys = nullptr, *key_start = nullptr;           // what each group reads
-  const std::int32_t* key_positions = nullptr;                        // of these keys; null: not asked for
-  const std::int32_t* row = nullptr;                                  // (H) where the new key is put
-  const std::int32_t *group_of_head = nullptr, *first_row = nullptr;  // (H)
-  std::int64_t longest = 0;                                           // keys that a head reads at most
+  const int32_t *keys = nullptr, *key_start = nullptr;           // what each group reads
+  const int32_t* key_positions = nullptr;                        // of these keys; null: not asked for
+  const int32_t* row = nullptr;                                  // (H) where the new key is put
+  const int32_t *group_of_head = nullptr, *first_row = nullptr;  // (H)
+  int64_t longest = 0;                                           // keys that a head reads at most
 };
 
 struct Attention {
   AttentionShape shape;
-  Linear qkv, proj;  // C -> q | k | v, H*Dv -> C
-  Attention(ParameterStore&, const std::string& name, std::int64_t width, const AttentionShape&, double std,
-            double proj_std, ParamKind matrices);
-  // x (B, T, C) -> q | k | v of AttentionShape, as they are attended to.
-  Var project(Ctx&, const ParameterStore&, const Var& x, const QkOptions&) const;
+  ContentLayer content;
+  Linear qkv;                    // C -> q | k | v
+  std::vector<Param> centroids;  // of each of content.heads, (heads * clusters * Dqk); absent: none routes
+  Linear proj;                   // H*Dv -> C
+  Attention(ParameterStore&, const std::string& name, int64_t width, const AttentionShape&, ContentLayer,
+            double std, double proj_std, ParamKind matrices);
+  std::vector<Var> centroids_in(const ParameterStore&) const;
+  // x (B, T, C) -> q | k | v of AttentionShape, as they are attended to. `maps` get those that content
+  // decides. `seen` is called with q | k | v as they are projected, without maps, then with the result.
+  using Seen = std::function<void(const Tensor& packed, const KeptMaps*)>;
+  Var project(Ctx&, const ParameterStore&, const Var& x, const QkOptions&, KeptMaps& maps, MapCache&,
+              const Seen& seen) const;
   // recomputed: the backward pass keeps q, k and v alone.
   Affine attend(Ctx&, const ParameterStore&, const Var& packed, const KeptMaps&, bool recomputed) const;
 };
@@ -83,8 +86,8 @@ struct Attention {
 struct Mlp {
   Linear up, down;
   Activation f;
-  Mlp(ParameterStore&, const std::string& name, std::int64_t width, std::int64_t hidden, double up_std,
-      double down_std, Activation, ParamKind matrices);
+  Mlp(ParameterStore&, const std::string& name, int64_t width, int64_t hidden, double up_std, double down_std,
+      Activation, ParamKind matrices);
   Affine forward(Ctx&, const ParameterStore&, const Var& x) const;
 };
 
@@ -94,14 +97,15 @@ struct ResidualBlock {
   Attention attention;
   LayerNorm mlp_norm;
   Mlp mlp;
-  ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&, ParamKind matrices);
+  ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&, ParamKind matrices,
+                ContentLayer);
   // For one position: its key and value go into the cache, where it attends to `keys`.
   DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
 };
 // x (B, 1, C), the position at *position, through blocks of one shape of attention, one width and activation
 // of the MLP. first_key: as in AttentionDecode.
 Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&,
-                     Activation, const QkOptions&, const std::int32_t* position, const Tensor& first_key);
+                     Activation, const QkOptions&, const int32_t* position, const Tensor& first_key);
 
 // The residual stream x of a pre-norm model, to which blocks add their branches. A branch waits until x is
 // read: a norm adds it in the same pass over memory (kernels/layers/layernorm.h).
@@ -118,5 +122,4 @@ class ResidualStream {
   std::optional<Affine> waiting_;
   double dropout_;
 };
-
 }  // namespace weft

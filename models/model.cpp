@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The table of models, and what one costs: operations a token, bytes on the device.
 #include "models/model.h"
-
-#include <algorithm>
-#include <cmath>
-#include <map>
-
 #include "kernels/attention/documents.h"
 #include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
-#include "src/patterns/packed_maps.h"
-#include "src/patterns/pattern.h"
+#include "src/ops/content.h"
 
 namespace weft {
-
 const std::vector<ModelKind>& models() {
   static const std::vector<ModelKind> table = {
       {"sparse_transformer",
@@ -29,19 +22,17 @@ std::unique_ptr<Model> make_model(const Config& config, ParameterStore& store, D
     if (config.model.kind == model.kind) return model.make(config, store, device);
     known += str(known.empty() ? "" : ", ", model.kind);
   }
-  fail(str("model.kind '", config.model.kind, "': expected one of ", known));
+  fail("model.kind '", config.model.kind, "': expected one of ", known);
 }
 
 AttentionShape attention_shape(const ModelConfig& m) {
-  const std::int64_t qk = std::llround(m.qk_ratio * static_cast<double>(m.width));
+  const int64_t qk = std::llround(m.qk_ratio * static_cast<double>(m.width));
   WEFT_CHECK(m.heads > 0 && m.width % m.heads == 0 && qk > 0 && qk % m.heads == 0, "model.heads = ", m.heads,
              " must divide model.width = ", m.width, " and qk_ratio * width = ", qk);
   return {m.heads, qk / m.heads, m.width / m.heads};
 }
 
-std::int64_t mlp_width(const ModelConfig& m) {
-  return std::llround(m.mlp_ratio * static_cast<double>(m.width));
-}
+int64_t mlp_width(const ModelConfig& m) { return std::llround(m.mlp_ratio * static_cast<double>(m.width)); }
 
 Activation activation_of(const ModelConfig& m) {
   return m.activation == name_of(Activation::relu2) ? Activation::relu2 : Activation::gelu;
@@ -70,19 +61,18 @@ std::vector<LayerGroup> layer_groups(const std::vector<std::shared_ptr<const Att
   for (std::size_t layer = 0; layer < of_layer.size(); ++layer) {
     const auto [group, is_new] = number.try_emplace(of_layer[layer]->name(), groups.size());
     if (is_new) groups.push_back({of_layer[layer], {}});
-    groups[group->second].members.push_back(static_cast<std::int64_t>(layer));
+    groups[group->second].members.push_back(static_cast<int64_t>(layer));
   }
   return groups;
 }
 
 namespace {
-
 // Attended pairs of all heads of a layer.
-double pairs_of_layer(const AttentionPattern& pattern, int heads, std::int64_t context) {
-  std::vector<std::int64_t> pairs(pattern.groups(heads), -1);
+double pairs_of_layer(const AttentionPattern& pattern, int heads, int64_t context) {
+  std::vector<int64_t> pairs(pattern.groups(heads), -1);
   double sum = 0;
   for (int head = 0; head < heads; ++head) {
-    std::int64_t& count = pairs[pattern.group(head)];
+    int64_t& count = pairs[pattern.group(head)];
     if (count < 0) count = needed_pairs(pattern, head, context);
     sum += static_cast<double>(count);
   }
@@ -91,14 +81,14 @@ double pairs_of_layer(const AttentionPattern& pattern, int heads, std::int64_t c
 
 // Bytes of one token's activations in one residual block.
 struct BlockBytes {
-  std::int64_t stream;  // one tensor of the residual stream (C)
-  std::int64_t qkv, attended, hidden;
-  std::int64_t norm_rows, attention_rows;  // mean and rstd; log-sum-exp: in the wide type
-  std::int64_t qk_rows;                    // with QK-norm: rstd of queries and keys
+  int64_t stream;  // one tensor of the residual stream (C)
+  int64_t qkv, attended, hidden;
+  int64_t norm_rows, attention_rows;  // mean and rstd; log-sum-exp: in the wide type
+  int64_t qk_rows;                    // with QK-norm: rstd of queries and keys
 
   BlockBytes(const ModelConfig& m, DType compute) {
     const AttentionShape shape = attention_shape(m);
-    const std::int64_t element = size_of(compute), wide_element = size_of(wide(compute));
+    const int64_t element = size_of(compute), wide_element = size_of(wide(compute));
     stream = m.width * element;
     qkv = shape.columns() * element;
     attended = shape.heads * shape.v_size * element;
@@ -109,47 +99,46 @@ struct BlockBytes {
   }
   // What ops.cpp keeps: qkv, attended, x after attention, norm, up, x after the MLP. Attention's norm is
   // recomputed from x, but that of the first x on a tape: first_norm().
-  std::int64_t kept() const {
+  int64_t kept() const {
     return 3 * stream + qkv + attended + hidden + 2 * norm_rows + attention_rows + qk_rows;
   }
-  std::int64_t first_norm() const { return stream; }
+  int64_t first_norm() const { return stream; }
   // Of these, what a recomputed attention does not keep.
-  std::int64_t recomputed_attention() const { return attended + attention_rows; }
+  int64_t recomputed_attention() const { return attended + attention_rows; }
   // On top of kept() while the block is differentiated; its output is gone by then. The MLP's backward holds
   // three gradients at its widest point and is gone at the attention, which recomputes `recomputed` bytes.
-  std::int64_t backward(std::int64_t recomputed) const {
-    const std::int64_t in_mlp = 2 * stream + hidden;
-    const std::int64_t in_attention =
+  int64_t backward(int64_t recomputed) const {
+    const int64_t in_mlp = 2 * stream + hidden;
+    const int64_t in_attention =
         stream + attended + qkv + attention_rows + recomputed - (2 * stream + hidden + norm_rows);
     return std::max(in_mlp, in_attention) - stream;
   }
   // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention.
-  std::int64_t forward_only() const {
+  int64_t forward_only() const {
     return std::max(3 * stream + hidden, 2 * stream + qkv + attended + attention_rows);
   }
 };
 
-std::int64_t activation_bytes_of_token(const Config& config, DType compute, bool training) {
+int64_t activation_bytes_of_token(const Config& config, DType compute, bool training) {
   const ModelConfig& m = config.model;
   const BlockBytes block(m, compute);
-  const std::int64_t wide_element = size_of(wide(compute)), logits = m.vocab * size_of(compute);
-  const std::int64_t norm = m.final_norm ? block.stream + block.norm_rows : 0;
-  const std::int64_t losses = 2 * wide_element;  // loss and log-sum-exp
+  const int64_t wide_element = size_of(wide(compute)), logits = m.vocab * size_of(compute);
+  const int64_t norm = m.final_norm ? block.stream + block.norm_rows : 0;
+  const int64_t losses = 2 * wide_element;  // loss and log-sum-exp
   if (!training) return std::max(block.forward_only(), block.stream + norm + logits + losses);
   const bool recompute = config.train.recompute == "block";
-  const std::int64_t dropped = config.train.recompute == "attention" ? block.recomputed_attention() : 0;
-  const std::int64_t between = block.stream * (m.layers + 1);
-  const std::int64_t kept =
+  const int64_t dropped = config.train.recompute == "attention" ? block.recomputed_attention() : 0;
+  const int64_t between = block.stream * (m.layers + 1);
+  const int64_t kept =
       recompute ? between : block.stream + block.first_norm() + m.layers * (block.kept() - dropped);
-  const std::int64_t at_output = kept + norm + 2 * logits + losses + wide_element;
-  const std::int64_t in_block =
+  const int64_t at_output = kept + norm + 2 * logits + losses + wide_element;
+  const int64_t in_block =
       kept + (recompute ? block.kept() + block.first_norm() : 0) + block.backward(dropped) + wide_element;
   return std::max(at_output, in_block);
 }
-
 }  // namespace
 
-double attention_flops_per_token(const ModelConfig& m, std::int64_t context) {
+double attention_flops_per_token(const ModelConfig& m, int64_t context) {
   const AttentionShape shape = attention_shape(m);
   std::map<const AttentionPattern*, double> pairs;
   double multiply_adds = 0;
@@ -162,7 +151,7 @@ double attention_flops_per_token(const ModelConfig& m, std::int64_t context) {
   return 3 * 2 * multiply_adds;
 }
 
-double flops_per_token(const ModelConfig& m, std::int64_t context) {
+double flops_per_token(const ModelConfig& m, int64_t context) {
   const AttentionShape shape = attention_shape(m);
   const auto width = static_cast<double>(m.width);
   const double matrices =
@@ -172,25 +161,37 @@ double flops_per_token(const ModelConfig& m, std::int64_t context) {
   return 3 * 2 * multiply_adds + attention_flops_per_token(m, context);
 }
 
+// Of the maps that content decides: of each layer where all are kept, else of the largest.
+int64_t content_bytes_of(const Config& config, int64_t batch, int64_t context, bool training) {
+  const ModelConfig& m = config.model;
+  int64_t sum = 0, largest = 0;
+  for (const auto& pattern : layer_patterns(m)) {
+    const int64_t bytes =
+        content_bytes(*pattern, m.heads, attention_shape(m).qk_size, batch, context, m.context, training);
+    sum += bytes, largest = std::max(largest, bytes);
+  }
+  return training && config.train.recompute != "block" ? sum : largest;
+}
+
 // Of each sequence's own maps, with data.separator.
-std::int64_t document_bytes(const Config& config, std::int64_t batch, std::int64_t context) {
-  std::int64_t numbers = 0;
+int64_t document_bytes(const Config& config, int64_t batch, int64_t context) {
+  int64_t numbers = 0;
   for (const LayerGroup& group : layer_groups(layer_patterns(config.model))) {
     if (config.data.separator < 0) break;
     const PackedMaps maps(*group.pattern, static_cast<int>(config.model.heads), context,
                           attention_shape(config.model).head_size());
-    numbers += SegmentMaps::table_size(maps.write(nullptr, nullptr), batch);
+    numbers += SegmentMaps::table_size(maps.write(nullptr, nullptr), batch, context);
   }
-  return numbers * std::int64_t{sizeof(std::int32_t)};
+  return numbers * int64_t{sizeof(int32_t)};
 }
 
-MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int64_t context, bool training) {
+MemoryPlan plan_memory(const Config& config, int64_t micro_batch, int64_t context, bool training) {
   const DType compute = compute_dtype(config);
   const auto device = make_device("cpu");  // listing parameters takes no memory
   ParameterStore store;
   make_model(config, store, *device);
-  std::int64_t elements = 0, own = 0;  // own: those that this process updates
-  std::int64_t muon = 0, squares = 0;  // elements that Muon updates, and of what it multiplies these with
+  int64_t elements = 0, own = 0;  // own: those that this process updates
+  int64_t muon = 0, squares = 0;  // elements that Muon updates, and of what it multiplies these with
   for (const ParamInfo& p : store.params()) {
     if (p.kind == ParamKind::muon) {
       muon += p.size;
@@ -201,20 +202,19 @@ MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int6
   }
 
   // Each rank orthogonalises the matrices of `share` layers, and gets those of all ranks.
-  const std::int64_t layers = config.model.layers, share = (layers + config.ranks - 1) / config.ranks;
-  const std::int64_t wide_size = size_of(wide(compute)), master = elements * wide_size;
-  const std::int64_t optimizer =
+  const int64_t layers = config.model.layers, share = (layers + config.ranks - 1) / config.ranks;
+  const int64_t wide_size = size_of(wide(compute)), master = elements * wide_size;
+  const int64_t optimizer =
       own * wide_size * ((config.train.ema_decay > 0 ? 1 : 0) + (training ? 2 : 0)) +
       (training ? size_of(muon_dtype(compute)) * (muon * config.ranks + muon + 2 * squares) * share / layers
                 : 0);
-  const std::int64_t angles =
-      config.model.positions == "rotary"
-          ? (config.model.context + 1) * attention_shape(config.model).qk_size * wide_size
-          : 0;
-  const std::int64_t activations =
-      micro_batch * context * activation_bytes_of_token(config, compute, training) + angles +
-      document_bytes(config, micro_batch, context);
-  const auto bytes = [](std::int64_t n) { return static_cast<std::size_t>(n); };
+  const int64_t angles = config.model.positions == "rotary"
+                             ? (config.model.context + 1) * attention_shape(config.model).qk_size * wide_size
+                             : 0;
+  const int64_t activations = micro_batch * context * activation_bytes_of_token(config, compute, training) +
+                              angles + document_bytes(config, micro_batch, context) +
+                              content_bytes_of(config, micro_batch, context, training);
+  const auto bytes = [](int64_t n) { return static_cast<std::size_t>(n); };
   const bool own_master = compute != wide(compute);
   return {.weights = bytes(elements * size_of(compute) + (own_master ? own * wide_size : 0)),
           .gradients = bytes(training ? master : 0),
@@ -222,5 +222,4 @@ MemoryPlan plan_memory(const Config& config, std::int64_t micro_batch, std::int6
           .activations = bytes(activations),
           .workspace = kWorkspaceBytes};
 }
-
 }  // namespace weft

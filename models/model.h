@@ -2,20 +2,17 @@
 // What the trainer, the sampler and evaluation need of a model.
 #pragma once
 
-#include "src/config/conditions.h"
 #include "src/config/config.h"
-#include "src/ops.h"
+#include "src/ops/content.h"
 #include "src/parameters.h"
-#include "src/patterns/spec.h"
 
 namespace weft {
-
 // What the layers with one pattern cache for a batch of texts; dense: if every head kept every position.
 struct CacheUse {
   std::shared_ptr<const AttentionPattern> pattern;
-  std::vector<std::int64_t> layers;
-  std::vector<std::int64_t> rows;  // of one layer and text, by head
-  std::int64_t dense_rows = 0;     // of a head: the positions
+  std::vector<int64_t> layers;
+  std::vector<int64_t> rows;  // of one layer and text, by head
+  int64_t dense_rows = 0;     // of a head: the positions
   std::size_t bytes = 0, dense_bytes = 0;
 };
 
@@ -23,9 +20,9 @@ struct CacheUse {
 struct DecodeCache {
   virtual ~DecodeCache() = default;
   // Sends what the next decode_step() needs to know of a position to the device, without waiting.
-  virtual void seek(std::int64_t position) = 0;
-  virtual const std::int32_t* position() const = 0;  // the one sought last, in the queue's memory
-  virtual std::size_t bytes() const = 0;             // of everything it holds
+  virtual void seek(int64_t position) = 0;
+  virtual const int32_t* position() const = 0;  // the one sought last, in the queue's memory
+  virtual std::size_t bytes() const = 0;        // of everything it holds
   virtual std::vector<CacheUse> use() const = 0;
 };
 
@@ -42,9 +39,9 @@ class Model {
   // Sampling: a cache for B sequences of at most `length` tokens, and the logits (B, V) of the token at the
   // position sought last. The tokens (B, length) before it must be set, and positions asked for in order.
   // Equal to that row of logits(); bits do not depend on B. Every position has the same launches: one graph.
-  virtual std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) = 0;
+  virtual std::unique_ptr<DecodeCache> make_cache(Device&, int64_t batch, int64_t length) = 0;
   virtual Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) = 0;
-  Tensor decode(Ctx& ctx, DecodeCache& cache, const Sequences& s, std::int64_t position) {
+  Tensor decode(Ctx& ctx, DecodeCache& cache, const Sequences& s, int64_t position) {
     cache.seek(position);
     return decode_step(ctx, cache, s);
   }
@@ -52,8 +49,11 @@ class Model {
   // One pass over the first `count` positions of a text (1, T), T >= count, which fills the caches of the
   // sequences first .. first + texts - 1 as decode() of each position would, up to rounding. decode(count) is
   // next. The bits depend on T and the text alone.
-  virtual void read_prompt(Ctx&, DecodeCache&, const Sequences& text, std::int64_t count, std::int64_t first,
-                           std::int64_t texts) = 0;
+  virtual void read_prompt(Ctx&, DecodeCache&, const Sequences& text, int64_t count, int64_t first,
+                           int64_t texts) = 0;
+
+  // What a head of a layer sees of one text, on a CPU.
+  virtual SeenKeys seen(Ctx&, const Sequences& text, std::size_t layer, int head) = 0;
 
   // The pattern of each layer, for drawings and counts.
   virtual const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const = 0;
@@ -70,27 +70,26 @@ std::unique_ptr<Model> make_model(const Config&, ParameterStore&, Device&);
 // ---- sizes that follow from a ModelConfig
 
 AttentionShape attention_shape(const ModelConfig&);  // Dqk = qk_ratio * width / heads, Dv = width / heads
-std::int64_t mlp_width(const ModelConfig&);          // mlp_ratio * width
+int64_t mlp_width(const ModelConfig&);               // mlp_ratio * width
 Activation activation_of(const ModelConfig&);        // of the MLP
 // The pattern of each layer: the configured ones, cycled. Layers with equal specs share one object.
 std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig&);
 
 struct LayerGroup {  // layers with one pattern
   std::shared_ptr<const AttentionPattern> pattern;
-  std::vector<std::int64_t> members;
+  std::vector<int64_t> members;
 };
 // In the order of their first layers; equal names are one pattern.
 std::vector<LayerGroup> layer_groups(const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer);
 
 // FLOPs a token of one forward and backward pass, from the pairs that are needed; recompute is not counted.
-double flops_per_token(const ModelConfig&, std::int64_t context);
-double attention_flops_per_token(const ModelConfig&, std::int64_t context);  // of it between the projections
+double flops_per_token(const ModelConfig&, int64_t context);
+double attention_flops_per_token(const ModelConfig&, int64_t context);  // of it between the projections
 
 // Bytes that training needs on the device, by kind, before anything is allocated.
 struct MemoryPlan {
   std::size_t weights = 0, gradients = 0, optimizer = 0, activations = 0, workspace = 0;
   std::size_t total() const { return weights + gradients + optimizer + activations + workspace; }
 };
-MemoryPlan plan_memory(const Config&, std::int64_t micro_batch, std::int64_t context, bool training);
-
+MemoryPlan plan_memory(const Config&, int64_t micro_batch, int64_t context, bool training);
 }  // namespace weft

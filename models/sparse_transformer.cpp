@@ -8,28 +8,24 @@
 // Each line below that computes names its part. Sampling, one position at a time: models/decoding.cpp.
 #include "models/sparse_transformer.h"
 
-#include <map>
-
-#include "src/patterns/pattern.h"
-
 namespace weft {
 // Layers add their parameters to the store, which allocates and initialises all of them together.
 SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store, Device& device)
-    : device_(device),
-      config_(config.model),
-      conditions_(conditions(config)),
-      separator_(config.data.separator),
-      recompute_blocks_(config.train.recompute == "block"),
-      recompute_attention_(config.train.recompute == "attention"),
-      store_(store),
+    : device_(device), config_(config.model), conditions_(conditions(config)),
+      separator_(config.data.separator), recompute_blocks_(config.train.recompute == "block"),
+      recompute_attention_(config.train.recompute == "attention"), store_(store),
       embedding_(store, config_.vocab, config_.width,
-                 config_.positions == "rotary" ? std::vector<std::int64_t>{} : config_.position_axes,
+                 config_.positions == "rotary" ? std::vector<int64_t>{} : config_.position_axes,
                  condition_rows(conditions_), config_.init.token_std, config_.init.position_std),
       patterns_(layer_patterns(config_)),
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
   const ParamKind matrices = config.train.optimizer == "muon" ? ParamKind::muon : ParamKind::compute;
-  for (std::int64_t i = 0; i < config_.layers; ++i)
-    blocks_.emplace_back(store, str("blocks.", i), config_, matrices);
+  const auto heads = static_cast<int>(config_.heads);
+  for (int64_t i = 0; i < config_.layers; ++i)
+    blocks_.emplace_back(
+        store, str("blocks.", i), config_, matrices,
+        ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads), config_.context, config.seed,
+                     static_cast<uint32_t>(i), config_.qk_norm == "rms"});
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform
@@ -56,7 +52,7 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
     const auto [found, is_new] =
         known.try_emplace(patterns_[i].get(), maps_.get(*patterns_[i], s.tokens.shape()[1]).maps());
     KeptMaps& maps = found->second;
-    if (is_new && starts) maps = segment_maps(ctx, maps.maps, starts);
+    if (is_new && starts) maps = segment_maps(ctx, maps.maps, starts, true);
     if (i == 0) ctx.mark(blocks_[i].attention_norm.weight.index);
     if (!recompute_blocks_ || on_layer) {
       run_block(ctx, i, h, maps, qk, on_layer);
@@ -73,14 +69,25 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
 }
 
 // h += a(h), then h += b(h). The stream applies dropout, and adds as the next norm reads the sum.
-void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, const KeptMaps& maps,
-                                  const QkOptions& qk, const OnLayer& on_layer) const {
+void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, KeptMaps maps,
+                                  const QkOptions& qk, const OnLayer& on_layer) {
   const ResidualBlock& block = blocks_[layer];
-  Var packed = block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk);
-  if (on_layer) on_layer(layer, packed.value);
+  const auto seen = [&](const Tensor& packed, const KeptMaps* of_layer) {
+    if (on_layer) on_layer(layer, packed, of_layer);
+  };
+  Var packed = block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk, maps,
+                                       maps_, seen);
   if (on_layer && layer + 1 == blocks_.size()) return;
   h.add(block.attention.attend(ctx, store_, std::exchange(packed, {}), maps, recompute_attention_));
   h.add(block.mlp.forward(ctx, store_, h.normed(ctx, store_, block.mlp_norm)));
+}
+
+SeenKeys SparseTransformer::seen(Ctx& ctx, const Sequences& text, std::size_t layer, int head) {
+  SeenKeys seen;
+  hidden(ctx, text, [&](std::size_t i, const Tensor&, const KeptMaps* maps) {
+    if (i == layer && maps) seen = seen_keys(*maps, head, text.tokens.shape()[1]);
+  });
+  return seen;
 }
 
 // norm(H_N) W_out
@@ -107,9 +114,8 @@ void SparseTransformer::check_sequences(const Sequences& s) const {
                  t.shape[1] <= config_.context,
              "tokens must be (B, T) of i32 with T from 1 to model.context = ", config_.context, ", got ",
              shape_text(t), " of ", name_of(t.dtype));
-  const auto kinds = static_cast<std::int64_t>(conditions_.size());
+  const auto kinds = static_cast<int64_t>(conditions_.size());
   WEFT_CHECK((s.conditions ? s.conditions.view().cols() : 0) == kinds, "this model is told ", kinds,
              " things about a sequence (conditions (B, ", kinds, ")), got ", shape_text(s.conditions));
 }
-
 }  // namespace weft

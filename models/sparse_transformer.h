@@ -8,7 +8,6 @@
 #include "src/attention_maps.h"
 
 namespace weft {
-
 class SparseTransformer : public Model {
  public:
   SparseTransformer(const Config&, ParameterStore&, Device&);
@@ -16,18 +15,19 @@ class SparseTransformer : public Model {
   Var token_losses(Ctx&, const Sequences&) override;
   Tensor logits(Ctx&, const Sequences&) override;
   // models/decoding.cpp
-  std::unique_ptr<DecodeCache> make_cache(Device&, std::int64_t batch, std::int64_t length) override;
+  std::unique_ptr<DecodeCache> make_cache(Device&, int64_t batch, int64_t length) override;
   Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) override;
-  void read_prompt(Ctx&, DecodeCache&, const Sequences& text, std::int64_t count, std::int64_t first,
-                   std::int64_t texts) override;
+  void read_prompt(Ctx&, DecodeCache&, const Sequences& text, int64_t count, int64_t first,
+                   int64_t texts) override;
+  SeenKeys seen(Ctx&, const Sequences& text, std::size_t layer, int head) override;
   const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const override { return patterns_; }
 
  private:
-  // Called with q, k and v of each layer, as they are attended to: the last layer computes nothing more.
-  using OnLayer = std::function<void(std::size_t layer, const Tensor& packed)>;
+  // Called with q, k and v of each layer as they are projected, without maps, then as they are attended to:
+  // the last layer computes nothing more.
+  using OnLayer = std::function<void(std::size_t layer, const Tensor& packed, const KeptMaps*)>;
   ResidualStream hidden(Ctx&, const Sequences&, const OnLayer& = {});  // (B, T, C), behind all blocks
-  void run_block(Ctx&, std::size_t layer, ResidualStream& x, const KeptMaps&, const QkOptions&,
-                 const OnLayer&) const;
+  void run_block(Ctx&, std::size_t layer, ResidualStream& x, KeptMaps, const QkOptions&, const OnLayer&);
   Var output(Ctx&, ResidualStream x) const;  // final norm and output layer: (..., C) -> (..., V)
   void check_sequences(const Sequences&) const;
   QkOptions of_qk(const Sequences&);
@@ -35,7 +35,7 @@ class SparseTransformer : public Model {
   Device& device_;
   ModelConfig config_;
   std::vector<Condition> conditions_;
-  std::int64_t separator_;  // data.separator
+  int64_t separator_;  // data.separator
   bool recompute_blocks_, recompute_attention_;
   ParameterStore& store_;
   Embedding embedding_;
@@ -46,5 +46,4 @@ class SparseTransformer : public Model {
   MapCache maps_;
   Tensor rotary_table_;
 };
-
 }  // namespace weft

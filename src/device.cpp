@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "src/device.h"
-
 #include <omp.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstring>
 #include <fstream>
-#include <functional>
-#include <vector>
-
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 #include "src/config/names.h"
 
+#ifdef WEFT_CUDA
+#include "src/cuda/graph.h"
+#endif
+
 namespace weft {
 namespace {
-
 // On the CPU, work is done when it is enqueued.
 class PassedMark : public QueueMark {
  public:
@@ -36,7 +33,7 @@ class CpuDevice : public Device {
   void upload(const TensorView& dst, const void* src) override { copy(dst.data, src, dst.bytes()); }
   void download(void* dst, const TensorView& src) override { copy(dst, src.data, src.bytes()); }
   void upload_async(void* dst, const void* src, std::size_t bytes) override {
-    copy(dst, src, static_cast<std::int64_t>(bytes));
+    copy(dst, src, static_cast<int64_t>(bytes));
   }
   void zero(const TensorView& dst) override {
     if (dst.bytes() > 0) std::memset(dst.data, 0, static_cast<std::size_t>(dst.bytes()));
@@ -59,7 +56,7 @@ class CpuDevice : public Device {
   }
 
  private:
-  static void copy(void* dst, const void* src, std::int64_t bytes) {
+  static void copy(void* dst, const void* src, int64_t bytes) {
     if (bytes > 0) std::memcpy(dst, src, static_cast<std::size_t>(bytes));
   }
 };
@@ -68,7 +65,7 @@ class CpuDevice : public Device {
 int cuda_index(const std::string& name) {
   if (name == "cuda") return 0;
   const auto index = number_in<int>(std::string_view(name).substr(5));
-  if (!index || *index < 0) fail(str("device '", name, "': expected cuda:N with N = 0, 1, ..."));
+  if (!index || *index < 0) fail("device '", name, "': expected cuda:N with N = 0, 1, ...");
   return *index;
 }
 
@@ -88,9 +85,9 @@ std::unique_ptr<Device> open_any() {
 #else
 std::unique_ptr<Device> open_cuda(const std::string& name) {
   cuda_index(name);
-  fail(str("device '", name,
-           "': this program was built without CUDA; build with a CUDA toolkit installed (cmake --workflow "
-           "--preset cuda), or use --device cpu"));
+  fail("device '", name,
+       "': this program was built without CUDA; build with a CUDA toolkit installed (cmake --workflow "
+       "--preset cuda), or use --device cpu");
 }
 
 std::unique_ptr<Device> open_any() { return std::make_unique<CpuDevice>(); }
@@ -98,21 +95,21 @@ std::unique_ptr<Device> open_any() { return std::make_unique<CpuDevice>(); }
 
 // One block of random numbers, repeated.
 void fill_with_noise(Device& device, const Tensor& tensor) {
-  constexpr std::int64_t kBlock = std::int64_t{1} << 18;
+  constexpr int64_t kBlock = int64_t{1} << 18;
   const auto count = static_cast<std::size_t>(std::min(kBlock, tensor.size()));
   std::vector<float> values(count);
-  std::uint32_t state = 1;
+  uint32_t state = 1;
   for (float& value : values) {
     state = state * 1664525u + 1013904223u;
     value = static_cast<float>(state >> 8) * 0x1p-23f - 1.0f;
   }
   const auto upload = [&](const void* block) {
-    for (std::int64_t first = 0; first < tensor.size(); first += kBlock)
+    for (int64_t first = 0; first < tensor.size(); first += kBlock)
       device.upload(tensor.slice(first, {std::min(kBlock, tensor.size() - first)}), block);
   };
   if (tensor.dtype() == DType::f32) return upload(values.data());
   const bool half = tensor.dtype() == DType::f16;
-  std::vector<std::uint16_t> bits(count);
+  std::vector<uint16_t> bits(count);
   std::transform(values.begin(), values.end(), bits.begin(),
                  [half](float x) { return half ? f16::encode(x) : bf16::encode(x); });
   upload(bits.data());
@@ -133,7 +130,6 @@ double median_seconds(Device& device, int calls, const std::function<void()>& wo
   std::nth_element(seconds.begin(), seconds.begin() + kRepeats / 2, seconds.end());
   return seconds[kRepeats / 2];
 }
-
 }  // namespace
 
 #ifndef WEFT_CUDA
@@ -145,7 +141,7 @@ double Device::peak_flops(DType compute) {
   if (rate > 0) return rate;
   WEFT_CHECK(compute == DType::f32 || compute == DType::f16 || compute == DType::bf16,
              "peak_flops: expected f32, f16 or bf16, got ", name_of(compute));
-  const std::int64_t n = is_cuda() ? 4096 : 1024;
+  const int64_t n = is_cuda() ? 4096 : 1024;
   const Tensor x(*pool, {n, n}, compute, "peak FLOP/s"), w(*pool, {n, n}, compute, "peak FLOP/s"),
       y(*pool, {n, n}, compute, "peak FLOP/s");
   fill_with_noise(*this, x);
@@ -157,7 +153,7 @@ double Device::peak_flops(DType compute) {
 
 double Device::copy_bandwidth() {
   if (copy_bandwidth_ > 0) return copy_bandwidth_;
-  const std::int64_t n = std::int64_t{1} << (is_cuda() ? 28 : 24);  // elements: many times the caches
+  const int64_t n = int64_t{1} << (is_cuda() ? 28 : 24);  // elements: many times the caches
   const Tensor from(*pool, {n}, DType::f32, "copy bandwidth"), to(*pool, {n}, DType::f32, "copy bandwidth");
   zero(from);
   const double seconds =
@@ -169,7 +165,7 @@ std::unique_ptr<Device> make_device(const std::string& name) {
   if (name == "cpu") return std::make_unique<CpuDevice>();
   if (name == "auto") return open_any();
   if (name == "cuda" || name.starts_with("cuda:")) return open_cuda(name);
-  fail(str("device '", name, "': expected cpu, cuda, cuda:N or auto"));
+  fail("device '", name, "': expected cpu, cuda, cuda:N or auto");
 }
 
 std::vector<double> to_host(Device& device, const TensorView& view) {
@@ -184,13 +180,78 @@ std::vector<double> to_host(Device& device, const TensorView& view) {
     }
   };
   if (view.dtype == DType::i32) {
-    convert.operator()<std::int32_t>();
+    convert.operator()<int32_t>();
   } else if (view.dtype == DType::u8) {
-    convert.operator()<std::uint8_t>();
+    convert.operator()<uint8_t>();
   } else {
     dispatch_float(view.dtype, convert);
   }
   return values;
 }
 
+// ---- GraphedStep ----
+
+#ifdef WEFT_CUDA
+
+struct GraphedStep::State {
+  static constexpr int kEagerCalls = 2;
+  Device& device;
+  bool enabled;
+  int calls = 0;
+  CudaGraph graph;
+  bool captured = false;
+
+  State(Device& d, bool on) : device(d), enabled(on && d.is_cuda()) {}
+  State& operator=(State&&) = delete;  // nor copied
+  ~State() {
+    if (captured) device.pool->release_graph();
+  }
+
+  // Puts the pool back as it was, whatever `work` throws.
+  struct GraphSide {
+    MemoryPool& pool;
+    GraphSide(MemoryPool& p, bool frozen) : pool(p) {
+      pool.use_graph_side(true);
+      pool.freeze(frozen);
+    }
+    ~GraphSide() {
+      pool.use_graph_side(false);
+      pool.freeze(false);
+    }
+  };
+
+  void run(const std::function<void()>& work) {
+    if (!enabled) return work();
+    CudaQueue& queue = std::get<CudaQueue>(device.queue);
+    if (captured) return graph.launch(queue);
+    {
+      const GraphSide side(*device.pool, calls == kEagerCalls);
+      if (calls < kEagerCalls) {
+        work();
+        ++calls;
+        return;
+      }
+      graph.capture(queue, work);
+    }
+    captured = true;
+    device.pool->hold_graph();
+    graph.launch(queue);
+  }
+};
+
+#else
+
+struct GraphedStep::State {
+  static constexpr bool captured = false;
+  State(Device&, bool) {}
+  void run(const std::function<void()>& work) { work(); }
+};
+
+#endif
+
+GraphedStep::GraphedStep(Device& device, bool enabled) : state_(std::make_unique<State>(device, enabled)) {}
+GraphedStep::~GraphedStep() = default;
+GraphedStep::GraphedStep(GraphedStep&&) noexcept = default;
+void GraphedStep::run(const std::function<void()>& work) { state_->run(work); }
+bool GraphedStep::replaying() const { return state_->captured; }
 }  // namespace weft

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Device: a queue, the pool its tensors come from, and copies.
+// Device: a queue, the pool its tensors come from, and copies. GraphedStep: work that is replayed.
 #pragma once
-
-#include <memory>
-#include <string>
 
 #include "kernels/queue.h"
 #include "src/tensor.h"
 
 namespace weft {
-
 // A place in the work of a device's queue.
 class QueueMark {
  public:
@@ -59,4 +55,22 @@ int gpu_count();  // that this process sees; 0 without a driver, and when built 
 // Copies a tensor to the host as doubles, whatever its type.
 std::vector<double> to_host(Device&, const TensorView&);
 
+// Ordinary code, run eagerly the first times and replayed as a CUDA graph afterwards.
+class GraphedStep {
+ public:
+  // `enabled` false (or a CPU device): run() just calls its function.
+  GraphedStep(Device&, bool enabled);
+  ~GraphedStep();
+  GraphedStep(GraphedStep&&) noexcept;
+
+  // Calls 1 and 2 run `work` (warming pools and libraries), call 3 captures it and launches, later calls
+  // replay. `work` must do the same launches every time, and no host synchronisation. Tensors it makes come
+  // from the graph side of the pool (src/tensor.h); what it reads and writes besides must stay where it is.
+  void run(const std::function<void()>& work);
+  bool replaying() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 }  // namespace weft

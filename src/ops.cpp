@@ -1,29 +1,23 @@
 // SPDX-License-Identifier: MIT
 // The comment at an op says what its closure keeps for the backward pass, besides weights.
 #include "src/ops.h"
-
-#include <array>
-
-#include "kernels/attention/documents.h"
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/layernorm.h"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/activation.h"
 #include "kernels/linear/linear.h"
 #include "kernels/optimizer/reduce.h"
-#include "src/attention_maps.h"
 
 namespace weft {
 namespace {
-
-Shape with_last(Shape shape, std::int64_t last) {
+Shape with_last(Shape shape, int64_t last) {
   shape.back() = last;
   return shape;
 }
 
 bool drops(const Ctx& ctx, double p) { return ctx.training && p > 0; }
 
-void check_vector(const char* op, const char* what, const Var& v, std::int64_t size, DType dtype) {
+void check_vector(const char* op, const char* what, const Var& v, int64_t size, DType dtype) {
   WEFT_CHECK(v.value.view().rank == 1 && v.value.size() == size && v.dtype() == dtype, op, ": ", what,
              " must be (", size, ") of ", name_of(dtype), ", got ", shape_text(v.value), " of ",
              name_of(v.dtype()));
@@ -40,12 +34,11 @@ void check_weight(const char* op, const Var& x, const Var& w) {
 void check_bias(const char* op, const Affine& x) {
   if (x.bias.value) check_vector(op, "the bias", x.bias, x.matmul.value.view().cols(), x.matmul.dtype());
 }
-
 }  // namespace
 
 // Keeps x and each row's mean and rstd.
 Var layernorm(Ctx& ctx, const Var& x, const Var& w, const Var& b, double eps) {
-  const std::int64_t width = x.value.view().cols(), rows = x.value.view().rows();
+  const int64_t width = x.value.view().cols(), rows = x.value.view().rows();
   check_vector("layernorm", "w", w, width, wide(x.dtype()));
   check_vector("layernorm", "b", b, width, wide(x.dtype()));
   const Var y = ctx.output(x.shape(), x.dtype());
@@ -67,7 +60,6 @@ Var layernorm(Ctx& ctx, const Var& x, const Var& w, const Var& b, double eps) {
 }
 
 namespace {
-
 // The gradients of x w^T + b, which may wait for x (Gradient::waiting).
 void linear_backward(Ctx& c, const Var& x, const Var& w, const Var& b, const Tensor& dy) {
   const GradView dx = c.grad(x);
@@ -82,7 +74,6 @@ void linear_backward(Ctx& c, const Var& x, const Var& w, const Var& b, const Ten
         LinearBackward{.dx = {}, .dw = now.grad(w), .db = now.grad(b), .dy = dy, .x = value, .w = w.value});
   });
 }
-
 }  // namespace
 
 // Keeps x, unless the op before recomputes it and b is there: a matmul whose bias is added elsewhere keeps x.
@@ -158,7 +149,7 @@ Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& do
 Var dropout(Ctx& ctx, const Var& x, double p) {
   if (!drops(ctx, p)) return x;
   WEFT_CHECK(ctx.step, "dropout: ctx.step is not set");
-  const std::uint32_t site = ctx.site++;
+  const uint32_t site = ctx.site++;
   const Var y = ctx.output(x.shape(), x.dtype());
   ctx.launch(Dropout{.y = {y.value}, .x = x.value, .p = p, .site = site, .step = ctx.step});
   if (!ctx.tape) return y;
@@ -169,11 +160,10 @@ Var dropout(Ctx& ctx, const Var& x, double p) {
 }
 
 namespace {
-
 // The dropout of a branch: what of it a closure keeps.
 struct BranchDropout {
   double p = 0;
-  std::uint32_t site = 0;
+  uint32_t site = 0;
 };
 
 BranchDropout checked_branch(const char* op, Ctx& ctx, const Var& x, const Affine& branch, double p) {
@@ -200,7 +190,6 @@ ResidualBackward residual_backward(const Ctx& ctx, BranchDropout drop, const Ten
   k.dh = dh, k.p = drop.p, k.site = drop.site, k.step = ctx.step;
   return k;
 }
-
 }  // namespace
 
 // Keeps the number of the call alone. x gets the buffer of dy itself, the branch one of its own.
@@ -224,7 +213,7 @@ Var residual_dropout(Ctx& ctx, const Var& x, const Affine& branch, double p) {
 // kernel of the gradient recomputes it in the place of the sum.
 SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, double p, const Var& w,
                               const Var& b, double eps) {
-  const std::int64_t width = x.value.view().cols(), rows = x.value.view().rows();
+  const int64_t width = x.value.view().cols(), rows = x.value.view().rows();
   check_vector("residual_layernorm", "w", w, width, wide(x.dtype()));
   check_vector("residual_layernorm", "b", b, width, wide(x.dtype()));
   const BranchDropout drop = checked_branch("residual_layernorm", ctx, x, branch, p);
@@ -258,101 +247,6 @@ SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, doub
   return y;
 }
 
-QkForm form_of(const QkOptions& options) {
-  return {.norm = options.norm_eps > 0,
-          .eps = options.norm_eps,
-          .table = options.table,
-          .offsets = options.offsets,
-          .positions = options.positions};
-}
-
-// Keeps the places; with a norm the result, too, and rstd of each query and key.
-Var norm_and_rotate(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const QkOptions& options) {
-  if (!options) return qkv;
-  const bool keeps = ctx.tape && options.norm_eps > 0;
-  const std::int64_t rows = qkv.value.view().rows();
-  const Tensor rstd = keeps ? ctx.empty({rows, 2 * shape.heads}, wide(qkv.dtype())) : Tensor{};
-  ctx.launch(QkForward{.qkv = qkv.value,
-                       .rstd = rstd,
-                       .heads = shape.heads,
-                       .qk_size = shape.qk_size,
-                       .form = form_of(options)});
-  const Var y{qkv.value, ctx.tape ? std::make_shared<Gradient>() : nullptr};
-  if (!ctx.tape) return y;
-  const auto backward = [x = qkv.without_value(), kept = keeps ? qkv.value : Tensor{}, rstd, shape, options](
-                            Ctx& c, const Tensor& dy) {
-    const Tensor dx = c.unshared(dy);
-    c.launch(QkBackward{.dqkv = dx,
-                        .y = kept,
-                        .rstd = rstd,
-                        .heads = shape.heads,
-                        .qk_size = shape.qk_size,
-                        .form = form_of(options)});
-    c.pass_gradient(x, dx);
-  };
-  ctx.tape->record("norm_and_rotate", y, backward);
-  return y;
-}
-
-KeptMaps segment_maps(Ctx& ctx, const AttentionMaps& maps, const Tensor& segments) {
-  const std::int64_t batch = segments.shape()[0],
-                     made = maps.passes * batch * maps.groups * std::int64_t{sizeof(TileMap)};
-  KeptMaps kept(maps);
-  kept.tables = ctx.empty({SegmentMaps::table_size(maps, batch)}, DType::i32);
-  kept.made = ctx.empty({made}, DType::u8);
-  const SegmentMaps k{kept.tables, static_cast<TileMap*>(kept.made.view().data), maps, segments};
-  ctx.launch(k);
-  kept.maps = k.result();
-  return kept;
-}
-
-Tensor document_starts(Ctx& ctx, const Tensor& tokens, std::int64_t separator, const std::int32_t* row) {
-  const Tensor start = ctx.empty({tokens.shape()[0], row ? 1 : tokens.shape()[1]}, DType::i32);
-  ctx.launch(DocumentStarts{
-      .start = start, .tokens = tokens, .separator = static_cast<std::int32_t>(separator), .row = row});
-  return start;
-}
-
-// Keeps qkv, y and each row's log-sum-exp; qkv alone with options.recompute.
-Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const KeptMaps& maps,
-                     const AttentionOptions& options) {
-  if (options.recompute) {
-    const auto block = [shape, maps, options](Ctx& c, const Var& x) {
-      return sparse_attention(c, x, shape, maps, {.form = options.form});
-    };
-    return recompute(ctx, block, qkv);
-  }
-  const TensorView& view = qkv.value;
-  WEFT_CHECK(view.rank == 3 && view.cols() == shape.columns(), "sparse_attention: qkv must be (B, T, ",
-             shape.columns(), ") for ", shape.heads, " heads of ", shape.qk_size, " and ", shape.v_size,
-             ", got ", shape_text(view));
-  const std::int64_t k_column = shape.heads * shape.qk_size, v_column = 2 * k_column;
-  const auto heads = [shape, k_column, v_column](const TensorView& packed) {
-    return std::array{heads_of(packed, 0, shape.heads, shape.qk_size),
-                      heads_of(packed, k_column, shape.heads, shape.qk_size),
-                      heads_of(packed, v_column, shape.heads, shape.v_size)};
-  };
-  const Var y = ctx.output({view.shape[0], view.shape[1], shape.heads * shape.v_size}, qkv.dtype());
-  const Tensor lse = ctx.empty({view.shape[0], shape.heads, view.shape[1]}, wide(qkv.dtype()));
-  const auto [q, k, v] = heads(view);
-  const HeadsView out = heads_of(y.value, 0, shape.heads, shape.v_size);
-  AttentionForward f{.y = out, .lse = lse, .q = q, .k = k, .v = v, .maps = maps.maps, .scale = shape.scale()};
-  f.form = options.form;
-  ctx.launch(f);
-  if (!ctx.tape) return y;
-  const auto backward = [qkv, yv = y.value, lse, shape, maps, f, heads](Ctx& c, const Tensor& dy) {
-    const Tensor dqkv = c.empty(qkv.shape(), qkv.dtype()), delta = c.empty(lse.shape(), lse.dtype());
-    const auto [dq, dk, dv] = heads(dqkv);
-    AttentionBackward g = backward_of(f, dq, dk, dv, delta, heads_of(dy, 0, shape.heads, shape.v_size));
-    const Tensor scratch = attention_scratch(*c.pool, *c.queue, g);
-    g.scratch = scratch;
-    c.launch(g);
-    c.pass_gradient(qkv, dqkv);
-  };
-  ctx.tape->record("sparse_attention", y, backward);
-  return y;
-}
-
 // Keeps the logits, each row's log-sum-exp and the targets.
 Var cross_entropy(Ctx& ctx, const Var& logits, const Tensor& targets) {
   Shape rows = logits.shape();
@@ -382,5 +276,4 @@ Var mean(Ctx& ctx, const Var& x) {
   });
   return y;
 }
-
 }  // namespace weft

@@ -3,21 +3,16 @@
 // T is the compute type (f64, f32, f16, bf16); wide(T) is f64 for f64, else f32.
 #pragma once
 
-#include <cmath>
-#include <utility>
-#include <vector>
-
-#include "kernels/attention/attention.h"
+#include "kernels/attention/content.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/rotary.h"
 #include "src/tape.h"
 
 namespace weft {
-
 // Position tables for embedding(): see kernels/layers/embedding.h.
 struct PositionTable {
   Var table;  // (rows, C)  T
-  std::int64_t divisor = 1;
+  int64_t divisor = 1;
 };
 
 // Sequences as the model reads them. All but tokens may be empty.
@@ -37,7 +32,7 @@ Var embedding(Ctx&, const Sequences&, const Var& table, const Var& start,
               const std::vector<PositionTable>& axes);
 // The same for sampling: the row alone whose number is at *row in the queue's memory, (B, 1, C). No gradient.
 Var embedding_row(Ctx&, const Sequences&, const Var& table, const Var& start,
-                  const std::vector<PositionTable>& axes, const std::int32_t* row);
+                  const std::vector<PositionTable>& axes, const int32_t* row);
 
 Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b, double eps = 1e-5);  // w, b (C) wide(T)
 Var linear(Ctx&, const Var& x, const Var& w, const Var& b);  // (..., K) x (M, K) -> (..., M); b or Var{}
@@ -65,9 +60,9 @@ SumAndNorm residual_layernorm(Ctx&, const Var& x, const Affine& branch, double p
 // qkv (B, T, H*Dqk + H*Dqk + H*Dv): q, then k, then v, each head-major -> (B, T, H*Dv).
 // Scale 1 / sqrt(Dqk). `maps` must be for this T.
 struct AttentionShape {
-  std::int64_t heads = 0, qk_size = 0, v_size = 0;  // H, Dqk, Dv
-  std::int64_t columns() const { return heads * (2 * qk_size + v_size); }
-  std::int64_t head_size() const { return qk_size > v_size ? qk_size : v_size; }  // of the larger
+  int64_t heads = 0, qk_size = 0, v_size = 0;  // H, Dqk, Dv
+  int64_t columns() const { return heads * (2 * qk_size + v_size); }
+  int64_t head_size() const { return qk_size > v_size ? qk_size : v_size; }  // of the larger
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk_size)); }
 };
 // What becomes of queries and keys before attention, see kernels/layers/rotary.h. All may be absent.
@@ -81,16 +76,29 @@ QkForm form_of(const QkOptions&);
 // In place: qkv's memory is that of the result, and holds its own value no more.
 Var norm_and_rotate(Ctx&, const Var& qkv, const AttentionShape&, const QkOptions&);
 
+// Of heads where content decides (src/ops/content.h): maps of each sequence and head.
+struct ContentMaps {
+  HeadRange heads;
+  AttentionMaps maps;
+  std::vector<Tensor> memory{};
+  bool shared_qk = false, normed = false;  // keys are made of queries, which have a QK-norm
+  Tensor labels{}, directions{};           // of Labels, without a tape
+  Var centroids{};                         // whose gradient the backward pass passes on
+  Tensor moved{};                          // it: like centroids
+};
 // Maps, and the memory of those that a batch has of its own.
 struct KeptMaps {
   AttentionMaps maps;
-  Tensor tables{}, made{};
+  std::vector<Tensor> memory{};
+  std::vector<ContentMaps> content{};
   KeptMaps(const AttentionMaps& m) : maps(m) {}  // of all sequences alike
 };
 // segments (B, T), as Segments in kernels/attention/attention.h: the pairs of `maps` that they do not part.
-KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments);
+// documents: they are document_starts(). orders, stored: as in SegmentMaps.
+KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments, bool documents = false,
+                      const Tensor& orders = {}, int64_t stored = 0);
 // (B, T), or with `row` (B, 1): kernels/attention/documents.h.
-Tensor document_starts(Ctx&, const Tensor& tokens, std::int64_t separator, const std::int32_t* row = nullptr);
+Tensor document_starts(Ctx&, const Tensor& tokens, int64_t separator, const int32_t* row = nullptr);
 
 struct AttentionOptions {
   // Keep qkv alone: the backward pass recomputes y and the log-sum-exp. A later op may still keep y.
@@ -102,5 +110,4 @@ Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const KeptMaps
 
 Var cross_entropy(Ctx&, const Var& logits, const Tensor& targets);  // (..., V), (...) -> (...) nats, wide(T)
 Var mean(Ctx&, const Var& x);                                       // -> (1), and ctx.results->loss when set
-
 }  // namespace weft

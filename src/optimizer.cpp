@@ -1,53 +1,46 @@
 // SPDX-License-Identifier: MIT
 #include "src/optimizer.h"
-
-#include <algorithm>
-#include <cmath>
 #include <numbers>
-
 #include "kernels/optimizer/adamw.h"
-#include "kernels/optimizer/loss_scale.h"
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/reduce.h"
 
 namespace weft {
-
-double learning_rate(const TrainConfig& train, std::int64_t step) {
+double learning_rate(const TrainConfig& train, int64_t step) {
   if (step < train.warmup)
     return train.learning_rate * static_cast<double>(step + 1) / static_cast<double>(train.warmup);
   if (train.schedule == "constant") return train.learning_rate;
   // 0 at the end of the warm-up, 1 at the last step and after it.
-  const auto decay_steps = static_cast<double>(std::max<std::int64_t>(train.steps - train.warmup, 1));
+  const auto decay_steps = static_cast<double>(std::max<int64_t>(train.steps - train.warmup, 1));
   const double progress = std::min(1.0, static_cast<double>(step + 1 - train.warmup) / decay_steps);
   const bool cosine = train.schedule == "cosine";
   if (!cosine && train.schedule != "linear")
-    fail(str("train.schedule '", train.schedule, "': expected cosine, linear or constant"));
+    fail("train.schedule '", train.schedule, "': expected cosine, linear or constant");
   const double share = cosine ? 0.5 * (1 + std::cos(std::numbers::pi * progress)) : 1 - progress;
   return train.learning_rate * (train.final_learning_rate + (1 - train.final_learning_rate) * share);
 }
 
-std::int64_t context_at(const TrainConfig& train, std::int64_t full_context, std::int64_t step) {
-  std::int64_t context = full_context;
+int64_t context_at(const TrainConfig& train, int64_t full_context, int64_t step) {
+  int64_t context = full_context;
   for (const auto& [from, length] : train.context_schedule)
     if (from <= step) context = length;
   return context;
 }
 
 namespace {
-
 // Each rank sums the squares of its parts of the gradients. All ranks add the same f64 sums in one order.
 Tensor gather_squares(Ctx& ctx, const ParameterStore& store, Communicator& communicator) {
   const std::vector<OwnPart> parts = store.own_parts();
   const std::size_t shards = store.shards().size();
-  const auto launches = static_cast<std::int64_t>((shards + SquareSum::kMost - 1) / SquareSum::kMost),
+  const auto launches = static_cast<int64_t>((shards + SquareSum::kMost - 1) / SquareSum::kMost),
              all = launches * communicator.size();
   const Tensor squares = ctx.empty({all + 1}, DType::f64, "norm");
-  const auto sum = [&](std::size_t first, std::size_t end, std::int64_t at) {
+  const auto sum = [&](std::size_t first, std::size_t end, int64_t at) {
     SquareSum k{.y = squares.slice(at, {1}), .xs = {}};
     for (std::size_t i = first; i < end; ++i) k.xs.push_back(store.slice_of(store.gradients(), parts[i]));
     ctx.launch(k);
   };
-  for (std::int64_t i = 0; i < launches; ++i) {
+  for (int64_t i = 0; i < launches; ++i) {
     const std::size_t first = static_cast<std::size_t>(i) * SquareSum::kMost;
     sum(first, std::min(first + SquareSum::kMost, shards), communicator.rank() * launches + i);
   }
@@ -64,9 +57,9 @@ void clip(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, Commu
 }
 
 // What of a part lies in [begin, end).
-OwnPart within(const OwnPart& part, std::int64_t begin, std::int64_t end) {
+OwnPart within(const OwnPart& part, int64_t begin, int64_t end) {
   begin = std::max(begin, part.begin);
-  return {begin, std::max<std::int64_t>(std::min(end, part.begin + part.size) - begin, 0),
+  return {begin, std::max<int64_t>(std::min(end, part.begin + part.size) - begin, 0),
           part.state + begin - part.begin};
 }
 
@@ -86,7 +79,7 @@ void adamw(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, cons
                          .ema = ema_of(store, part),
                          .compute = compute_of(store, part),
                          .gradients = store.slice_of(store.gradients(), part),
-                         .decayed = std::clamp<std::int64_t>(store.decayed() - part.begin, 0, part.size),
+                         .decayed = std::clamp<int64_t>(store.decayed() - part.begin, 0, part.size),
                          .beta1 = train.beta1,
                          .beta2 = train.beta2,
                          .eps = train.eps,
@@ -97,7 +90,7 @@ void adamw(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, cons
 
 // The elements of store.muon(): `count` times the same matrices, each time `period` elements on.
 struct MuonBlocks {
-  std::int64_t count = 0, period = 0;
+  int64_t count = 0, period = 0;
   std::vector<MuonMatrix> matrices;
 };
 MuonBlocks muon_blocks(const ParameterStore& store) {
@@ -105,14 +98,14 @@ MuonBlocks muon_blocks(const ParameterStore& store) {
   for (const ParamInfo& p : store.params())
     if (p.kind == ParamKind::muon) all.push_back({p.offset - store.muon().begin, p.shape[0], p.shape[1]});
   // Matrix i + n is matrix i of the next block.
-  const auto repeats = [&](std::size_t n, std::int64_t period) {
+  const auto repeats = [&](std::size_t n, int64_t period) {
     for (std::size_t i = 0; i + n < all.size(); ++i)
       if (MuonMatrix moved = all[i]; moved.offset += period, moved != all[i + n]) return false;
     return true;
   };
   for (std::size_t n = 1; n <= all.size(); ++n) {
-    const auto count = static_cast<std::int64_t>(all.size() / n);
-    const std::int64_t period = store.muon().size() / count;
+    const auto count = static_cast<int64_t>(all.size() / n);
+    const int64_t period = store.muon().size() / count;
     if (all.size() % n != 0 || !repeats(n, period)) continue;
     all.resize(n);
     return {count, period, all};
@@ -127,11 +120,10 @@ Tensor muon_directions(Ctx& ctx, const ParameterStore& store, Communicator* comm
   for (const GradientRange& s : store.shards())
     if (s.begin < muon.end && s.end > muon.begin) cut.push_back(s);
   const MuonBlocks blocks = muon_blocks(store);
-  const std::int64_t ranks = communicator ? communicator->size() : 1,
-                     rank = ranks > 1 ? communicator->rank() : 0;
-  const std::int64_t share = (blocks.count + ranks - 1) / ranks, all = ranks * share * blocks.period;
-  const std::int64_t begin = cut.empty() ? muon.begin : std::min(muon.begin, cut.front().begin),
-                     end = std::max(muon.begin + all, cut.empty() ? 0 : cut.back().end);
+  const int64_t ranks = communicator ? communicator->size() : 1, rank = ranks > 1 ? communicator->rank() : 0;
+  const int64_t share = (blocks.count + ranks - 1) / ranks, all = ranks * share * blocks.period;
+  const int64_t begin = cut.empty() ? muon.begin : std::min(muon.begin, cut.front().begin),
+                end = std::max(muon.begin + all, cut.empty() ? 0 : cut.back().end);
   const DType type = muon_dtype(store.compute_dtype());
   const Tensor u = ctx.empty({end - begin}, type, "optimizer");
   for (const OwnPart& own : store.own_parts())
@@ -142,7 +134,7 @@ Tensor muon_directions(Ctx& ctx, const ParameterStore& store, Communicator* comm
                               .step = ctx.step,
                               .results = ctx.results});
   for (const GradientRange& s : cut) communicator->all_gather(u.slice(s.begin - begin, {s.size()}));
-  const std::int64_t own = std::clamp<std::int64_t>(blocks.count - rank * share, 0, share);
+  const int64_t own = std::clamp<int64_t>(blocks.count - rank * share, 0, share);
   if (own > 0) {
     NewtonSchulz k{.x = u.slice(muon.begin - begin + rank * share * blocks.period, {own, blocks.period}),
                    .matrices = blocks.matrices,
@@ -168,7 +160,6 @@ void muon(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const
                         .step = ctx.step,
                         .results = ctx.results});
 }
-
 }  // namespace
 
 void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train,
@@ -200,5 +191,4 @@ void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train
   }
   if (shards > 0) communicator->join();
 }
-
 }  // namespace weft

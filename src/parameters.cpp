@@ -1,27 +1,22 @@
 // SPDX-License-Identifier: MIT
 #include "src/parameters.h"
-
-#include <array>
-#include <cmath>
 #include <numbers>
-
 #include "kernels/layers/pointwise.h"
 #include "kernels/philox.h"
 
 namespace weft {
 namespace {
+constexpr int64_t kAlign = 8;  // elements: every parameter starts where 16-byte access to f16 is allowed
+constexpr uint32_t kInitDraw = 0xffffffff;  // apart from the counters of dropout under the same seed
 
-constexpr std::int64_t kAlign = 8;  // elements: every parameter starts where 16-byte access to f16 is allowed
-constexpr std::uint32_t kInitDraw = 0xffffffff;  // apart from the counters of dropout under the same seed
-
-std::int64_t aligned(std::int64_t n, std::int64_t to = kAlign) { return (n + to - 1) / to * to; }
+int64_t aligned(int64_t n, int64_t to = kAlign) { return (n + to - 1) / to * to; }
 
 // Elements 4 block .. 4 block + 3 of parameter `number`: the normals of a Philox block by Box and Muller
 // (1958), in double on every device and in every precision.
-std::array<double, 4> normals_of(std::uint64_t seed, std::uint32_t number, std::int64_t block) {
-  const auto b = static_cast<std::uint64_t>(block);
-  const Philox4 bits = philox4x32(
-      {static_cast<std::uint32_t>(b), static_cast<std::uint32_t>(b >> 32), number, kInitDraw}, seed);
+std::array<double, 4> normals_of(uint64_t seed, uint32_t number, int64_t block) {
+  const auto b = static_cast<uint64_t>(block);
+  const Philox4 bits =
+      philox4x32({static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32), number, kInitDraw}, seed);
   std::array<double, 4> normals;
   for (std::size_t pair = 0; pair < 4; pair += 2) {
     const double u = (bits[pair] + 0.5) * 0x1p-32,
@@ -33,23 +28,22 @@ std::array<double, 4> normals_of(std::uint64_t seed, std::uint32_t number, std::
   return normals;
 }
 
-template <class T>
-void draw(const ParamInfo& p, std::uint32_t number, std::uint64_t seed, T* out) {
+template <class T> void draw(const ParamInfo& p, uint32_t number, uint64_t seed, T* out) {
   if (p.init.std == 0) {
     std::fill(out, out + p.size, static_cast<T>(p.init.value));
     return;
   }
 #pragma omp parallel for schedule(static) if (p.size > 10000)
-  for (std::int64_t first = 0; first < p.size; first += 4) {
+  for (int64_t first = 0; first < p.size; first += 4) {
     const std::array<double, 4> normals = normals_of(seed, number, first / 4);
-    const auto count = static_cast<std::size_t>(std::min<std::int64_t>(4, p.size - first));
+    const auto count = static_cast<std::size_t>(std::min<int64_t>(4, p.size - first));
     for (std::size_t i = 0; i < count; ++i) out[first + i] = static_cast<T>(p.init.std * normals[i]);
   }
 }
 
 // Whether each parameter starts a range (Sharding), decided in the order of backward passes: last first.
-std::vector<bool> starts_of_ranges(std::span<const ParamInfo> params, std::int64_t least) {
-  std::int64_t left = 0, size = 0;
+std::vector<bool> starts_of_ranges(std::span<const ParamInfo> params, int64_t least) {
+  int64_t left = 0, size = 0;
   for (const ParamInfo& p : params) left += p.decay ? aligned(p.size) : 0;
   std::vector<bool> starts(params.size());
   for (std::size_t i = params.size(); i-- > 0;) {
@@ -61,13 +55,12 @@ std::vector<bool> starts_of_ranges(std::span<const ParamInfo> params, std::int64
   }
   return starts;
 }
-
 }  // namespace
 
 Param ParameterStore::add(std::string name, Shape shape, Init init, ParamKind kind) {
   WEFT_CHECK(!device_, "parameter '", name, "' is added after allocate()");
-  std::int64_t size = 1;
-  for (const std::int64_t extent : shape) {
+  int64_t size = 1;
+  for (const int64_t extent : shape) {
     WEFT_CHECK(extent > 0, "parameter '", name, "': every axis must be at least 1, got ", extent);
     size *= extent;
   }
@@ -75,13 +68,13 @@ Param ParameterStore::add(std::string name, Shape shape, Init init, ParamKind ki
   const bool decay = shape.size() >= 2;
   WEFT_CHECK(kind != ParamKind::muon || shape.size() == 2, "parameter '", name, "': Muon takes matrices");
   params_.push_back({std::move(name), std::move(shape), init, kind, decay, 0, size});
-  return {static_cast<std::int32_t>(params_.size()) - 1};
+  return {static_cast<int32_t>(params_.size()) - 1};
 }
 
-void ParameterStore::lay_out(std::int64_t least) {
+void ParameterStore::lay_out(int64_t least) {
   const std::vector<bool> starts =
       communicator_ ? starts_of_ranges(params_, least) : std::vector<bool>(params_.size());
-  std::int64_t offset = 0;
+  int64_t offset = 0;
   const auto end_range = [&] {
     if (shards_.empty()) return;
     offset = aligned(offset, kAlign * communicator_->size());
@@ -91,7 +84,7 @@ void ParameterStore::lay_out(std::int64_t least) {
     for (std::size_t i = 0; i < params_.size(); ++i) {
       ParamInfo& p = params_[i];
       if (p.decay != decay) continue;
-      const std::int64_t unit =
+      const int64_t unit =
           p.kind == ParamKind::muon && communicator_ ? kAlign * communicator_->size() : kAlign;
       offset = aligned(offset, unit);
       if (starts[i]) {
@@ -110,7 +103,7 @@ void ParameterStore::lay_out(std::int64_t least) {
   size_of_block_ = offset;
 }
 
-void ParameterStore::allocate(Device& device, DType compute, std::uint64_t seed, bool training, bool ema,
+void ParameterStore::allocate(Device& device, DType compute, uint64_t seed, bool training, bool ema,
                               Sharding sharding) {
   WEFT_CHECK(!device_, "ParameterStore::allocate is called once");
   WEFT_CHECK(!params_.empty(), "a model without parameters");
@@ -118,8 +111,8 @@ void ParameterStore::allocate(Device& device, DType compute, std::uint64_t seed,
   compute_dtype_ = compute;
   if (sharding.communicator && sharding.communicator->size() > 1) communicator_ = sharding.communicator;
   lay_out(sharding.least);
-  const std::int64_t part = own_parts().back().state + own_parts().back().size;
-  const auto make = [&](const char* name, DType dtype, std::int64_t size) {
+  const int64_t part = own_parts().back().state + own_parts().back().size;
+  const auto make = [&](const char* name, DType dtype, int64_t size) {
     const Tensor tensor(*device.pool, {size}, dtype, name);
     device.zero(tensor);
     return tensor;
@@ -145,13 +138,13 @@ void ParameterStore::allocate(Device& device, DType compute, std::uint64_t seed,
   device.synchronize();
 }
 
-void ParameterStore::draw_initial_values(std::uint64_t seed) {
+void ParameterStore::draw_initial_values(uint64_t seed) {
   const auto draw_all = [&]<class T>() {
     std::vector<T> values;
     for (std::size_t i = 0; i < params_.size(); ++i) {
       const ParamInfo& p = params_[i];
       values.resize(static_cast<std::size_t>(p.size));
-      draw(p, static_cast<std::uint32_t>(i), seed, values.data());
+      draw(p, static_cast<uint32_t>(i), seed, values.data());
       upload(master_, p, values.data());
     }
   };
@@ -164,7 +157,7 @@ void ParameterStore::begin_step() {
 
 void ParameterStore::finish_gradients(Ctx&) { finish_gradients(0, gradients_.size()); }
 
-void ParameterStore::finish_gradients(std::int64_t begin, std::int64_t end) {
+void ParameterStore::finish_gradients(int64_t begin, int64_t end) {
   for (std::size_t i = 0; i < gradient_of_.size(); ++i) {
     Gradient& gradient = *gradient_of_[i];
     if (gradient.written || params_[i].offset < begin || params_[i].offset >= end) continue;
@@ -183,9 +176,9 @@ void ParameterStore::refresh_compute(Ctx& ctx) const {
 
 std::vector<OwnPart> ParameterStore::own_parts() const {
   std::vector<OwnPart> parts;
-  std::int64_t begin = 0, state = 0;
+  int64_t begin = 0, state = 0;
   for (const GradientRange& range : shards_) {
-    const std::int64_t piece = range.size() / communicator_->size();
+    const int64_t piece = range.size() / communicator_->size();
     parts.push_back({range.begin + communicator_->rank() * piece, piece, state});
     begin = range.end;
     state += piece;
@@ -225,22 +218,22 @@ void ParameterStore::visit_whole(const Tensor& block, const Visit& visit) const 
 
 void ParameterStore::upload(const Tensor& block, const ParamInfo& p, const void* values) const {
   for (const OwnPart& part : own_parts()) {
-    const std::int64_t begin = std::max(part.begin, p.offset),
-                       end = std::min(part.begin + part.size, p.offset + p.size);
+    const int64_t begin = std::max(part.begin, p.offset),
+                  end = std::min(part.begin + part.size, p.offset + p.size);
     if (begin >= end) continue;
     device_->upload(slice_of(block, part).slice(begin - part.begin, {end - begin}),
                     static_cast<const char*>(values) + (begin - p.offset) * size_of(block.dtype()));
   }
 }
 
-std::int64_t ParameterStore::state_bytes() const {
-  std::int64_t bytes = 0;
+int64_t ParameterStore::state_bytes() const {
+  int64_t bytes = 0;
   for (const Tensor& block : {master_, m_, v_, ema_})
     if (block && block.view().data != compute_.view().data) bytes += block.view().bytes();
   return bytes;
 }
 
-std::int64_t ParameterStore::whole_state_bytes() const {
+int64_t ParameterStore::whole_state_bytes() const {
   const OwnPart last = own_parts().back();
   return state_bytes() / (last.state + last.size) * size_of_block_;
 }
@@ -251,7 +244,7 @@ std::vector<TensorView> ParameterStore::replicated() const {
 }
 
 Var ParameterStore::var(Param param) const {
-  WEFT_CHECK(device_ && param.index >= 0 && param.index < static_cast<std::int32_t>(params_.size()),
+  WEFT_CHECK(device_ && param.index >= 0 && param.index < static_cast<int32_t>(params_.size()),
              "ParameterStore::var: no parameter ", param.index, ", or allocate() was not called");
   const auto i = static_cast<std::size_t>(param.index);
   const ParamInfo& p = params_[i];
@@ -263,4 +256,32 @@ Var ParameterStore::var(Param param) const {
   return {value, gradient_of_.empty() ? nullptr : gradient_of_[i]};
 }
 
+GradientRange GradientBuckets::passed(int32_t first) {
+  const auto params = store_.params();
+  int64_t lowest = from_;
+  for (auto i = static_cast<std::size_t>(first); i < params.size(); ++i)
+    if (params[i].decay) lowest = std::min(lowest, params[i].offset);
+  if (!store_.shards().empty()) {
+    const auto complete =
+        std::ranges::find_if(store_.shards(), [&](const GradientRange& s) { return s.begin >= lowest; });
+    lowest = complete == store_.shards().end() ? from_ : std::min(from_, complete->begin);
+  }
+  const GradientRange range{lowest, from_};
+  if (!enough(range.size(), lowest, least_)) return {};
+  from_ = lowest;
+  return range;
+}
+
+std::vector<GradientRange> GradientBuckets::rest() {
+  const int64_t decayed = store_.decayed(), size = store_.gradients().size();
+  std::vector<GradientRange> ranges;
+  if (from_ == decayed && store_.shards().empty()) {
+    ranges.push_back({0, size});
+  } else {
+    for (const GradientRange range : {GradientRange{0, from_}, GradientRange{decayed, size}})
+      if (range.size() > 0) ranges.push_back(range);
+  }
+  from_ = 0;
+  return ranges;
+}
 }  // namespace weft

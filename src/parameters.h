@@ -4,19 +4,11 @@
 #pragma once
 
 #include <algorithm>
-#include <cstdint>
-#include <functional>
-#include <span>
-#include <string>
 #include <unordered_set>
-#include <vector>
-
-#include "src/device.h"
 #include "src/ranks/communicator.h"
 #include "src/tape.h"
 
 namespace weft {
-
 // How a parameter starts: N(0, std^2) from Philox with (seed, parameter number, element), or a constant.
 struct Init {
   double std = 0, value = 0;
@@ -25,10 +17,10 @@ struct Init {
 };
 
 struct Param {  // a handle: the number of the parameter in its store
-  std::int32_t index = -1;
+  int32_t index = -1;
 };
 
-enum class ParamKind : std::uint8_t {
+enum class ParamKind : uint8_t {
   compute,  // read by kernels in the compute type (weights, biases, embeddings)
   muon,     // the same, a matrix that Muon updates; all of them are neighbours in the flat blocks
   wide,     // read in wide(T), straight from the master copy (layernorm)
@@ -39,26 +31,26 @@ struct ParamInfo {
   Shape shape;
   Init init;
   ParamKind kind = ParamKind::compute;
-  bool decay = false;       // weight decay: tensors of rank >= 2
-  std::int64_t offset = 0;  // in the flat blocks, in elements, a multiple of 8; decayed parameters come first
-  std::int64_t size = 0;
+  bool decay = false;  // weight decay: tensors of rank >= 2
+  int64_t offset = 0;  // in the flat blocks, in elements, a multiple of 8; decayed parameters come first
+  int64_t size = 0;
 };
 
 struct GradientRange {  // elements of the flat gradient block, and of the weights as kernels read them
-  std::int64_t begin = 0, end = 0;
-  std::int64_t size() const { return end - begin; }
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
   bool operator==(const GradientRange&) const = default;
 };
 
 // Whether `size` elements start an all-reduce, with `left` to come and at least `least` wanted. Ranges shrink
 // towards the end: the last all-reduce overlaps with nothing.
-inline bool enough(std::int64_t size, std::int64_t left, std::int64_t least) {
-  return least > 0 && size >= std::min(least, std::max<std::int64_t>(left, 1));
+inline bool enough(int64_t size, int64_t left, int64_t least) {
+  return least > 0 && size >= std::min(least, std::max<int64_t>(left, 1));
 }
 
 // Elements of the flat blocks that this process updates, and their place in blocks that hold own parts alone.
 struct OwnPart {
-  std::int64_t begin = 0, size = 0, state = 0;
+  int64_t begin = 0, size = 0, state = 0;
   bool operator==(const OwnPart&) const = default;
 };
 
@@ -67,7 +59,7 @@ struct OwnPart {
 // into equal pieces of eights, one a rank. Every rank has biases and norms whole.
 struct Sharding {
   Communicator* communicator = nullptr;  // null, or of one rank: no sharding
-  std::int64_t least = 0;
+  int64_t least = 0;
 };
 
 class ParameterStore {
@@ -77,7 +69,7 @@ class ParameterStore {
 
   // Once, after all add(): lays out and allocates the blocks, draws initial values. `compute` f64 makes all
   // f64 (tests). Without `training`: no gradients, no optimizer state. Collective with `sharding`.
-  void allocate(Device&, DType compute, std::uint64_t seed, bool training, bool ema, Sharding = {});
+  void allocate(Device&, DType compute, uint64_t seed, bool training, bool ema, Sharding = {});
 
   // The ranges that are cut into pieces, ascending, from 0 to decayed(); none without sharding.
   std::span<const GradientRange> shards() const { return shards_; }
@@ -94,8 +86,8 @@ class ParameterStore {
   // Copies from the host what this process keeps of a parameter in `block`.
   void upload(const Tensor& block, const ParamInfo&, const void* values) const;
   // Bytes of master weights apart from compute(), m, v and ema: on this process, and without sharding.
-  std::int64_t state_bytes() const;
-  std::int64_t whole_state_bytes() const;
+  int64_t state_bytes() const;
+  int64_t whole_state_bytes() const;
   // What must be the same bits on every rank: the weights.
   std::vector<TensorView> replicated() const;
 
@@ -103,13 +95,13 @@ class ParameterStore {
   void begin_step();
   // Zeroes gradients that nothing has written: all, or those whose slices begin in [begin, end).
   void finish_gradients(Ctx&);
-  void finish_gradients(std::int64_t begin, std::int64_t end);
+  void finish_gradients(int64_t begin, int64_t end);
   // Makes compute of master; after load, init, or a switch to the EMA weights. Collective with sharding.
   void refresh_compute(Ctx&) const;
 
   std::span<const ParamInfo> params() const { return params_; }
-  std::int64_t size() const { return size_; }        // elements of all parameters; the blocks add padding
-  std::int64_t decayed() const { return decayed_; }  // elements of a block with weight decay: the first ones
+  int64_t size() const { return size_; }        // elements of all parameters; the blocks add padding
+  int64_t decayed() const { return decayed_; }  // elements of a block with weight decay: the first ones
   DType compute_dtype() const { return compute_dtype_; }
 
   // Flat blocks; null views where absent. compute() is master() when the compute type is wide. With sharding
@@ -125,9 +117,9 @@ class ParameterStore {
   Var var(Param) const;
 
  private:
-  void lay_out(std::int64_t least);
+  void lay_out(int64_t least);
   bool is_part(const Tensor& block) const { return block.size() != size_of_block_; }
-  void draw_initial_values(std::uint64_t seed);
+  void draw_initial_values(uint64_t seed);
 
   Device* device_ = nullptr;              // given by allocate()
   Communicator* communicator_ = nullptr;  // with sharding
@@ -135,10 +127,30 @@ class ParameterStore {
   std::unordered_set<std::string> names_;
   std::vector<GradientRange> shards_;
   std::vector<std::shared_ptr<Gradient>> gradient_of_;  // by parameter: its slice of gradients_
-  std::int64_t size_ = 0, decayed_ = 0, size_of_block_ = 0;
+  int64_t size_ = 0, decayed_ = 0, size_of_block_ = 0;
   GradientRange muon_;
   DType compute_dtype_ = DType::f32;
   Tensor master_, compute_, gradients_, m_, v_, ema_;
 };
 
+// The flat gradient block in the parts in which processes that train together all-reduce it.
+// Backward passes complete parameters from last to first. Decayed parameters lie in order, so those between
+// two marks (Ctx::mark) are one range. A bucket is the shortest such range of `least` elements, or of as many
+// as are left to come. Undecayed parameters and those before the first mark come last. `least` 0: one range,
+// last. With shards(), a bucket is whole shards, or what they leave out.
+class GradientBuckets {
+ public:
+  // The store outlives it.
+  GradientBuckets(const ParameterStore& store, int64_t least) : store_(store), least_(least) { begin(); }
+
+  void begin() { from_ = store_.decayed(); }  // of a backward pass
+  // All parameters numbered `first` and above are complete: what there is to reduce now; empty: nothing yet.
+  GradientRange passed(int32_t first);
+  // All are: the ranges that remain.
+  std::vector<GradientRange> rest();  // neighbours as one
+
+ private:
+  const ParameterStore& store_;
+  int64_t least_, from_ = 0;  // from_: what lies before it in the decayed part waits
+};
 }  // namespace weft

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "src/tape.h"
-
 #include "kernels/layers/pointwise.h"
 
 namespace weft {
-
-void Ctx::mark(std::int32_t first) {
+void Ctx::mark(int32_t first) {
   if (tape && complete) tape->mark([first](Ctx& c) { (*c.complete)(c, first); });
 }
 
@@ -77,5 +75,4 @@ Var recompute(Ctx& ctx, const Block& block, const Var& x) {
   });
   return y;
 }
-
 }  // namespace weft

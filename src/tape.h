@@ -5,19 +5,11 @@
 #pragma once
 
 #include <array>
-#include <functional>
-#include <memory>
 #include <utility>
-#include <vector>
-
-#include "kernels/interrupt.h"
 #include "kernels/optimizer/loss_scale.h"
-#include "kernels/queue.h"
-#include "kernels/step_scalars.h"
 #include "src/tensor.h"
 
 namespace weft {
-
 struct Ctx;
 
 // The gradient of one value; every copy of its Var shares it.
@@ -74,7 +66,7 @@ class Tape {
 };
 
 // Called during a backward pass: the gradients of all parameters numbered `first` and above are complete.
-using GradientsComplete = std::function<void(Ctx&, std::int32_t first)>;
+using GradientsComplete = std::function<void(Ctx&, int32_t first)>;
 
 // Where an op runs, and what it may use. Pointers to scalars point into the queue's memory.
 struct Ctx {
@@ -84,11 +76,11 @@ struct Ctx {
   StepScalars* step = nullptr;      // learning rate, random seed ... of this update
   StepResults* results = nullptr;   // loss, gradient norm ... of this update
   LossScale* loss_scale = nullptr;  // null: none (f16 alone has one)
-  std::uint32_t site = 0;           // number of the next dropout call: the whole random state
+  uint32_t site = 0;                // number of the next dropout call: the whole random state
   bool training = false;            // dropout acts
   bool batch_invariant = false;     // sampling: linear() gives the same bits on any batch size
-  std::int64_t launches = 0;        // kernels started through this context
-  bool may_stop = false;            // launch() throws Interrupted on request (kernels/interrupt.h)
+  int64_t launches = 0;             // kernels started through this context
+  bool may_stop = false;            // launch() throws Interrupted on request (kernels/queue.h)
   const GradientsComplete* complete = nullptr;  // null: not called; must outlive the backward pass
 
   Tensor empty(const Shape& shape, DType dtype, const char* name = "activations") {
@@ -97,8 +89,7 @@ struct Ctx {
   Var output(const Shape& shape, DType dtype) {
     return {empty(shape, dtype), tape ? std::make_shared<Gradient>() : nullptr};
   }
-  template <class Kernel>
-  void launch(const Kernel& kernel) {
+  template <class Kernel> void launch(const Kernel& kernel) {
     if (may_stop && interrupted()) throw_interrupted();
     ++launches;
     weft::launch(*queue, kernel);
@@ -112,7 +103,7 @@ struct Ctx {
   void pass_gradient(const Var& v, const Tensor& dy);
   // A model calls this where nothing recorded so far uses a parameter numbered `first` or above: the backward
   // pass tells `complete` when it is back here.
-  void mark(std::int32_t first);
+  void mark(int32_t first);
 };
 
 // Differentiates `objective`, a Var recorded last by mean(): its gradient is step->loss_gradient.
@@ -123,5 +114,4 @@ void backward(Ctx&, const Var& objective);
 // The closure must outlive the step.
 using Block = std::function<Var(Ctx&, const Var&)>;
 Var recompute(Ctx&, const Block& block, const Var& x);
-
 }  // namespace weft

@@ -5,11 +5,9 @@
 #include <cstdlib>
 #include <string>
 #include <utility>
-
 #include "tests/temp_dir.h"
 
 namespace weft {
-
 // Runs python with these arguments, from the root of the repository: its exit status, and what it printed.
 inline std::pair<int, std::string> python(const std::string& arguments) {
   const char* named = std::getenv("WEFT_PYTHON");
@@ -23,5 +21,4 @@ inline std::pair<int, std::string> python(const std::string& arguments) {
   const int status = std::system(command.c_str());
   return {WIFEXITED(status) ? WEXITSTATUS(status) : -1, read_file(report)};
 }
-
 }  // namespace weft

@@ -5,18 +5,15 @@
 
 #include <gtest/gtest.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <string>
 #include <vector>
-
 #include "kernels/view.h"
 
 namespace weft {
-
 class TempDir {
  public:
   TempDir() {
@@ -56,14 +53,12 @@ inline std::string read_file(const std::string& path) {
 }
 
 // The text of the Error that `call` throws; "" when it throws none.
-template <class Call>
-std::string error_of(Call&& call) {
+template <class Call> std::string error_of(Call&& call) {
   try {
     call();
   } catch (const Error& e) { return e.what(); }
   return "";
 }
-
 }  // namespace weft
 
 #define EXPECT_CONTAINS(text, part) \

@@ -4,19 +4,16 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <random>
 #include <string>
 #include <vector>
-
 #include "kernels/view.h"
 
 namespace weft {
-
-inline std::vector<double> normals(std::int64_t count, unsigned seed, double std = 1) {
+inline std::vector<double> normals(int64_t count, unsigned seed, double std = 1) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal(0, std);
   std::vector<double> values(static_cast<std::size_t>(count));
@@ -24,19 +21,17 @@ inline std::vector<double> normals(std::int64_t count, unsigned seed, double std
   return values;
 }
 
-template <class To, class From>
-std::vector<To> converted(const std::vector<From>& from) {
+template <class To, class From> std::vector<To> converted(const std::vector<From>& from) {
   std::vector<To> to(from.size());
   std::transform(from.begin(), from.end(), to.begin(), [](From x) { return static_cast<To>(x); });
   return to;
 }
 
 // A host array as a kernel sees it.
-template <class T>
-TensorView view_of(std::vector<T>& values, const std::vector<std::int64_t>& shape) {
+template <class T> TensorView view_of(std::vector<T>& values, const std::vector<int64_t>& shape) {
   TensorView v{values.data(), dtype_of<T>, static_cast<int>(shape.size())};
   std::copy(shape.begin(), shape.end(), v.shape);
-  WEFT_CHECK(v.size() == static_cast<std::int64_t>(values.size()), "view_of: ", values.size(), " values as ",
+  WEFT_CHECK(v.size() == static_cast<int64_t>(values.size()), "view_of: ", values.size(), " values as ",
              shape_text(v));
   return v;
 }
@@ -75,5 +70,4 @@ inline void expect_gradient(std::vector<double>& x, const std::vector<double>& g
   }
   expect_near(gradient, differences, tolerance, what);
 }
-
 }  // namespace weft

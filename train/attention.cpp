@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: MIT
 // attention: q, k and v from an HDF5 file, attended over a pattern, to another. See train/README.md.
 #include <iostream>
-
 #include "train/attention/attention_file.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
-void add_attention_options(CLI::App& app, AttentionFileOptions& a) {
+static void add_attention_options(CLI::App& app, AttentionFileOptions& a) {
   app.add_option("--in", a.in, "HDF5 file with q, k, v; for gradients dout; query_segments, key_segments")
       ->required();
   app.add_option("--pattern", a.pattern, "as in a config: \"{kind: fixed, stride: 128, c: 32}\"")->required();
@@ -29,14 +27,11 @@ void add_attention_options(CLI::App& app, AttentionFileOptions& a) {
       "bf16");
 }
 
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::AttentionFileOptions options;
-  const auto add_options = [&](CLI::App& app) { weft::add_attention_options(app, options); };
-  const auto work = [&] { weft::run_attention_file(options, std::cout); };
-  return weft::run_program(
+  AttentionFileOptions options;
+  const auto add_options = [&](CLI::App& app) { add_attention_options(app, options); };
+  const auto work = [&] { run_attention_file(options, std::cout); };
+  return run_program(
       {"attention", "Sparse attention, forward and backward, on arrays in an HDF5 file.", add_options, work},
       argc, argv);
 }

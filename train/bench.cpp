@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT
 // bench: times kernels (checked first) and whole training steps. Rows of text, or JSON objects with --json.
-#include <iostream>
-
-#include "src/config/config.h"
 #include "train/bench/bench.h"
+#include <iostream>
+#include "src/config/config.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
 struct BenchArguments {
-  std::string command;  // kernels, attention, decode or step
   BenchAttentionOptions attention;
   BenchDecodeOptions decode;
   BenchKernelsOptions kernels;
@@ -20,20 +17,26 @@ struct BenchArguments {
   int gpus = 0;  // of step
 };
 
-void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
-  app.require_subcommand(1);
+static void run_step(const BenchStepOptions& step, int gpus) {
+  const auto config = [&] { return to_yaml(load_config(step.config, step.overrides)); };
+  with_ranks({gpus, step.device}, config,
+             [&](ProcessGroup& group) { bench_step(step, group, rank_output(group, std::cout)); });
+}
+
+static void add_bench_commands(Commands commands, BenchArguments& arguments) {
   BenchKernelsOptions& k = arguments.kernels;
-  CLI::App* kernels = app.add_subcommand("kernels", "every kernel at the sizes of a training step");
+  CLI::App* kernels = commands.add("kernels", "every kernel at the sizes of a training step",
+                                   [&] { bench_kernels(k, std::cout, std::cerr); });
   kernels->add_option("--filter", k.filter, "only rows whose kernel (sizes) contains this");
   add_device(*kernels, k.device);
   kernels->add_option("--dtype", k.dtype, "f32, f16 or bf16 (default bf16)");
   kernels->add_flag("--json", k.json, "one JSON object a row");
   kernels->add_flag("--verify,!--no-verify", k.verify, "compare with the CPU form first (default)");
   BenchAttentionOptions& a = arguments.attention;
-  CLI::App* attention = app.add_subcommand(
+  CLI::App* attention = commands.add(
       "attention",
-      "attention alone, forward and backward, pattern by pattern; every run starts with cold "
-      "caches");
+      "attention alone, forward and backward, pattern by pattern; every run starts with cold caches",
+      [&] { bench_attention(a, std::cout); });
   add_shown(*attention, "--shapes", a.shapes,
             "paper (all of the table), or names from it, separated by commas");
   attention->add_option("--shape", a.custom, "B,H,n,Dqk,Dv,stride,c: another shape instead");
@@ -48,7 +51,8 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   attention->add_flag("--json", a.json, "one JSON object a row");
   attention->add_flag("--verify,!--no-verify", a.verify, "compare sampled rows with f64 first (default)");
   BenchDecodeOptions& d = arguments.decode;
-  CLI::App* decode = app.add_subcommand("decode", "sampling from a config's model with random weights");
+  CLI::App* decode = commands.add("decode", "sampling from a config's model with random weights",
+                                  [&] { bench_decode(d, std::cout); });
   add_config(*decode, d.config, d.overrides)->required();
   add_device(*decode, d.device);
   add_shown(*decode, "--batch", d.batch, "texts at a time");
@@ -56,7 +60,8 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   add_shown(*decode, "--prompt", d.prompt, "tokens of a prompt, read in one pass")->check(at_least(0));
   decode->add_flag("--json", d.json, "one JSON object");
   BenchStepOptions& s = arguments.step;
-  CLI::App* step = app.add_subcommand("step", "whole updates of a config, on random tokens");
+  CLI::App* step = commands.add("step", "whole updates of a config, on random tokens",
+                                [&] { run_step(s, arguments.gpus); });
   add_config(*step, s.config, s.overrides)->required();
   add_device(*step, s.device);
   add_gpus(*step, arguments.gpus);
@@ -64,28 +69,12 @@ void add_bench_commands(CLI::App& app, BenchArguments& arguments) {
   step->add_flag("--json", s.json, "one JSON object");
   step->add_flag("--breakdown,!--no-breakdown", s.breakdown,
                  "time, rates and the least time possible, kernel by kernel (default)");
-  for (CLI::App* command : app.get_subcommands({}))
-    command->callback([&arguments, command] { arguments.command = command->get_name(); });
 }
-
-void run_bench(const BenchArguments& arguments, std::ostream& out, std::ostream& notes) {
-  if (arguments.command == "step") {
-    const auto config = [&] { return to_yaml(load_config(arguments.step.config, arguments.step.overrides)); };
-    return with_ranks({arguments.gpus, arguments.step.device}, config, [&](ProcessGroup& group) {
-      bench_step(arguments.step, group, rank_output(group, out));
-    });
-  }
-  if (arguments.command == "decode") return bench_decode(arguments.decode, out);
-  if (arguments.command == "attention") return bench_attention(arguments.attention, out);
-  bench_kernels(arguments.kernels, out, notes);
-}
-
-}  // namespace
-}  // namespace weft
 
 int main(int argc, char** argv) {
-  weft::BenchArguments arguments;
-  const auto add_options = [&](CLI::App& app) { weft::add_bench_commands(app, arguments); };
-  const auto work = [&] { weft::run_bench(arguments, std::cout, std::cerr); };
-  return weft::run_program({"bench", "Times what training is made of", add_options, work, true}, argc, argv);
+  BenchArguments arguments;
+  std::function<void()> command;
+  const auto add_options = [&](CLI::App& app) { add_bench_commands({app, command}, arguments); };
+  return run_program({"bench", "Times what training is made of", add_options, [&] { command(); }, true}, argc,
+                     argv);
 }

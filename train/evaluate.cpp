@@ -5,10 +5,9 @@
 #include "train/program/options.h"
 #include "train/program/program.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
-void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
+static void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
   app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
   app.add_option("--data", a.data, "HDF5 file made by prepare; the one of training when not given");
   add_shown(app, "--split", a.split, "train, valid or test");
@@ -36,13 +35,10 @@ void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
       "  evaluate --checkpoint runs/c10_15m_rot/best.h5 --split valid --augmentations all");
 }
 
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::EvaluateArguments arguments;
-  const auto add_options = [&](CLI::App& app) { weft::add_evaluate_options(app, arguments); };
-  const auto work = [&] { weft::work_on_checkpoint(arguments, weft::run_evaluate); };
+  EvaluateArguments arguments;
+  const auto add_options = [&](CLI::App& app) { add_evaluate_options(app, arguments); };
+  const auto work = [&] { work_on_checkpoint(arguments, run_evaluate); };
   const char* purpose = "Evaluates a checkpoint: every token of a split is scored once.";
-  return weft::run_program({"evaluate", purpose, add_options, work, true}, argc, argv);
+  return run_program({"evaluate", purpose, add_options, work, true}, argc, argv);
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 // inspect: parameters, memory and FLOPs of a config; pictures of its attention patterns.
 #include <iostream>
-
 #include "train/inspect/report.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
-void add_inspect_options(CLI::App& app, InspectOptions& options) {
+static void add_inspect_options(CLI::App& app, InspectOptions& options) {
   add_config(app, options.config, options.overrides);
+  app.add_option("--checkpoint", options.checkpoint,
+                 "with --pattern and --text, in place of --config: what a head saw of a text");
+  app.add_option("--text", options.text, "FILE: with --checkpoint, the text");
   app.add_option("--attention", options.attention,
                  "a pattern as in a config, to look at without one: \"{kind: local, stride: 128}\"");
   add_shown(app, "--heads", options.heads, "with --attention: number of heads");
@@ -38,14 +39,11 @@ void add_inspect_options(CLI::App& app, InspectOptions& options) {
       "  inspect --attention \"{kind: local, stride: 8, causal: false}\" --length 48 --keys 96");
 }
 
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::InspectOptions options;
-  const auto add_options = [&](CLI::App& app) { weft::add_inspect_options(app, options); };
-  const auto work = [&] { weft::inspect(options, std::cout); };
-  return weft::run_program(
+  InspectOptions options;
+  const auto add_options = [&](CLI::App& app) { add_inspect_options(app, options); };
+  const auto work = [&] { inspect(options, std::cout); };
+  return run_program(
       {"inspect", "What a config means: parameters, memory, FLOPs, attention patterns", add_options, work},
       argc, argv);
 }

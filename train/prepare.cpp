@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: MIT
 // prepare: raw data in, a token file out. See data/README.md.
-#include <iostream>
-
 #include "data/prepare/prepare.h"
-#include "kernels/view.h"
+#include <iostream>
 #include "train/program/options.h"
 #include "train/program/program.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
 struct PrepareArguments {
-  std::string command;  // name of one of them
   PrepareText text;
   PrepareAudio audio;
   PrepareTokens tokens;
@@ -23,31 +19,36 @@ struct PrepareArguments {
   PrepareImages images;
 };
 
-CLI::Option* add_out(CLI::App* command, std::string& out) {
+static void say(const std::string& lines) { std::cout << lines << '\n'; }
+
+static CLI::Option* add_out(CLI::App* command, std::string& out) {
   return add_output(*command, "--out", out, "HDF5 file to write");
 }
 
-void add_split(CLI::App* command, std::vector<double>& split) {
+static void add_split(CLI::App* command, std::vector<double>& split) {
   command->add_option("--split", split, "shares of train, valid and test")
       ->delimiter(',')
       ->capture_default_str();
 }
 
-void add_streams(CLI::App& app, PrepareArguments& a) {
-  CLI::App* text = app.add_subcommand("text", "Files as one stream of bytes, vocabulary 256");
+static void add_streams(Commands commands, PrepareArguments& a) {
+  CLI::App* text = commands.add("text", "Files as one stream of bytes, vocabulary 256",
+                                [&] { say(prepare_text(a.text)); });
   text->add_option("FILE", a.text.files, "joined in this order")->required();
   add_out(text, a.text.out)->required();
   add_split(text, a.text.split);
   text->footer("Example:\n  prepare text a.txt b.txt --out text.h5 --split 0.9,0.05,0.05");
 
-  CLI::App* audio = app.add_subcommand("audio", "Sound files as mu-law codes, vocabulary 256");
+  CLI::App* audio = commands.add("audio", "Sound files as mu-law codes, vocabulary 256",
+                                 [&] { say(prepare_audio(a.audio)); });
   audio->add_option("FILE", a.audio.files, "wav, flac and others, joined in this order")->required();
   add_out(audio, a.audio.out)->required();
   add_shown(*audio, "--rate", a.audio.rate, "samples a second, to which they are resampled");
   add_split(audio, a.audio.split);
   audio->footer("Example:\n  prepare audio a.flac b.wav --out audio.h5");
 
-  CLI::App* tokens = app.add_subcommand("tokens", "Numbers of any tokenizer, vocabulary up to 1,048,576");
+  CLI::App* tokens = commands.add("tokens", "Numbers of any tokenizer, vocabulary up to 1,048,576",
+                                  [&] { say(prepare_tokens(a.tokens)); });
   tokens->add_option("FILE", a.tokens.file, ".npy of whole numbers, or bare little-endian numbers")
       ->required();
   tokens->add_option("--vocab", a.tokens.vocab, "token values")->required()->check(CLI::Range(1, 1 << 20));
@@ -59,35 +60,38 @@ void add_streams(CLI::App& app, PrepareArguments& a) {
   add_split(tokens, a.tokens.split);
   tokens->footer("Example:\n  prepare tokens gpt2.bin --vocab 50257 --bytes 1115394 --out tokens.h5");
 
-  CLI::App* enwik8 = app.add_subcommand("enwik8", "The first 10^8 bytes of Wikipedia: 90, 5 and 5 million");
+  CLI::App* enwik8 = commands.add("enwik8", "The first 10^8 bytes of Wikipedia: 90, 5 and 5 million",
+                                  [&] { say(prepare_enwik8(a.enwik8)); });
   enwik8->add_option("--from", a.enwik8.from, "the unzipped file; without it, it is downloaded");
   add_out(enwik8, a.enwik8.out)->capture_default_str();
   add_shown(*enwik8, "--url", a.enwik8.url, "where it is downloaded from");
   enwik8->add_flag("--allow-prefix", a.enwik8.allow_prefix, "take a shorter beginning of enwik8 too");
 
-  CLI::App* novels = app.add_subcommand("novels", "100 English novels, 77 MB: shares of 0.9, 0.05 and 0.05");
+  CLI::App* novels = commands.add("novels", "100 English novels, 77 MB: shares of 0.9, 0.05 and 0.05",
+                                  [&] { say(prepare_novels(a.novels)); });
   novels->add_option("--from", a.novels.from, "a clone of the repository; without it, it is downloaded");
   add_out(novels, a.novels.out)->capture_default_str();
   add_shown(*novels, "--url", a.novels.repository, "the repository");
 
-  CLI::App* copy = app.add_subcommand("copy", "A stream that repeats itself at a distance: entropy is known");
+  CLI::App* copy = commands.add("copy", "A stream that repeats itself at a distance: entropy is known",
+                                [&] { say(prepare_copy(a.copy)); });
   add_shown(*copy, "--distance", a.copy.distance, "positions back to what is repeated");
   add_shown(*copy, "--length", a.copy.length, "tokens in all");
   add_shown(*copy, "--vocab", a.copy.vocab, "token values");
   add_shown(*copy, "--resample", a.copy.resample, "probability of a new token instead of a copy");
-  add_shown(*copy, "--seed", a.copy.seed, "of the random tokens")->check(whole_number<std::uint64_t>());
+  add_shown(*copy, "--seed", a.copy.seed, "of the random tokens")->check(whole_number<uint64_t>());
   add_out(copy, a.copy.out)->required();
   add_split(copy, a.copy.split);
 }
 
-CLI::Option* add_valid(CLI::App* command, std::int64_t& valid, const std::string& otherwise) {
+static CLI::Option* add_valid(CLI::App* command, int64_t& valid, const std::string& otherwise) {
   return command->add_option("--valid", valid, "training images that validate; " + otherwise)
       ->check(at_least(0));
 }
 
-void add_cifar10(CLI::App& app, PrepareCifar10& o) {
-  CLI::App* command =
-      app.add_subcommand("cifar10", "CIFAR-10: 48,000, 2,000 and 10,000 images of 32 x 32 x 3");
+static void add_cifar10(Commands commands, PrepareCifar10& o) {
+  CLI::App* command = commands.add("cifar10", "CIFAR-10: 48,000, 2,000 and 10,000 images of 32 x 32 x 3",
+                                   [&] { say(prepare_cifar10(o)); });
   command->add_option("--from", o.from,
                       "the official binary version: its folder, its tar.gz, or files, of which "
                       "test_batch.bin tests; without it, it is downloaded");
@@ -96,17 +100,16 @@ void add_cifar10(CLI::App& app, PrepareCifar10& o) {
             "without it 2,000 of the whole set, chosen by seed, or the last 512 of other files");
   add_out(command, o.out)->capture_default_str();
   add_shown(*command, "--url", o.url, "where it is downloaded from");
-  command->footer(
-      "Examples:\n"
-      "  prepare cifar10\n"
-      "  prepare cifar10 --from cifar-10-binary.tar.gz --out cifar10.h5\n"
-      "  prepare cifar10 --from some_train.bin --test some_test.bin --valid 512");
+  command->footer("Examples:\n"
+                  "  prepare cifar10\n"
+                  "  prepare cifar10 --from cifar-10-binary.tar.gz --out cifar10.h5\n"
+                  "  prepare cifar10 --from some_train.bin --test some_test.bin --valid 512");
 }
 
-void add_imagenet(CLI::App& app, PrepareImagenet& o) {
+static void add_imagenet(Commands commands, PrepareImagenet& o) {
   const std::string side = std::to_string(o.side), name = "imagenet" + side;
-  CLI::App* command =
-      app.add_subcommand(name, "Downsampled ImageNet, images of " + side + " x " + side + " x 3");
+  CLI::App* command = commands.add(name, "Downsampled ImageNet, images of " + side + " x " + side + " x 3",
+                                   [&] { say(prepare_imagenet(o)); });
   command->add_option("--from", o.from, "training images: .npy or .npz files of uint8, in this order")
       ->required();
   command->add_option("--valid-from", o.valid_from,
@@ -117,8 +120,9 @@ void add_imagenet(CLI::App& app, PrepareImagenet& o) {
                   ".h5\n  prepare " + name + " --from part_1.npz part_2.npz --valid 1000 --out part.h5");
 }
 
-void add_images(CLI::App& app, PrepareImages& o) {
-  CLI::App* command = app.add_subcommand("images", "A folder of PNG files of one size");
+static void add_images(Commands commands, PrepareImages& o) {
+  CLI::App* command =
+      commands.add("images", "A folder of PNG files of one size", [&] { say(prepare_images(o)); });
   command
       ->add_option("DIR", o.folder, "PNG files, or folders of them: then the names of the folders are labels")
       ->required();
@@ -128,38 +132,17 @@ void add_images(CLI::App& app, PrepareImages& o) {
   command->footer("Example:\n  prepare images photos --valid 500 --test 500 --out photos.h5");
 }
 
-void add_prepare_commands(CLI::App& app, PrepareArguments& a) {
-  app.require_subcommand(1);
-  add_streams(app, a);
-  add_cifar10(app, a.cifar10);
-  add_imagenet(app, a.imagenet64);
-  add_imagenet(app, a.imagenet32);
-  add_images(app, a.images);
-  for (CLI::App* command : app.get_subcommands({}))
-    command->callback([&a, command] { a.command = command->get_name(); });
-}
-
-std::string run_prepare(const PrepareArguments& a) {
-  if (a.command == "text") return prepare_text(a.text);
-  if (a.command == "audio") return prepare_audio(a.audio);
-  if (a.command == "tokens") return prepare_tokens(a.tokens);
-  if (a.command == "enwik8") return prepare_enwik8(a.enwik8);
-  if (a.command == "novels") return prepare_novels(a.novels);
-  if (a.command == "copy") return prepare_copy(a.copy);
-  if (a.command == "cifar10") return prepare_cifar10(a.cifar10);
-  if (a.command == "imagenet64") return prepare_imagenet(a.imagenet64);
-  if (a.command == "imagenet32") return prepare_imagenet(a.imagenet32);
-  if (a.command == "images") return prepare_images(a.images);
-  fail("name a command; prepare --help lists them");
-}
-
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::PrepareArguments arguments;
-  const auto add_options = [&](CLI::App& app) { weft::add_prepare_commands(app, arguments); };
-  const auto work = [&] { std::cout << weft::run_prepare(arguments) << '\n'; };
+  PrepareArguments arguments;
+  std::function<void()> command;
+  const auto add_options = [&](CLI::App& app) {
+    const Commands commands{app, command};
+    add_streams(commands, arguments);
+    add_cifar10(commands, arguments.cifar10);
+    add_imagenet(commands, arguments.imagenet64);
+    add_imagenet(commands, arguments.imagenet32);
+    add_images(commands, arguments.images);
+  };
   const char* purpose = "Makes the HDF5 files that training reads.";
-  return weft::run_program({"prepare", purpose, add_options, work}, argc, argv);
+  return run_program({"prepare", purpose, add_options, [&] { command(); }}, argc, argv);
 }

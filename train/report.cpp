@@ -1,29 +1,28 @@
 // SPDX-License-Identifier: MIT
 // report: folders of runs as one page of HTML.
 #include <iostream>
-
-#include "src/files/files.h"
 #include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
+
+using namespace weft;
 
 int main(int argc, char** argv) {
   std::vector<std::string> folders;
   std::string out;
   const auto add_options = [&](CLI::App& app) {
     app.add_option("RUN", folders, "folders of runs, runs/NAME")->required();
-    weft::add_output(app, "--out", out, "FILE.html: one page without scripts, which needs no network",
-                     weft::Devices::written)
+    add_output(app, "--out", out, "FILE.html: one page without scripts, which needs no network",
+               Devices::written)
         ->required();
-    app.footer(
-        "train writes such a page, report.html, into its run folder at each evaluation.\n"
-        "Example:\n  report runs/a runs/b --out compare.html");
+    app.footer("train writes such a page, report.html, into its run folder at each evaluation.\n"
+               "Example:\n  report runs/a runs/b --out compare.html");
   };
   const auto work = [&] {
-    const std::string page = weft::run_page(folders);
-    weft::write_whole_file(out, [&](std::ostream& file) { file << page; });
+    const std::string page = run_page(folders);
+    write_whole_file(out, [&](std::ostream& file) { file << page; });
     std::cout << out << ": " << folders.size() << (folders.size() == 1 ? " run, " : " runs, ") << page.size()
               << " bytes\n";
   };
-  return weft::run_program({"report", "Draws runs as one page of HTML.", add_options, work}, argc, argv);
+  return run_program({"report", "Draws runs as one page of HTML.", add_options, work}, argc, argv);
 }

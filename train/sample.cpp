@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 // sample: text from a checkpoint, token by token; images and sound as files. See train/README.md.
-#include "train/program/loaded_model.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/sampling/sample_run.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
-void add_image_options(CLI::App& app, SampleArguments& a) {
+static void add_image_options(CLI::App& app, SampleArguments& a) {
   app.add_option("--singles", a.singles, "images: a folder for each as a PNG of its own, 00000.png ...");
   app.add_option("--augmentation", a.augmentation, "images: the model is told so, rotation=1,color=2");
   app.add_option("--label", a.label, "images: the class that the model is told, with data.labels")
@@ -24,7 +22,7 @@ void add_image_options(CLI::App& app, SampleArguments& a) {
   add_shown(app, "--rate", a.rate, "sound: samples a second");
 }
 
-void add_sample_options(CLI::App& app, SampleArguments& a) {
+static void add_sample_options(CLI::App& app, SampleArguments& a) {
   app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
   auto* prompt = app.add_option("--prompt", a.prompt, "text to go on from");
   app.add_option("--prompt-file", a.prompt_file, "file with the text to go on from")->excludes(prompt);
@@ -34,7 +32,7 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
   add_shown(app, "--temperature", a.options.temperature, "0 is greedy: always the most likely token");
   add_shown(app, "--top-k", a.options.top_k, "only the k most likely tokens; 0: all");
   add_shown(app, "--top-p", a.options.top_p, "only the most likely tokens that reach this probability");
-  add_shown(app, "--seed", a.options.seed, "same seed, same samples")->check(whole_number<std::uint64_t>());
+  add_shown(app, "--seed", a.options.seed, "same seed, same samples")->check(whole_number<uint64_t>());
   add_shown(app, "--count", a.options.count, "number of samples; with --complete of each image");
   app.add_option("--batch", a.batch,
                  "samples at a time: does not change them (as many texts as have room, images of about "
@@ -70,12 +68,9 @@ void add_sample_options(CLI::App& app, SampleArguments& a) {
       "  sample --checkpoint runs/audio/best.h5 --out sound.wav");
 }
 
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::SampleArguments arguments;
-  const auto add_options = [&](CLI::App& app) { weft::add_sample_options(app, arguments); };
-  const auto work = [&] { weft::work_on_checkpoint(arguments, weft::run_sample); };
-  return weft::run_program({"sample", "Samples from a checkpoint.", add_options, work, true}, argc, argv);
+  SampleArguments arguments;
+  const auto add_options = [&](CLI::App& app) { add_sample_options(app, arguments); };
+  const auto work = [&] { work_on_checkpoint(arguments, run_sample); };
+  return run_program({"sample", "Samples from a checkpoint.", add_options, work, true}, argc, argv);
 }

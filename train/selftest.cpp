@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: MIT
 // selftest: random attention cases on this machine against the definition. See train/README.md.
 #include <unistd.h>
-
 #include <iostream>
-
 #include "train/program/options.h"
 #include "train/program/program.h"
-#include "train/program/progress.h"
-#include "train/selftest/run.h"
+#include "train/selftest/case.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
-void add_selftest_options(CLI::App& app, SelftestOptions& options) {
+static void add_selftest_options(CLI::App& app, SelftestOptions& options) {
   add_device(app, options.device);
   add_shown(app, "--minutes", options.minutes, "how long")->check(more_than(0));
   add_shown(app, "--cases", options.cases, "stop after this many; 0: only the time counts")
       ->check(at_least(0));
   add_shown(app, "--seed", options.seed, "number of the first case; the next ones count on")
-      ->check(whole_number<std::uint32_t>());
+      ->check(whole_number<uint32_t>());
   app.add_option("--case", options.only, "run this case alone: a failure prints its number")
-      ->check(whole_number<std::uint32_t>());
+      ->check(whole_number<uint32_t>());
   add_shown(
       app, "--form", options.form,
       "simple, general or hopper: these CUDA kernels alone, in the cases that they cover; automatic: all");
@@ -34,16 +30,13 @@ void add_selftest_options(CLI::App& app, SelftestOptions& options) {
       "  selftest --device cuda --case 1234");
 }
 
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::SelftestOptions options;
-  const auto add_options = [&](CLI::App& app) { weft::add_selftest_options(app, options); };
+  SelftestOptions options;
+  const auto add_options = [&](CLI::App& app) { add_selftest_options(app, options); };
   const auto work = [&] {
-    weft::Progress progress(std::cerr, isatty(STDERR_FILENO) != 0);
-    weft::selftest(options, std::cout, progress);
+    Progress progress(std::cerr, isatty(STDERR_FILENO) != 0);
+    selftest(options, std::cout, progress);
   };
   const char* purpose = "Checks sparse attention on this machine against its definition, on random cases.";
-  return weft::run_program({"selftest", purpose, add_options, work}, argc, argv);
+  return run_program({"selftest", purpose, add_options, work}, argc, argv);
 }

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Part of every program: what runs before its libraries start.
 #include <unistd.h>
-
 #include <cstddef>
 
 namespace {
-
 bool sets(const char* variable, const char* name) {  // "NAME=value"; `name` ends in "="
   while (*name != '\0' && *variable == *name) ++variable, ++name;
   return *name == '\0';
@@ -45,5 +43,4 @@ void set_up_libraries(int, char** argv, char** environment) {
 }
 
 [[gnu::section(".preinit_array"), gnu::used]] void (*const first)(int, char**, char**) = set_up_libraries;
-
 }  // namespace

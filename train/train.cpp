@@ -1,20 +1,15 @@
 // SPDX-License-Identifier: MIT
 // train: a config in, a trained model in a run folder out. See train/README.md.
 #include <unistd.h>
-
 #include <csignal>
 #include <filesystem>
 #include <iostream>
-
-#include "train/inspect/event_file.h"
 #include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
-#include "train/trainer/trainer.h"
 
-namespace weft {
-namespace {
+using namespace weft;
 
 struct TrainArguments {
   std::string config;
@@ -23,14 +18,14 @@ struct TrainArguments {
   TrainOptions options;
 };
 
-std::string folder_trouble(const std::string& name) {
+static std::string folder_trouble(const std::string& name) {
   std::error_code error;
   static_cast<void>(std::filesystem::status(name, error));
   if (name.empty()) return "expected the name of a folder, got an empty one";
   return error && error != std::errc::no_such_file_or_directory ? "no folder: " + error.message() : "";
 }
 
-void add_train_options(CLI::App& app, TrainArguments& a) {
+static void add_train_options(CLI::App& app, TrainArguments& a) {
   add_config(app, a.config, a.overrides)->required();
   app.add_option_function<std::vector<std::string>>(
          "--resume",
@@ -83,33 +78,30 @@ void add_train_options(CLI::App& app, TrainArguments& a) {
       "  train --config tiny.yaml --resume runs/tiny/step_00001000.h5 --set train.steps=4000");
 }
 
-}  // namespace
-}  // namespace weft
-
 int main(int argc, char** argv) {
-  weft::TrainArguments arguments;
-  weft::Config config;
-  const auto add_options = [&](CLI::App& app) { weft::add_train_options(app, arguments); };
+  TrainArguments arguments;
+  Config config;
+  const auto add_options = [&](CLI::App& app) { add_train_options(app, arguments); };
   const auto read_config = [&] {
-    config = weft::load_config(arguments.config, arguments.overrides);
-    return weft::to_yaml(config);
+    config = load_config(arguments.config, arguments.overrides);
+    return to_yaml(config);
   };
   arguments.options.program = argv[0];
   const auto work = [&] {
     std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads is not the end of training (progress.h)
-    weft::TrainOptions& options = arguments.options;
+    TrainOptions& options = arguments.options;
     if (arguments.no_report) options.flags.push_back("--no-report");
-    if (!arguments.no_report) options.on_evaluation = weft::keep_report();
+    if (!arguments.no_report) options.on_evaluation = keep_report();
     if (arguments.tensorboard) {
       options.flags.push_back("--tensorboard");
       options.log_to = [](const std::string& folder) {
-        return [file = weft::EventFile(folder)](const weft::StepMetrics& m) { file.append(m); };
+        return [file = EventFile(folder)](const StepMetrics& m) { file.append(m); };
       };
     }
-    weft::with_ranks({options.gpus, options.device}, read_config, [&](weft::ProcessGroup& group) {
-      weft::Progress progress = weft::rank_progress(group, std::cout, STDOUT_FILENO);
-      weft::Trainer(config, options, progress, group).run();
+    with_ranks({options.gpus, options.device}, read_config, [&](ProcessGroup& group) {
+      Progress progress = rank_progress(group, std::cout, STDOUT_FILENO);
+      Trainer(config, options, progress, group).run();
     });
   };
-  return weft::run_program({"train", "Trains a model.", add_options, work, true}, argc, argv);
+  return run_program({"train", "Trains a model.", add_options, work, true}, argc, argv);
 }

@@ -4,63 +4,95 @@
 #pragma once
 
 #include <array>
-
-#include "data/augment/transforms.h"
-#include "src/config/conditions.h"
+#include "data/dataset.h"
+#include "src/config/config.h"
 
 namespace weft {
+// Permutations of the sub-pixels of an image, for distribution augmentation (Jun et al. 2020). Token t of the
+// result is token order[t] of the image. Tokens run over rows, columns and channels, channels fastest.
+using Order = std::vector<int32_t>;
+
+Order identity_order(int64_t tokens);
+// Clockwise by `quarters` * 90 degrees; an odd number of them wants a square.
+Order rotation_order(const ImageShape&, int64_t quarters);
+// Channel c becomes channel (012, 021, 102, 120, 201, 210)[value][c]; three channels.
+Order color_order(const ImageShape&, int64_t value);
+// Rows become columns; wants a square.
+Order transposition_order(const ImageShape&);
+Order flip_order(const ImageShape&);  // left to right
+// Tile p of grid x grid becomes tile permutation[p], the permutation with number `value` in lexicographic
+// order. Wants sides that `grid` divides.
+Order jigsaw_order(const ImageShape&, int64_t grid, int64_t value);
+// Fisher-Yates from the last place down: place i is exchanged with place floor((i + 1) * r / 2^32), r the
+// first word of the Philox block of counter i.
+Order random_order(int64_t tokens, uint64_t seed);
+
+// `first`, then `second`: (first * second)[t] = first[second[t]].
+Order composed(const Order& first, const Order& second);
+Order inverse(const Order&);
+
+// Uniform in 0 .. count - 1, each to within 2^-32, from random bits; count up to 2^32.
+inline int64_t uniform_below(uint32_t bits, int64_t count) {
+  return static_cast<int64_t>(uint64_t{bits} * static_cast<uint64_t>(count) >> 32);
+}
 
 // The transforms of one image: a value of each kind, 0 for none. The flip comes first, then the kinds in the
 // order of `Augment`; RandAugment changes the pixels last, in the order in which the model sees them.
 struct AugmentChoice {
-  std::array<std::int32_t, kAugments + 1> value{};  // by Augment
+  std::array<int32_t, kAugments + 1> value{};  // by Augment
   bool flip = false;
-  std::uint64_t key = 0;  // of the operations that RandAugment draws
+  uint64_t key = 0;  // of the operations that RandAugment draws
 
-  std::int32_t& operator[](Augment kind) { return value[static_cast<std::size_t>(kind)]; }
-  std::int32_t operator[](Augment kind) const { return value[static_cast<std::size_t>(kind)]; }
+  int32_t& operator[](Augment kind) { return value[static_cast<std::size_t>(kind)]; }
+  int32_t operator[](Augment kind) const { return value[static_cast<std::size_t>(kind)]; }
 };
 
 class Augmenter {
  public:
   // Throws Error, naming the keys, where a transform does not fit the shape of the images.
   // labels: labels_of() the data, where images come from there.
-  Augmenter(const Config&, const ImageShape&, std::vector<std::uint16_t> labels = {});
+  Augmenter(const Config&, const ImageShape&, std::vector<uint16_t> labels = {});
 
   bool any() const;  // false: images stay as they are and the model has no conditions
   // The kinds on which the model is conditioned, a value each for a sequence.
   const std::vector<Condition>& conditions() const { return conditions_; }
 
   // The class of image `image` of the data; 0 without labels.
-  std::int32_t label(std::int64_t image) const {
-    return labels_.empty() ? 0 : labels_.at(static_cast<std::size_t>(image));
-  }
+  int32_t label(int64_t image) const { return labels_.empty() ? 0 : labels_.at(image); }
 
   // For image `index` of all that training sees: a pure function of (seed, index).
-  AugmentChoice draw(std::uint64_t seed, std::int64_t index) const;
+  AugmentChoice draw(uint64_t seed, int64_t index) const;
   // Token t of the augmented image is token source[t] of the image, the flip included. A bijection.
   Order source(const AugmentChoice&) const;
   // tokens (H, W, C), in place. positions (H * W * C), or empty when the model gets none: the position of
   // each token. With augment.permute_positions that is its place in the (flipped) image, else its own.
-  void apply(const AugmentChoice&, std::span<std::int32_t> tokens, std::span<std::int32_t> positions) const;
+  void apply(const AugmentChoice&, std::span<int32_t> tokens, std::span<int32_t> positions) const;
   // Rows of the start table, one for each of conditions().
-  void rows(const AugmentChoice&, std::span<std::int32_t> out) const;
+  void rows(const AugmentChoice&, std::span<int32_t> out) const;
   bool moves_positions() const;  // true: sequences carry positions of their own
 
  private:
   void check_shape() const;
-  std::int64_t draw_value(const Condition&, std::uint32_t bits) const;
+  int64_t draw_value(const Condition&, uint32_t bits) const;
   // The orders of the kinds that are not 0, one after the other; the flip left out.
   Order place(const AugmentChoice&) const;
-  void randaugment(const AugmentChoice&, std::span<std::int32_t> tokens) const;
+  void randaugment(const AugmentChoice&, std::span<int32_t> tokens) const;
 
   AugmentConfig config_;
-  std::int64_t vocab_;
+  int64_t vocab_;
   ImageShape shape_;
   std::vector<Condition> kinds_, conditions_;
   std::array<std::vector<Order>, kAugments> orders_;  // of the values of each kind; jigsaw: made when used
   Order flip_;
-  std::vector<std::uint16_t> labels_;
+  std::vector<uint16_t> labels_;
 };
 
+// ---- chosen by a person: "rotation=1,color=2" ----
+
+// Kinds that are not named have the value 0; "" and "none" name none. Errors list the model's kinds.
+AugmentChoice parse_choice(const std::string& text, const Config&);
+// All kinds of the config with their values, "rotation=1,color=0"; "none" when it has no kinds.
+std::string choice_text(const AugmentChoice&, const Config&);
+// Every combination of values of the config's kinds, the last kind varying fastest.
+std::vector<AugmentChoice> all_choices(const Config&);
 }  // namespace weft

@@ -9,13 +9,12 @@
 #include <vector>
 
 namespace weft {
-
 struct RgbImage {
-  std::int64_t height = 0, width = 0;
-  std::vector<std::uint8_t> pixels;  // (height, width, 3), 8 bits each
+  int64_t height = 0, width = 0;
+  std::vector<uint8_t> pixels;  // (height, width, 3), 8 bits each
 };
 
-enum class RandKind : std::uint8_t {
+enum class RandKind : uint8_t {
   auto_contrast,  // channel by channel: least value to 0, greatest to 255
   equalize,       // channel by channel: equally many pixels of each value
   invert,
@@ -38,15 +37,14 @@ const char* name_of(RandKind);
 
 struct RandOperation {
   RandKind kind = RandKind::auto_contrast;
-  double argument = 0;               // what the operation takes; without meaning for the first three
-  std::int64_t row = 0, column = 0;  // cutout: the middle
+  double argument = 0;          // what the operation takes; without meaning for the first three
+  int64_t row = 0, column = 0;  // cutout: the middle
 };
 
 // The argument of an operation at this magnitude, before a sign is drawn.
 double argument_of(RandKind, double magnitude);
 // The operations that `key` stands for, in the order in which they are applied.
-std::vector<RandOperation> draw_operations(std::uint64_t key, std::int64_t count, double magnitude,
-                                           std::int64_t height, std::int64_t width);
+std::vector<RandOperation> draw_operations(uint64_t key, int64_t count, double magnitude, int64_t height,
+                                           int64_t width);
 void apply(const RandOperation&, RgbImage&);  // in place
-
 }  // namespace weft

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What libarchive only warns of (a wrong checksum, a shortened member) is an Error.
 #include "data/formats/archive.h"
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <vector>
-
 #include "data/formats/raw_file.h"
 #include "kernels/view.h"
 
@@ -18,24 +15,13 @@
 
 namespace weft {
 namespace {
-
 constexpr std::size_t kTarMagicAt = 257, kTarBlock = 512;
 
 bool is_tar(std::string_view beginning) {
   return beginning.size() >= kTarMagicAt + 5 && beginning.substr(kTarMagicAt, 5) == "ustar";
 }
 
-}  // namespace
-
-bool is_archive(std::string_view beginning) {
-  using namespace std::string_view_literals;
-  return beginning.starts_with("PK\3\4"sv) || beginning.starts_with("PK\5\6"sv) ||
-         beginning.starts_with("\x1f\x8b"sv) || is_tar(beginning);
-}
-
 #ifdef WEFT_LIBARCHIVE
-
-namespace {
 
 // A tar ends in two blocks of zeros; without them, whole members may be missing.
 void check_end_of_tar(const std::string& path) {
@@ -44,7 +30,7 @@ void check_end_of_tar(const std::string& path) {
   in.seekg(-static_cast<std::streamoff>(end.size()), std::ios::end);
   in.read(end.data(), static_cast<std::streamsize>(end.size()));
   if (!in || end.find_first_not_of('\0') != std::string::npos)
-    fail(str(path, ": the tar archive is truncated: its end mark is missing"));
+    fail(path, ": the tar archive is truncated: its end mark is missing");
 }
 
 class Reader {
@@ -52,8 +38,8 @@ class Reader {
   Reader(const std::string& path, const ArchiveLimits& limits)
       : path_(path), limits_(limits), archive_(archive_read_new(), archive_read_free), piece_(1 << 18) {
     WEFT_CHECK(archive_, "no memory for an archive reader");
-    const auto size = static_cast<std::int64_t>(std::filesystem::file_size(path));
-    const std::int64_t most = limits_.small + 100 * size;
+    const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
+    const int64_t most = limits_.small + 100 * size;
     limits_.member = std::min(limits_.member, most);
     limits_.total = std::min(limits_.total, most);
     // A zip is read by the list at its end: without it, the archive is truncated.
@@ -70,11 +56,11 @@ class Reader {
       if (result == ARCHIVE_EOF) return false;
       // A warning here is about a name in another alphabet.
       if (result != ARCHIVE_OK && result != ARCHIVE_WARN) damaged();
-      if (++count_ > limits_.count) fail(str(path_, ": has more than ", limits_.count, " members"));
+      if (++count_ > limits_.count) fail(path_, ": has more than ", limits_.count, " members");
       if (archive_entry_filetype(entry_) != AE_IFREG || archive_entry_hardlink(entry_)) continue;
       const char* text = archive_entry_pathname(entry_);
       if (!text) text = archive_entry_pathname_utf8(entry_);
-      if (!text) fail(str(path_, ": member ", count_, " has a name that cannot be read"));
+      if (!text) fail(path_, ": member ", count_, " has a name that cannot be read");
       name = text;
       return true;
     }
@@ -87,25 +73,24 @@ class Reader {
       if (got == 0) break;
       if (got < 0) damaged(name);
       total_ += got;
-      const auto size = static_cast<std::int64_t>(all.size()) + got;
+      const auto size = std::ssize(all) + got;
       if (size > limits_.member || total_ > limits_.total)
-        fail(
-            str(path_, ": ", name, " is too large: more than ",
-                size > limits_.member ? str(limits_.member, " bytes") : str(limits_.total, " bytes in all")));
-      all.append(piece_.data(), static_cast<std::size_t>(got));
+        fail(path_, ": ", name, " is too large: more than ",
+             size > limits_.member ? str(limits_.member, " bytes") : str(limits_.total, " bytes in all"));
+      all.append(piece_.data(), got);
     }
     if (archive_entry_size_is_set(entry_) &&
         archive_entry_size(entry_) != static_cast<la_int64_t>(all.size()))
-      fail(str(path_, ": ", name, " has ", all.size(), " bytes, the archive promises ",
-               archive_entry_size(entry_)));
+      fail(path_, ": ", name, " has ", all.size(), " bytes, the archive promises ",
+           archive_entry_size(entry_));
     return all;
   }
 
  private:
   [[noreturn]] void damaged(const std::string& name = "") const {
     const char* reason = archive_error_string(archive_.get());
-    fail(str(path_, ": ", name.empty() ? "the archive" : name,
-             " cannot be read: ", reason ? reason : "damaged or truncated"));
+    fail(path_, ": ", name.empty() ? "the archive" : name,
+         " cannot be read: ", reason ? reason : "damaged or truncated");
   }
 
   const std::string& path_;
@@ -113,10 +98,19 @@ class Reader {
   std::unique_ptr<archive, int (*)(archive*)> archive_;
   std::vector<char> piece_;
   archive_entry* entry_ = nullptr;
-  std::int64_t count_ = 0, total_ = 0;
+  int64_t count_ = 0, total_ = 0;
 };
 
+#endif
 }  // namespace
+
+bool is_archive(std::string_view beginning) {
+  using namespace std::string_view_literals;
+  return beginning.starts_with("PK\3\4"sv) || beginning.starts_with("PK\5\6"sv) ||
+         beginning.starts_with("\x1f\x8b"sv) || is_tar(beginning);
+}
+
+#ifdef WEFT_LIBARCHIVE
 
 bool has_archives() { return true; }
 
@@ -124,7 +118,7 @@ void for_each_member(const std::string& path, const std::function<bool(const std
                      const std::function<void(const std::string& name, std::string bytes)>& use,
                      const ArchiveLimits& limits) {
   const std::string beginning = file_beginning(path);
-  if (!is_archive(beginning)) fail(str(path, ": is no archive; expected zip (npz), tar or tar.gz"));
+  if (!is_archive(beginning)) fail(path, ": is no archive; expected zip (npz), tar or tar.gz");
   if (is_tar(beginning)) check_end_of_tar(path);
   Reader reader(path, limits);
   std::string name;
@@ -139,11 +133,9 @@ bool has_archives() { return false; }
 void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>&,
                      const std::function<void(const std::string& name, std::string bytes)>&,
                      const ArchiveLimits&) {
-  fail(str(path,
-           ": this build reads no archives; install libarchive-dev, configure and build again, or unpack "
-           "the file first"));
+  fail(path, ": this build reads no archives; install libarchive-dev, configure and build again, or unpack "
+             "the file first");
 }
 
 #endif
-
 }  // namespace weft

@@ -9,13 +9,12 @@
 #include <string_view>
 
 namespace weft {
-
 struct ArchiveLimits {
-  std::int64_t member = std::int64_t{4} << 30, total = std::int64_t{64} << 30;  // bytes, unpacked
-  std::int64_t count = 10000000;                                                // members
+  int64_t member = int64_t{4} << 30, total = int64_t{64} << 30;  // bytes, unpacked
+  int64_t count = 10000000;                                      // members
   // A file unpacks to so many bytes and a hundred times its own: images shrink to a tenth, bombs to a
   // thousandth.
-  std::int64_t small = std::int64_t{1} << 30;
+  int64_t small = int64_t{1} << 30;
 };
 
 // By the first bytes of a file (512 are enough): zip, tar or gzip.
@@ -28,5 +27,4 @@ bool has_archives();
 void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>& wanted,
                      const std::function<void(const std::string& name, std::string bytes)>& use,
                      const ArchiveLimits& limits = {});
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include <vector>
 
 namespace weft {
-
 struct PrepareText {
   std::vector<std::string> files;  // joined in this order; a token is a byte
   std::string out = {};
@@ -17,9 +16,9 @@ struct PrepareText {
 std::string prepare_text(const PrepareText&);
 
 struct PrepareAudio {
-  std::vector<std::string> files;  // joined in this order; a token is a mu-law code (data/formats/mu_law.h)
+  std::vector<std::string> files;  // joined in this order; a token is a mu-law code (audio_file.h)
   std::string out = {};
-  std::int64_t rate = 12000;  // samples a second
+  int64_t rate = 12000;  // samples a second
   std::vector<double> split = {0.9, 0.05, 0.05};
 };
 std::string prepare_audio(const PrepareAudio&);
@@ -27,8 +26,8 @@ std::string prepare_audio(const PrepareAudio&);
 // The numbers of any tokenizer: a .npy file of whole numbers with one axis, or the bare numbers of a type.
 struct PrepareTokens {
   std::string file, out;
-  std::string dtype = {};             // of bare numbers, "u16" or "u32"; "": u16 up to a vocabulary of 65,536
-  std::int64_t vocab = 0, bytes = 0;  // bytes: of the text that the tokens stand for; 0: not known
+  std::string dtype = {};        // of bare numbers, "u16" or "u32"; "": u16 up to a vocabulary of 65,536
+  int64_t vocab = 0, bytes = 0;  // bytes: of the text that the tokens stand for; 0: not known
   std::vector<double> split = {0.9, 0.05, 0.05};
 };
 std::string prepare_tokens(const PrepareTokens&);
@@ -53,15 +52,15 @@ std::string prepare_novels(const PrepareNovels&);
 
 // Token t is token t - distance, or with probability `resample` (always for t < distance) uniform.
 struct PrepareCopy {
-  std::int64_t distance = 128, length = 1000000, vocab = 16;
+  int64_t distance = 128, length = 1000000, vocab = 16;
   double resample = 0.1;
-  std::uint64_t seed = 0;
+  uint64_t seed = 0;
   std::string out = {};
   std::vector<double> split = {0.9, 0.05, 0.05};
 };
 std::string prepare_copy(const PrepareCopy&);
 // Bits of a token of the copy task given the token `distance` before it.
-double copy_entropy(std::int64_t vocab, double resample);
+double copy_entropy(int64_t vocab, double resample);
 
 // Images of 32 x 32 x 3. Of the whole CIFAR-10, 2,000 images chosen with kSplitSeed validate, else the last
 // 512.
@@ -69,29 +68,28 @@ struct PrepareCifar10 {
   std::vector<std::string> from;       // the official folder or tar.gz, or files; none: it is downloaded
   std::vector<std::string> test = {};  // with files: those of the test split
   std::string out = "cifar10.h5";
-  std::int64_t valid = -1;  // training images that validate; -1: as above
+  int64_t valid = -1;  // training images that validate; -1: as above
   std::string url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz";
-  std::int64_t batch = 10000;  // images in an official file
+  int64_t batch = 10000;  // images in an official file
 };
 std::string prepare_cifar10(const PrepareCifar10&);
 
 // Downsampled ImageNet, `side` x `side` x 3.
 struct PrepareImagenet {
-  std::int64_t side = 64;
+  int64_t side = 64;
   std::vector<std::string> from = {}, valid_from = {};  // train; the published validation set, which tests
   std::string out = {};
-  std::int64_t valid = -1;  // of the last training images; -1: imagenet_validation()
+  int64_t valid = -1;  // of the last training images; -1: imagenet_validation()
 };
 std::string prepare_imagenet(const PrepareImagenet&);
 // How many of the last of so many training images validate by custom; -1: there is none.
-std::int64_t imagenet_validation(std::int64_t side, std::int64_t images);
+int64_t imagenet_validation(int64_t side, int64_t images);
 
 // A folder of PNG files of one size, or of folders of them, which are the labels in order of their names.
 // Validation and test images are chosen with kSplitSeed.
 struct PrepareImages {
   std::string folder, out = {};
-  std::int64_t valid = -1, test = 0;  // images; valid -1: a tenth, at most 512
+  int64_t valid = -1, test = 0;  // images; valid -1: a tenth, at most 512
 };
 std::string prepare_images(const PrepareImages&);
-
 }  // namespace weft

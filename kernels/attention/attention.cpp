@@ -3,14 +3,12 @@
 // queries (or keys, for dK and dV) of one (batch, head), and meets the tiles in its list in order. It owns
 // its outputs, so that the bits do not depend on the number of threads. Tiles lie transposed (tiles.h).
 #include "kernels/attention/attention.h"
-
 #include "kernels/attention/check.h"
 #include "kernels/attention/online_softmax.h"
 #include "kernels/cpu.h"
 
 namespace weft {
 namespace {
-
 using namespace attention;
 
 // ---- forward: y and lse of the E queries of a tile ----
@@ -49,8 +47,7 @@ void forward_tile(const AttentionForward& f, const TileMap& map, int64_t b, int6
 // ---- backward: P is recomputed from lse; dS = P (dP - delta) ----
 
 // delta_i = dy_i . y_i of every row of one (batch, head).
-template <class T>
-void write_delta(const AttentionBackward& g, int64_t b, int64_t h) {
+template <class T> void write_delta(const AttentionBackward& g, int64_t b, int64_t h) {
   using W = wide_t<T>;
   W* delta = g.delta.as<W>() + (b * g.q.heads + h) * g.q.time;
   for (int64_t t = 0; t < g.q.time; ++t) {
@@ -130,15 +127,13 @@ void backward_keys(const AttentionBackward& g, const TileMap& map, int64_t b, in
 // ---- passes ----
 
 // Calls run_pass.operator()<T, E>(pass) for each pass, T the element type, E the edge of the tiles.
-template <class X, class F>
-void for_each_pass(const X& x, F&& run_pass) {
+template <class X, class F> void for_each_pass(const X& x, F&& run_pass) {
   dispatch_float(x.q.dtype, [&]<class T>() {
     for (int32_t p = 0; p < x.maps.passes; ++p)
       x.maps.pass[p].edge == kTile ? run_pass.template operator()<T, kTile>(x.maps.pass[p])
                                    : run_pass.template operator()<T, kSmallTile>(x.maps.pass[p]);
   });
 }
-
 }  // namespace
 
 void compute(CpuQueue&, const AttentionForward& f) {
@@ -158,5 +153,4 @@ void compute(CpuQueue&, const AttentionBackward& g) {
     for_each_tile(g, pass, false, [&](const auto&... tile) { backward_keys<T, E>(g, tile...); });
   });
 }
-
 }  // namespace weft

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Attention on CUDA: what it takes, the launch of what select() answers, and delta.
-#include "kernels/attention/attention.h"
-
 #include <array>
 #include <initializer_list>
 #include <utility>
-
+#include "kernels/attention/attention.h"
 #include "kernels/attention/check.h"
 #include "kernels/attention/launchers.h"
 #include "kernels/attention/select.h"
@@ -13,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 using namespace attention;
 
 void check_cuda(DType dtype, std::initializer_list<std::pair<const char*, const HeadsView*>> views) {
@@ -22,8 +19,7 @@ void check_cuda(DType dtype, std::initializer_list<std::pair<const char*, const 
 }
 
 // The kernel of each pass: all are selected before the first is launched.
-template <class Parameters>
-std::array<Kernel, AttentionMaps::kMaxPasses> select_all(const Parameters& x) {
+template <class Parameters> std::array<Kernel, AttentionMaps::kMaxPasses> select_all(const Parameters& x) {
   const int capability = compute_capability();
   const Problem problem = Problem::of(x);
   std::array<Kernel, AttentionMaps::kMaxPasses> kernels{};
@@ -61,16 +57,16 @@ constexpr int kDeltaThreads = 256, kRowLanes = 16;
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads) delta_kernel(const __grid_constant__ AttentionBackward g) {
   const HeadsView &y = g.y, &dy = g.dy;
-  const std::int64_t row = (std::int64_t{blockIdx.x} * kDeltaThreads + threadIdx.x) / kRowLanes;
+  const int64_t row = (int64_t{blockIdx.x} * kDeltaThreads + threadIdx.x) / kRowLanes;
   const bool inside = row < y.batch * y.time * y.heads;
-  const std::int64_t h = row % y.heads, t = row / y.heads % y.time, b = row / y.heads / y.time;
+  const int64_t h = row % y.heads, t = row / y.heads % y.time, b = row / y.heads / y.time;
   const int lane = threadIdx.x % kRowLanes;
-  const std::int64_t size = inside ? y.size : 0;
+  const int64_t size = inside ? y.size : 0;
   const T *y_row = static_cast<const T*>(y.data) + b * y.batch_stride + t * y.time_stride + h * y.head_stride,
           *dy_row =
               static_cast<const T*>(dy.data) + b * dy.batch_stride + t * dy.time_stride + h * dy.head_stride;
   float sum = 0;
-  for (std::int64_t first = lane * 8; first < size; first += kRowLanes * 8) {
+  for (int64_t first = lane * 8; first < size; first += kRowLanes * 8) {
     float a[8], c[8];
     load(a, y_row + first, 8, true);
     load(c, dy_row + first, 8, true);
@@ -87,7 +83,6 @@ void write_delta(CudaQueue& queue, const AttentionBackward& g) {
   dispatch_cuda(g.y.dtype,
                 [&]<class T>() { delta_kernel<T><<<blocks, kDeltaThreads, 0, queue.stream>>>(g); });
 }
-
 }  // namespace
 
 void compute(CudaQueue& queue, const AttentionForward& f) {
@@ -97,7 +92,7 @@ void compute(CudaQueue& queue, const AttentionForward& f) {
   for (int p = 0; p < f.maps.passes; ++p) launch(queue, kernels[p], f, f.maps.pass[p]);
 }
 
-std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward& g) {
+int64_t backward_scratch(const CudaQueue&, const AttentionBackward& g) {
   return wanted_scratch(g, compute_capability(), Scratch::kWhereFaster);
 }
 
@@ -114,5 +109,4 @@ void compute(CudaQueue& queue, const AttentionBackward& g) {
   if (!writes_delta(kernels[0], g.maps.passes)) write_delta(queue, g);
   for (int p = 0; p < g.maps.passes; ++p) launch(queue, kernels[p], g, g.maps.pass[p]);
 }
-
 }  // namespace weft

@@ -8,40 +8,36 @@
 #pragma once
 
 #include <cmath>
-
 #include "kernels/queue.h"
 
 namespace weft {
-
 // q, k, v, or y: a (B, T, H, D) tensor whose batch, time and head axes may have any stride, so that heads are
 // read in place from a packed projection. The last axis is contiguous. Strides in elements.
 struct HeadsView {
   void* data = nullptr;
   DType dtype = DType::f32;
-  std::int64_t batch = 0, time = 0, heads = 0, size = 0;  // B, T, H, D
-  std::int64_t batch_stride = 0, time_stride = 0, head_stride = 0;
+  int64_t batch = 0, time = 0, heads = 0, size = 0;  // B, T, H, D
+  int64_t batch_stride = 0, time_stride = 0, head_stride = 0;
 
   explicit operator bool() const { return data != nullptr; }
   double bytes() const { return static_cast<double>(batch * time * heads * size * size_of(dtype)); }
-  template <class T>
-  T* row(std::int64_t b, std::int64_t t, std::int64_t h) const {
+  template <class T> T* row(int64_t b, int64_t t, int64_t h) const {
     return static_cast<T*>(data) + b * batch_stride + t * time_stride + h * head_stride;
   }
 };
 
 // Columns `first_column .. first_column + heads * size - 1` of a (B, T, columns) tensor as heads, head-major.
-inline HeadsView heads_of(const TensorView& x, std::int64_t first_column, std::int64_t heads,
-                          std::int64_t size) {
+inline HeadsView heads_of(const TensorView& x, int64_t first_column, int64_t heads, int64_t size) {
   WEFT_CHECK(x.rank == 3 && first_column + heads * size <= x.shape[2],
              "heads_of: (B, T, columns) with columns >= ", first_column + heads * size, ", got ",
              shape_text(x));
   void* first = static_cast<char*>(x.data) + first_column * size_of(x.dtype);
-  const std::int64_t row = x.shape[2], sequence = x.shape[1] * row;
+  const int64_t row = x.shape[2], sequence = x.shape[1] * row;
   return {first, x.dtype, x.shape[0], x.shape[1], heads, size, sequence, row, size};
 }
 
 // A cache (B, R, D) as heads: each head may own any of its rows.
-inline HeadsView rows_of(const TensorView& x, std::int64_t heads) {
+inline HeadsView rows_of(const TensorView& x, int64_t heads) {
   WEFT_CHECK(x.rank == 3, "rows_of: (B, rows, D), got ", shape_text(x));
   return {x.data, x.dtype, x.shape[0], x.shape[1], heads, x.shape[2], x.shape[1] * x.shape[2], x.shape[2], 0};
 }
@@ -54,35 +50,35 @@ inline constexpr int kSkip = -2;       // mask index of a tile without an attend
 inline constexpr int kSmallTile = 16;  // for patterns finer than that: the rows of one matrix instruction
 
 struct TileMap {
-  std::int32_t query_tiles = 0, key_tiles = 0;
+  int32_t query_tiles = 0, key_tiles = 0;
   // false: every query and key has a slot, and the pass stores y, lse and the gradients (0, -inf and 0 where
   // nothing is attended). true: the pass goes on from what earlier passes over the same heads left there.
   bool accumulate = false;
-  const std::int32_t* query_order = nullptr;  // (query_tiles * edge)  slot -> position, -1: empty
-  const std::int32_t* key_order = nullptr;    // (key_tiles * edge)
+  const int32_t* query_order = nullptr;  // (query_tiles * edge)  slot -> position, -1: empty
+  const int32_t* key_order = nullptr;    // (key_tiles * edge)
   // Query tile -> its key tiles, ascending (forward, dQ): entries row_start[q] .. row_start[q + 1] - 1.
-  const std::int32_t *row_start = nullptr, *row_tile = nullptr, *row_mask = nullptr;
+  const int32_t *row_start = nullptr, *row_tile = nullptr, *row_mask = nullptr;
   // Key tile -> its query tiles, ascending (dK, dV): the same set, transposed.
-  const std::int32_t *col_start = nullptr, *col_tile = nullptr, *col_mask = nullptr;
+  const int32_t *col_start = nullptr, *col_tile = nullptr, *col_mask = nullptr;
   // How many earlier tasks (kTaskTiles neighbours of col_schedule) have the entry's query tile; ~n in the
   // last one. It fixes the order of sums over tasks.
-  const std::int32_t* col_turn = nullptr;
+  const int32_t* col_turn = nullptr;
   // Tiles, or runs of neighbours, with the most work first: the order in which a grid takes them.
-  const std::int32_t *row_schedule = nullptr, *col_schedule = nullptr;
+  const int32_t *row_schedule = nullptr, *col_schedule = nullptr;
   // mask -1: every pair of the tile is attended (and no slot is empty). kSkip, in row_mask of tiles of 64:
   // none. Otherwise words [mask * edge + r]:
-  const std::uint64_t* masks = nullptr;  // r: query slot in the tile, bit k: key slot k is attended
-  const std::uint64_t* masks_transposed = nullptr;  // r: key slot in the tile, bit q: query slot q attends it
+  const uint64_t* masks = nullptr;             // r: query slot in the tile, bit k: key slot k is attended
+  const uint64_t* masks_transposed = nullptr;  // r: key slot in the tile, bit q: query slot q attends it
 };
 
 // The pairs of a pass as a band of a regular view: position = column + stride * row, columns 0 .. stride - 1,
 // n / stride whole rows: stride divides n.
 // A query of row r sees, in its own column, the keys of rows r - reach + 1 .. r - skip that exist.
 struct Band {
-  std::int32_t stride = 0, reach = 0, skip = 0;
+  int32_t stride = 0, reach = 0, skip = 0;
   explicit operator bool() const { return stride > 0; }
-  bool attends(std::int64_t query, std::int64_t key) const {
-    const std::int64_t back = (query - key) / stride;
+  bool attends(int64_t query, int64_t key) const {
+    const int64_t back = (query - key) / stride;
     return key <= query && (query - key) % stride == 0 && back < reach && back >= skip;
   }
   friend bool operator==(const Band&, const Band&) = default;
@@ -93,13 +89,16 @@ struct AttentionPass {
   // (groups), or (B, groups): AttentionMaps::map_of(), in the queue's memory; no tiles: the group has no
   // part.
   const TileMap* maps = nullptr;
-  std::int32_t edge = kTile;                    // kTile or kSmallTile
-  std::int32_t query_tiles = 0, key_tiles = 0;  // the largest of any group: sizes of the grids
-  std::int64_t visited = 0;                     // pairs of tiles, of the group with the most
+  int32_t edge = kTile;                    // kTile or kSmallTile
+  int32_t query_tiles = 0, key_tiles = 0;  // the largest of any group: sizes of the grids
+  int64_t visited = 0;                     // pairs of tiles, of the group with the most
   // Groups of 8, 16, 32 or 64 slots hold consecutive positions (empty past the end) or none; 0: unknown.
-  std::int32_t query_run = 0, key_run = 0;
+  int32_t query_run = 0, key_run = 0;
   // The one band that every head attends; queries and keys are equally many, a multiple of its stride.
   Band band{};
+  // (2, B, T), packed documents in a band: rows of its column that row t sees back, and that see it as a key,
+  // both counted with t itself and at most band.reach. null: as many as the band has.
+  const int32_t* reaches = nullptr;
   bool accumulate = false;  // TileMap::accumulate of every group; with a band no group differs
 };
 
@@ -107,11 +106,11 @@ struct AttentionPass {
 struct AttentionMaps {
   static constexpr int kMaxPasses = 8;
   AttentionPass pass[kMaxPasses];
-  std::int32_t passes = 0;
-  const std::int32_t* group_of_head = nullptr;  // (H)  in the queue's memory
-  std::int32_t groups = 0;
-  std::int32_t of_sequence = 0;  // maps of a sequence's own: groups; 0: all have the same
-  constexpr std::int64_t map_of(std::int64_t b, std::int64_t h) const {
+  int32_t passes = 0;
+  const int32_t* group_of_head = nullptr;  // (H)  in the queue's memory
+  int32_t groups = 0;
+  int32_t of_sequence = 0;  // maps of a sequence's own: groups; 0: all have the same
+  constexpr int64_t map_of(int64_t b, int64_t h) const {
     return b * of_sequence + (groups == 1 ? 0 : group_of_head[h]);
   }
 };
@@ -171,7 +170,6 @@ struct AttentionBackward {
 };
 WEFT_KERNEL(AttentionBackward);
 // Elements of AttentionBackward::scratch that make it faster; 0: there is nothing to gain.
-inline std::int64_t backward_scratch(const CpuQueue&, const AttentionBackward&) { return 0; }
-std::int64_t backward_scratch(const CudaQueue&, const AttentionBackward&);
-
+inline int64_t backward_scratch(const CpuQueue&, const AttentionBackward&) { return 0; }
+int64_t backward_scratch(const CudaQueue&, const AttentionBackward&);
 }  // namespace weft

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Argument checks that the CPU and CUDA forms share.
 #include "kernels/attention/check.h"
-
 #include <algorithm>
 #include <cstdint>
 #include <utility>
 
 namespace weft {
 namespace {
-
 std::string shape_text(const HeadsView& x) {
   return str("(", x.batch, ", ", x.time, ", ", x.heads, ", ", x.size, ") ", name_of(x.dtype));
 }
 
-constexpr std::int64_t kSizeStep = 8, kLargestSize = 256;  // of heads, on CUDA
+constexpr int64_t kSizeStep = 8, kLargestSize = 256;  // of heads, on CUDA
 
 // (batch, time, heads, size) of `dtype`.
 struct Expected {
-  std::int64_t batch, time, heads;
+  int64_t batch, time, heads;
   DType dtype;
 
-  void heads_view(const char* name, const HeadsView& x, std::int64_t size) const {
+  void heads_view(const char* name, const HeadsView& x, int64_t size) const {
     check_heads(name, x, batch, time, heads, size, dtype);
   }
   void rows(const char* name, const TensorView& x) const {
@@ -47,8 +45,7 @@ void check_maps(const AttentionMaps& m) {
 }
 
 // What forward and backward read: q, k, v, the maps and the segments. Gives the shapes of queries and keys.
-template <class Kernel>
-std::pair<Expected, Expected> check_inputs(const Kernel& f) {
+template <class Kernel> std::pair<Expected, Expected> check_inputs(const Kernel& f) {
   const Expected queries{f.q.batch, f.q.time, f.q.heads, f.q.dtype},
       keys{f.q.batch, f.k.time, f.q.heads, f.q.dtype};
   WEFT_CHECK(f.q.size > 0 && f.v.size > 0, "attention: heads of size ", f.q.size, " (q) and ", f.v.size,
@@ -67,11 +64,10 @@ std::pair<Expected, Expected> check_inputs(const Kernel& f) {
   }
   return {queries, keys};
 }
-
 }  // namespace
 
-void check_heads(const char* name, const HeadsView& x, std::int64_t batch, std::int64_t time,
-                 std::int64_t heads, std::int64_t size, DType dtype) {
+void check_heads(const char* name, const HeadsView& x, int64_t batch, int64_t time, int64_t heads,
+                 int64_t size, DType dtype) {
   WEFT_CHECK(x.batch == batch && x.time == time && x.heads == heads && x.size == size && x.dtype == dtype,
              "attention: expected ", name, " of shape (", batch, ", ", time, ", ", heads, ", ", size, ") ",
              name_of(dtype), ", got ", shape_text(x));
@@ -84,10 +80,10 @@ void check_cuda_dtype(DType t) {
 }
 
 void check_cuda_rows(const char* name, const HeadsView& x) {
-  const std::int64_t above = (std::max(x.size, kSizeStep) + kSizeStep - 1) / kSizeStep * kSizeStep;
+  const int64_t above = (std::max(x.size, kSizeStep) + kSizeStep - 1) / kSizeStep * kSizeStep;
   WEFT_CHECK(x.size == above && x.size <= kLargestSize, "attention on CUDA: heads of ", name, " have size ",
              x.size, "; multiples of 8 from 8 to 256 work, the nearest is ", std::min(above, kLargestSize));
-  const std::int64_t bytes = size_of(x.dtype);
+  const int64_t bytes = size_of(x.dtype);
   const bool aligned = reinterpret_cast<std::uintptr_t>(x.data) % 16 == 0 &&
                        x.batch_stride * bytes % 16 == 0 && x.time_stride * bytes % 16 == 0 &&
                        x.head_stride * bytes % 16 == 0;
@@ -116,5 +112,4 @@ void check(const AttentionBackward& g) {
   WEFT_CHECK(!g.scratch.data || g.scratch.dtype == DType::f32, "attention: scratch must be f32, got ",
              name_of(g.scratch.dtype));
 }
-
 }  // namespace weft

@@ -5,13 +5,11 @@
 #include "kernels/attention/attention.h"
 
 namespace weft {
-
 // `x` must be (batch, time, heads, size) of `dtype`, and have data.
-void check_heads(const char* name, const HeadsView& x, std::int64_t batch, std::int64_t time,
-                 std::int64_t heads, std::int64_t size, DType dtype);
+void check_heads(const char* name, const HeadsView& x, int64_t batch, int64_t time, int64_t heads,
+                 int64_t size, DType dtype);
 
 // What CUDA asks besides: f32, f16 or bf16, and rows that are read in pieces of 16 bytes.
 void check_cuda_dtype(DType);
 void check_cuda_rows(const char* name, const HeadsView&);
-
 }  // namespace weft

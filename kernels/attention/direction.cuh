@@ -7,7 +7,6 @@
 namespace weft::device {}
 
 namespace weft::attention {
-
 using namespace device;
 
 // A mask index is -1 where every pair of a tile is attended, else the place of its words in TileMap::masks.
@@ -18,22 +17,21 @@ inline constexpr int kEnd = 0x7fffffff;
 // Rows of a (B, T, H, D) tensor of one (batch, head).
 struct Rows {
   const char* base;
-  std::uint32_t stride;  // bytes from one position to the next
-  std::uint32_t chunks;  // 16-byte chunks of 8 elements in a row
-  __device__ static Rows of(const HeadsView& x, std::int64_t b, std::int64_t h) {
+  uint32_t stride;  // bytes from one position to the next
+  uint32_t chunks;  // 16-byte chunks of 8 elements in a row
+  __device__ static Rows of(const HeadsView& x, int64_t b, int64_t h) {
     return {static_cast<const char*>(x.data) + (b * x.batch_stride + h * x.head_stride) * 2,
-            static_cast<std::uint32_t>(x.time_stride * 2), static_cast<std::uint32_t>(x.size / 8)};
+            static_cast<uint32_t>(x.time_stride * 2), static_cast<uint32_t>(x.size / 8)};
   }
-  __device__ const char* at(int position, std::uint32_t chunk) const {
-    return base + static_cast<std::uint64_t>(static_cast<std::uint32_t>(max(position, 0))) * stride +
-           chunk * 16;
+  __device__ const char* at(int position, uint32_t chunk) const {
+    return base + static_cast<uint64_t>(static_cast<uint32_t>(max(position, 0))) * stride + chunk * 16;
   }
 };
 
 // One direction of a TileMap: the stationary side, whose tiles a block owns, and the streamed side.
 struct Direction {
-  const std::int32_t *start, *tile, *mask, *turn, *schedule, *own_order, *other_order;
-  const std::uint64_t* masks;
+  const int32_t *start, *tile, *mask, *turn, *schedule, *own_order, *other_order;
+  const uint64_t* masks;
   int own_tiles;
   __device__ static Direction query_stationary(const TileMap& m) {
     return {m.row_start,   m.row_tile,  m.row_mask, nullptr,      m.row_schedule,
@@ -56,5 +54,4 @@ struct BlockIndex {
     h = static_cast<int>(pair % heads);
   }
 };
-
 }  // namespace weft::attention

@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/attention/documents.h"
-
 #include <algorithm>
 #include <array>
-
 #include "kernels/cpu.h"
 
 namespace weft {
 namespace {
-
-using std::int32_t, std::int64_t, std::uint64_t;
-
 void expect_rows(const char* what, const TensorView& x) {
   WEFT_CHECK(x.rank == 2 && x.dtype == DType::i32 && x.data, what, " must be (B, T) of i32, got ",
              shape_text(x), " of ", name_of(x.dtype));
@@ -45,7 +40,6 @@ void narrow(const TileMap& map, const SegmentTable<E>& out, const TensorView& se
   out.col_mask[std::lower_bound(of_key, map.col_tile + map.col_start[other + 1], tile) - map.col_tile] =
       all ? -1 : e;
 }
-
 }  // namespace
 
 void check(const DocumentStarts& k) {
@@ -68,10 +62,14 @@ void compute(CpuQueue&, const DocumentStarts& k) {
   }
 }
 
-int64_t SegmentMaps::table_size(const AttentionMaps& maps, int64_t batch) {
-  int64_t size = 0;
+int64_t SegmentMaps::table_size(const AttentionMaps& maps, int64_t batch, int64_t time) {
+  int64_t size = maps.passes * 2 * batch * time;
   for (int p = 0; p < maps.passes; ++p) size += batch * maps.groups * segment_table_size(maps.pass[p]);
   return size;
+}
+
+int32_t* SegmentMaps::reaches(int pass) const {
+  return tables.as<int32_t>() + tables.size() - (maps.passes - pass) * 2 * segments.size();
 }
 
 AttentionMaps SegmentMaps::result() const {
@@ -79,7 +77,8 @@ AttentionMaps SegmentMaps::result() const {
   all.of_sequence = maps.groups;
   for (int p = 0; p < maps.passes; ++p) {
     all.pass[p].maps = made + p * segments.shape[0] * maps.groups;
-    all.pass[p].band = {};
+    if (documents && maps.pass[p].band) all.pass[p].reaches = reaches(p);
+    else all.pass[p].band = {};
   }
   return all;
 }
@@ -89,9 +88,13 @@ void check(const SegmentMaps& k) {
   WEFT_CHECK(k.maps.passes > 0 && k.maps.of_sequence == 0 && k.made,
              "segment_maps: needs maps of all sequences");
   WEFT_CHECK(
-      k.tables.dtype == DType::i32 && k.tables.size() == SegmentMaps::table_size(k.maps, k.segments.shape[0]),
-      "segment_maps: tables of ", k.tables.size(), " elements, expected ",
-      SegmentMaps::table_size(k.maps, k.segments.shape[0]), " of i32");
+      !k.orders ||
+          (k.orders.rank == 2 && k.orders.dtype == DType::i32 && k.orders.shape[0] == k.segments.shape[0]),
+      "segment_maps: orders must be (", k.segments.shape[0], ", slots) of i32, got ", shape_text(k.orders));
+  const int64_t size =
+      SegmentMaps::table_size(k.maps, k.segments.shape[0], k.documents ? k.segments.shape[1] : 0);
+  WEFT_CHECK(k.tables.dtype == DType::i32 && k.tables.size() == size, "segment_maps: tables of ",
+             k.tables.size(), " elements, expected ", size, " of i32");
 }
 
 void compute(CpuQueue&, const SegmentMaps& k) {
@@ -105,7 +108,7 @@ void compute(CpuQueue&, const SegmentMaps& k) {
       for (int64_t set = 0; set < sets; ++set) {
         const TileMap& map = pass.maps[set % k.maps.groups];
         const SegmentTable<E> out(first, set, pass);
-        made[set] = out.in(map);
+        made[set] = out.in(map, order_of(k.orders, set / k.maps.groups), set / k.maps.groups >= k.stored);
         for (int32_t tile = 0; tile < map.query_tiles; ++tile)
           for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e)
             narrow<E>(map, out, k.segments, set / k.maps.groups, tile, e);
@@ -113,7 +116,13 @@ void compute(CpuQueue&, const SegmentMaps& k) {
     };
     pass.edge == kTile ? narrow_all.operator()<kTile>() : narrow_all.operator()<kSmallTile>();
     first += sets * segment_table_size(pass);
+    const int64_t rows = k.documents && pass.band ? k.segments.size() : 0, time = k.segments.shape[1];
+    int32_t* reaches = k.reaches(p);
+    for (int64_t i = 0; i < rows; ++i) {
+      const auto [back, ahead] = reaches_of(pass.band, k.segments.as<int32_t>() + i / time * time,
+                                            static_cast<int32_t>(i % time), static_cast<int32_t>(time));
+      reaches[i] = back, reaches[rows + i] = ahead;
+    }
   }
 }
-
 }  // namespace weft

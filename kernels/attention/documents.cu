@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 
 // Each thread takes neighbouring rows; the last separator ahead of them comes from the threads before it.
@@ -15,8 +14,8 @@ __global__ void __launch_bounds__(kThreads) start_kernel(const __grid_constant__
   const int wanted = k.row ? *k.row : 0, rows = k.row ? wanted + 1 : static_cast<int>(k.tokens.shape[1]),
             each = (rows + kThreads - 1) / kThreads, first = static_cast<int>(threadIdx.x) * each,
             end = min(rows, first + each);
-  const auto* tokens = static_cast<const std::int32_t*>(k.tokens.data) + blockIdx.x * k.tokens.shape[1];
-  auto* out = static_cast<std::int32_t*>(k.start.data) + blockIdx.x * k.start.shape[1];
+  const auto* tokens = static_cast<const int32_t*>(k.tokens.data) + blockIdx.x * k.tokens.shape[1];
+  auto* out = static_cast<int32_t*>(k.start.data) + blockIdx.x * k.start.shape[1];
   const auto starts = [&](int t) { return t > 0 && tokens[t - 1] == k.separator; };
   int start = 0;
   for (int t = first; t < end; ++t)
@@ -32,65 +31,62 @@ __global__ void __launch_bounds__(kThreads) start_kernel(const __grid_constant__
 }
 
 // The segments of slots lane and lane + 32 of a tile; with tiles of 16 of slot lane % 16, twice.
-template <int E>
-struct LaneSegments {
+template <int E> struct LaneSegments {
   int number[2];
-  __device__ LaneSegments(const std::int32_t* segments, const std::int32_t* order, int tile) {
+  __device__ LaneSegments(const int32_t* segments, const int32_t* order, int tile) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
-      const int t = order[static_cast<std::int64_t>(tile) * E + (threadIdx.x % 32 + 32 * i) % E];
+      const int t = order[static_cast<int64_t>(tile) * E + (threadIdx.x % 32 + 32 * i) % E];
       number[i] = t < 0 ? -1 : segments[t];
     }
   }
   __device__ bool all(int x) const { return number[0] == x && number[1] == x; }
   // By all lanes: word i has the slots of `other` that are of the same segment as slot lane + 32 i.
-  __device__ void part(std::uint64_t (&word)[2], const LaneSegments& other) const {
+  __device__ void part(uint64_t (&word)[2], const LaneSegments& other) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
 #pragma unroll 1
       for (int r = 0; r < 32; ++r) {
         const int x = __shfl_sync(0xffffffffu, number[i], r);
-        const std::uint64_t low = __ballot_sync(0xffffffffu, other.number[0] == x),
-                            high = __ballot_sync(0xffffffffu, other.number[1] == x);
+        const uint64_t low = __ballot_sync(0xffffffffu, other.number[0] == x),
+                       high = __ballot_sync(0xffffffffu, other.number[1] == x);
         if (static_cast<int>(threadIdx.x % 32) == r) word[i] &= x < 0 ? 0 : high << 32 | low;
       }
   }
 };
 
 // Words of a mask for slots lane and lane + 32.
-template <int E>
-__device__ void read(std::uint64_t (&word)[2], const std::uint64_t* masks, int mask) {
+template <int E> __device__ void read(uint64_t (&word)[2], const uint64_t* masks, int mask) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
-    word[i] = mask < 0 ? ~std::uint64_t{0} >> (64 - E)
-                       : masks[static_cast<std::int64_t>(mask) * E + (threadIdx.x % 32 + 32 * i) % E];
+    word[i] = mask < 0 ? ~uint64_t{0} >> (64 - E)
+                       : masks[static_cast<int64_t>(mask) * E + (threadIdx.x % 32 + 32 * i) % E];
 }
-template <int E>
-__device__ void write(std::uint64_t* masks, int e, const std::uint64_t (&word)[2]) {
+template <int E> __device__ void write(uint64_t* masks, int e, const uint64_t (&word)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
     if (threadIdx.x % 32 + 32 * i < E)
-      masks[static_cast<std::int64_t>(e) * E + threadIdx.x % 32 + 32 * i] = word[i];
+      masks[static_cast<int64_t>(e) * E + threadIdx.x % 32 + 32 * i] = word[i];
 }
 
 template <int E>
 __global__ void __launch_bounds__(kThreads)
     segment_kernel(const __grid_constant__ SegmentMaps k, const __grid_constant__ AttentionPass pass,
-                   std::int32_t* first, TileMap* made) {
+                   int32_t* first, TileMap* made) {
   const int set = blockIdx.y, groups = k.maps.groups, tile = blockIdx.x, lane = threadIdx.x % 32;
   const TileMap& map = pass.maps[set % groups];
   const SegmentTable<E> out(first, set, pass);
-  if (tile == 0 && threadIdx.x == 0) made[set] = out.in(map);
+  if (tile == 0 && threadIdx.x == 0)
+    made[set] = out.in(map, order_of(k.orders, set / groups), set / groups >= k.stored);
   if (tile >= map.query_tiles) return;
-  const auto* segments =
-      static_cast<const std::int32_t*>(k.segments.data) + set / groups * k.segments.shape[1];
+  const auto* segments = static_cast<const int32_t*>(k.segments.data) + set / groups * k.segments.shape[1];
   const LaneSegments<E> own(segments, map.query_order, tile);
   const int one = __shfl_sync(0xffffffffu, own.number[0], 0);
   for (int e = map.row_start[tile] + threadIdx.x / 32; e < map.row_start[tile + 1]; e += kThreads / 32) {
     const int other = map.row_tile[e], mask = map.row_mask[e];
     const LaneSegments<E> keys(segments, map.key_order, other);
     const bool alike = __all_sync(0xffffffffu, one >= 0 && own.all(one) && keys.all(one));
-    std::uint64_t row[2], column[2];
+    uint64_t row[2], column[2];
     read<E>(row, map.masks, mask);
     read<E>(column, map.masks_transposed, mask);
     if (!alike) own.part(row, keys), keys.part(column, own);
@@ -104,6 +100,16 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+__global__ void __launch_bounds__(kThreads)
+    reach_kernel(const __grid_constant__ SegmentMaps k, Band band, int32_t* reaches) {
+  const int time = static_cast<int>(k.segments.shape[1]), rows = static_cast<int>(k.segments.shape[0]) * time,
+            row = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
+  if (row >= rows) return;
+  const auto* start = static_cast<const int32_t*>(k.segments.data) + row / time * time;
+  const Reaches r = reaches_of(band, start, row % time, time);
+  reaches[row] = r.back;
+  reaches[rows + row] = r.ahead;
+}
 }  // namespace
 
 void compute(CudaQueue& queue, const DocumentStarts& k) {
@@ -112,16 +118,18 @@ void compute(CudaQueue& queue, const DocumentStarts& k) {
 }
 
 void compute(CudaQueue& queue, const SegmentMaps& k) {
-  const std::int64_t sets = k.segments.shape[0] * k.maps.groups;
+  const int64_t sets = k.segments.shape[0] * k.maps.groups;
   if (sets == 0) return;
-  std::int32_t* first = static_cast<std::int32_t*>(k.tables.data);
+  int32_t* first = static_cast<int32_t*>(k.tables.data);
   for (int p = 0; p < k.maps.passes; ++p) {
     const AttentionPass& pass = k.maps.pass[p];
     const dim3 blocks(blocks_for(std::max(1, pass.query_tiles), 1), blocks_for(sets, 1));
     const auto kernel = pass.edge == kTile ? segment_kernel<kTile> : segment_kernel<kSmallTile>;
     kernel<<<blocks, kThreads, 0, queue.stream>>>(k, pass, first, k.made + p * sets);
     first += sets * segment_table_size(pass);
+    if (k.documents && pass.band)
+      reach_kernel<<<blocks_for(k.segments.size(), kThreads), kThreads, 0, queue.stream>>>(k, pass.band,
+                                                                                           k.reaches(p));
   }
 }
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include "kernels/attention/attention.h"
 
 namespace weft::attention {
-
 namespace simple {
 void launch_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 void launch_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
@@ -30,5 +29,4 @@ void launch_window_backward(CudaQueue&, const AttentionBackward&, const Attentio
 void launch_column_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 void launch_column_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 }  // namespace hopper
-
 }  // namespace weft::attention

@@ -3,14 +3,11 @@
 #pragma once
 
 #include <limits>
-
 #include "kernels/attention/tiles.h"
 
 namespace weft::attention {
-
 // Scores into probabilities relative to the running maximum, E rows at a time, one a lane.
-template <class W, int E>
-struct OnlineSoftmax {
+template <class W, int E> struct OnlineSoftmax {
   static constexpr W kNone = -std::numeric_limits<W>::infinity();
   W maximum[E], sum[E];
 
@@ -58,5 +55,4 @@ struct OnlineSoftmax {
     std::copy(top, top + E, maximum);
   }
 };
-
 }  // namespace weft::attention

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Which CUDA kernels run attention, and why.
 #include "kernels/attention/select.h"
-
 #include <algorithm>
 #include <array>
 #include <initializer_list>
-
 #include "kernels/form_reasons.h"
 #include "kernels/view.h"
 
 namespace weft {
-
 const char* name_of(AttentionForm form) {
   constexpr const char* kNames[] = {"automatic", "simple", "general", "hopper"};
   return kNames[static_cast<int>(form)];
@@ -18,9 +15,6 @@ const char* name_of(AttentionForm form) {
 
 namespace attention {
 namespace {
-
-using std::int64_t;
-
 // From the fastest to the one that covers everything. On an H200 `hopper` takes 0.37 to 0.61 of the time of
 // `general`, over all, fixed, local and strided with three padded head sizes.
 constexpr std::array kForms{AttentionForm::hopper, AttentionForm::general, AttentionForm::simple};
@@ -67,8 +61,8 @@ bool covers_head128(const Problem& x, const AttentionPass& pass) {
 // Windows of three to five key tiles a query tile, as a first pass: dQ of four query tiles waits in shared
 // memory. B 1, H 8, n 65,536, reach 256: 0.103 and 0.295 ms; column takes 0.127 forward, lists 0.39 backward.
 bool covers_window(const Problem& x, const AttentionPass& pass) {
-  return pass.band && x.tma && pass.edge == kTile && !pass.accumulate && head_size(x) <= 64 &&
-         pass.band.reach > kBandReach && pass.band.reach <= 4 * kTile + 1 &&
+  return pass.band && !pass.reaches && x.tma && pass.edge == kTile && !pass.accumulate &&
+         head_size(x) <= 64 && pass.band.reach > kBandReach && pass.band.reach <= 4 * kTile + 1 &&
          pass.band.reach < rows_of_column(x, pass);
 }
 
@@ -76,7 +70,7 @@ bool covers_window(const Problem& x, const AttentionPass& pass) {
 // longer ones do not fit shared memory. Backward, the registers hold heads up to 64.
 bool covers_whole_columns(const Problem& x, const AttentionPass& pass) {
   constexpr int64_t kFewestColumns = 64;
-  if (!pass.band || !x.tma || pass.edge != kTile || pass.band.stride == 1) return false;
+  if (!pass.band || pass.reaches || !x.tma || pass.edge != kTile || pass.band.stride == 1) return false;
   if (x.backward && head_size(x) > 64) return false;
   const int64_t rows = rows_of_column(x, pass);
   return rows > kBandReach && pass.band.reach >= rows && tiles_of_column(x, pass) <= kTilesOfColumn &&
@@ -85,8 +79,8 @@ bool covers_whole_columns(const Problem& x, const AttentionPass& pass) {
 // Windows beyond covers_window(), forward as a first pass: at a reach of 256 0.80 of the list kernel's time.
 bool covers_far_window(const Problem& x, const AttentionPass& pass) {
   constexpr int64_t kFarthest = 512;
-  return !x.backward && pass.band && x.tma && pass.edge == kTile && !pass.accumulate && head_size(x) <= 64 &&
-         pass.band.reach > kBandReach && pass.band.reach <= kFarthest &&
+  return !x.backward && pass.band && !pass.reaches && x.tma && pass.edge == kTile && !pass.accumulate &&
+         head_size(x) <= 64 && pass.band.reach > kBandReach && pass.band.reach <= kFarthest &&
          pass.band.reach < rows_of_column(x, pass);
 }
 
@@ -136,8 +130,7 @@ Kernel kernel_of(AttentionForm form, const Problem& x, const AttentionPass& pass
 }
 
 // Of what forward and backward have in common.
-template <class Parameters>
-Problem problem_of(const Parameters& x) {
+template <class Parameters> Problem problem_of(const Parameters& x) {
   return {.form = x.form,
           .dtype = x.q.dtype,
           .batch = x.q.batch,
@@ -151,14 +144,12 @@ Problem problem_of(const Parameters& x) {
           .tma_inputs = tma_takes({&x.q, &x.k, &x.v})};
 }
 
-template <class Parameters>
-std::string text_of(const Parameters& x, int compute_capability) {
+template <class Parameters> std::string text_of(const Parameters& x, int compute_capability) {
   std::string text;
   for (int p = 0; p < x.maps.passes; ++p)
     text += str(p ? " + " : "", name_of(select(Problem::of(x), x.maps.pass[p], compute_capability)));
   return text;
 }
-
 }  // namespace
 
 AttentionForm parse_form(std::string_view name) {
@@ -251,6 +242,5 @@ std::string kernels_text(const AttentionForward& f, const AttentionBackward& g, 
   const std::string there = text_of(f, compute_capability), back = text_of(g, compute_capability);
   return there == back ? there : there + "; backward " + back;
 }
-
 }  // namespace attention
 }  // namespace weft

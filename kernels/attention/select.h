@@ -5,15 +5,12 @@
 
 #include <string>
 #include <string_view>
-
 #include "kernels/attention/attention.h"
 
 namespace weft {
-
 const char* name_of(AttentionForm);
 
 namespace attention {
-
 // "automatic", "simple", "general" or "hopper"; anything else throws Error that lists them.
 AttentionForm parse_form(std::string_view name);
 
@@ -27,9 +24,10 @@ enum class Kernel {
   hopper_fused,    // hopper/fused: backward of an only pass as one kernel, heads up to 64, with scratch
   hopper_band,     // hopper/band/forward, backward: a Band that reaches at most 128 rows, or has no more
   hopper_head128,  // hopper/band/head128_backward: the same backward for queries and keys of 65 to 128
-  hopper_window,   // hopper/band/window_*: a Band that reaches 129 to 257 rows, as first pass, heads up to 64
-  hopper_column    // hopper/band/column_*: columns that are seen whole, of 129 to 1,024 rows, 64 columns at
-                   // least, backward heads up to 64; forward also windows of up to 512 rows, heads up to 64
+  // The last two without documents (AttentionPass::reaches):
+  hopper_window,  // hopper/band/window_*: a Band that reaches 129 to 257 rows, as first pass, heads up to 64
+  hopper_column   // hopper/band/column_*: columns that are seen whole, of 129 to 1,024 rows, 64 columns at
+                  // least, backward heads up to 64; forward also windows of up to 512 rows, heads up to 64
 };
 const char* name_of(Kernel);
 
@@ -37,7 +35,7 @@ const char* name_of(Kernel);
 struct Problem {
   AttentionForm form = AttentionForm::automatic;  // the form that is asked for
   DType dtype = DType::f32;
-  std::int64_t batch = 1, heads = 1, time = 0, qk_size = 0, v_size = 0;
+  int64_t batch = 1, heads = 1, time = 0, qk_size = 0, v_size = 0;
   bool segments = false, backward = false;
   bool only_pass = true;               // there is no other pass
   bool scratch = false;                // AttentionBackward::scratch is there
@@ -55,11 +53,11 @@ Kernel select(const Problem&, const AttentionPass&, int compute_capability);
 Kernel hopper_kernel(const Problem&, const AttentionPass&);
 
 // Backward: elements of scratch that the kernel needs for a pass; 0: none.
-std::int64_t scratch_of(Kernel, const Problem&, const AttentionPass&);
+int64_t scratch_of(Kernel, const Problem&, const AttentionPass&);
 // Elements of scratch with which the passes of g run at their fastest. kWhereFaster: no more than select()
 // says is worth it. kWhereUsed: whatever a kernel takes, as tests want it.
 enum class Scratch { kWhereFaster, kWhereUsed };
-std::int64_t wanted_scratch(const AttentionBackward&, int compute_capability, Scratch);
+int64_t wanted_scratch(const AttentionBackward&, int compute_capability, Scratch);
 // Whether the first backward pass writes AttentionBackward::delta; else a kernel before it does.
 bool writes_delta(Kernel first, int passes);
 
@@ -69,6 +67,5 @@ std::string kernels_text(const AttentionForward&, const AttentionBackward&, int 
 
 // Key tiles of a residue column, at most, and those of which hopper/column keeps dQ without scratch.
 inline constexpr int kTilesOfColumn = 16, kTilesInRegisters = 4;
-
 }  // namespace attention
 }  // namespace weft

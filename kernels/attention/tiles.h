@@ -8,22 +8,15 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-
 #include "kernels/attention/attention.h"
 #include "kernels/cpu.h"
-#include "kernels/interrupt.h"
+#include "kernels/queue.h"
 
 namespace weft::attention {
-
-using std::int32_t;
-using std::int64_t;
-using std::uint64_t;
-
 constexpr std::size_t kLineBytes = 64;  // a cache line, and the widest vector register there is
 
 // One thread's blocks, each (E, columns) or (columns, E), uninitialised, aligned to cache lines.
-template <class W, int E>
-class Blocks {
+template <class W, int E> class Blocks {
  public:
   explicit Blocks(int64_t columns) {
     std::size_t space = static_cast<std::size_t>(columns * E) * sizeof(W) + kLineBytes;
@@ -48,8 +41,7 @@ class Blocks {
 };
 
 // The segment numbers of the positions in E slots; -1 where there is none.
-template <int E>
-struct SlotSegments {
+template <int E> struct SlotSegments {
   int32_t number[E];
   const int32_t* of_partners = nullptr;  // by position; null: no segments
 
@@ -69,8 +61,7 @@ struct SlotSegments {
 };
 
 // The partners in one tile that have at least one pair with an owned row.
-template <int E>
-struct Partners {
+template <int E> struct Partners {
   static constexpr uint64_t kAll = ~uint64_t{0} >> (64 - E);
   int count = 0;
   int32_t position[E];
@@ -132,8 +123,7 @@ void gather_scalars(const TensorView& x, int64_t row, const int32_t* slots, W* o
 }
 
 // The left factor of a matmul: element (r, i) is data[r * row_stride + i * sum_stride].
-template <class W>
-struct Strided {
+template <class W> struct Strided {
   const W* data;
   int64_t row_stride, sum_stride;
 };
@@ -213,5 +203,4 @@ void for_each_tile(const X& x, const AttentionPass& pass, bool of_queries, F&& t
       }
   if (given_up) throw_interrupted();
 }
-
 }  // namespace weft::attention

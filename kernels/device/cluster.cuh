@@ -5,9 +5,8 @@
 #include "kernels/device/mbarrier.cuh"
 
 namespace weft {
-
-__device__ __forceinline__ std::uint32_t cluster_rank() {
-  std::uint32_t r = 0;
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t r = 0;
   WEFT_SM90_ASM("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
   return r;
 }
@@ -17,10 +16,9 @@ __device__ __forceinline__ void cluster_sync() {
                     : "memory");
 }
 // The same place in the shared memory of another thread block.
-__device__ __forceinline__ std::uint32_t mapa(std::uint32_t address, int rank) {
-  std::uint32_t r = 0;
+__device__ __forceinline__ uint32_t mapa(uint32_t address, int rank) {
+  uint32_t r = 0;
   WEFT_SM90_ASM("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
   return r;
 }
-
 }  // namespace weft

@@ -4,11 +4,9 @@
 #pragma once
 
 #include <algorithm>
-
 #include "kernels/device/cuda.cuh"
 
 namespace weft {
-
 struct ColumnSums {
   float* out = nullptr;
   bool accumulate = false;
@@ -22,21 +20,20 @@ inline constexpr int kStripeThreads = 256;
 inline constexpr int kStripeWarps = kStripeThreads / kWarp;
 inline constexpr int kStripeColumns = kWarp * 8;  // columns of a block in the first stage
 
-inline constexpr std::int64_t kStripeBlocks = 1024;  // of a first stage that does nothing but add
+inline constexpr int64_t kStripeBlocks = 1024;  // of a first stage that does nothing but add
 
 // Stripes of rows for a first stage of about `blocks` blocks: enough to fill a large GPU.
-inline std::int64_t stripes_of(std::int64_t rows, std::int64_t cols, std::int64_t blocks) {
-  const std::int64_t column_blocks = (cols + kStripeColumns - 1) / kStripeColumns;
-  return std::clamp<std::int64_t>(blocks / column_blocks, 1, std::max<std::int64_t>(1, rows / kStripeWarps));
+inline int64_t stripes_of(int64_t rows, int64_t cols, int64_t blocks) {
+  const int64_t column_blocks = (cols + kStripeColumns - 1) / kStripeColumns;
+  return std::clamp<int64_t>(blocks / column_blocks, 1, std::max<int64_t>(1, rows / kStripeWarps));
 }
 
 // The end of a first stage: adds the sums of the warps of a block in order. Lane l of each warp holds kSums
 // sums of the columns first_column + 8 l .. + 7. partial is (stripes, kSums, cols).
+template <int kSums> using WarpSums = float[kSums][kStripeWarps][kStripeColumns];
 template <int kSums>
-using WarpSums = float[kSums][kStripeWarps][kStripeColumns];
-template <int kSums>
-__device__ __forceinline__ void write_stripe(WarpSums<kSums>& of_warp, float* partial, std::int64_t stripe,
-                                             std::int64_t first_column, std::int64_t cols,
+__device__ __forceinline__ void write_stripe(WarpSums<kSums>& of_warp, float* partial, int64_t stripe,
+                                             int64_t first_column, int64_t cols,
                                              const float (&sum)[kSums][8]) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   __syncthreads();  // of_warp may still be read by an earlier call
@@ -48,7 +45,7 @@ __device__ __forceinline__ void write_stripe(WarpSums<kSums>& of_warp, float* pa
   __syncthreads();
   // Slot j * 32 + lane holds column lane * 8 + j: neighbouring threads then hit neighbouring banks.
   const int slot = threadIdx.x;
-  const std::int64_t column = first_column + slot % kWarp * 8 + slot / kWarp;
+  const int64_t column = first_column + slot % kWarp * 8 + slot / kWarp;
   if (column >= cols) return;
 #pragma unroll
   for (int s = 0; s < kSums; ++s) {
@@ -63,13 +60,13 @@ __device__ __forceinline__ void write_stripe(WarpSums<kSums>& of_warp, float* pa
 // end). Grid (column blocks, stripes); warp w takes rows stripe * 8 + w, + 8 * stripes, ...
 template <class Value>
 __global__ void __launch_bounds__(kStripeThreads)
-    sum_stripes(float* partial, std::int64_t rows, std::int64_t cols, Value value) {
+    sum_stripes(float* partial, int64_t rows, int64_t cols, Value value) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const std::int64_t first_of_block = static_cast<std::int64_t>(blockIdx.x) * kStripeColumns;
-  const std::int64_t first = first_of_block + lane * 8;
+  const int64_t first_of_block = static_cast<int64_t>(blockIdx.x) * kStripeColumns;
+  const int64_t first = first_of_block + lane * 8;
   float sum[1][8] = {};
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kStripeWarps + warp;
-       first < cols && row < rows; row += static_cast<std::int64_t>(gridDim.y) * kStripeWarps) {
+  for (int64_t row = static_cast<int64_t>(blockIdx.y) * kStripeWarps + warp; first < cols && row < rows;
+       row += static_cast<int64_t>(gridDim.y) * kStripeWarps) {
     float terms[8];
     value(row, first, terms);
 #pragma unroll
@@ -79,26 +76,23 @@ __global__ void __launch_bounds__(kStripeThreads)
   write_stripe<1>(of_warp, partial, blockIdx.y, first_of_block, cols, sum);
 }
 
-template <int kSums>
-struct SumTargets {
-  ColumnSums of[kSums];
-};
+template <int kSums> struct SumTargets { ColumnSums of[kSums]; };
 
 // Second stage: out[c] (+)= sum over stripes of partial[stripe][sum][c]. Grid (columns / 32, sums).
 template <int kSums>
-__global__ void __launch_bounds__(1024) sum_partials(const SumTargets<kSums> outs, const float* partial,
-                                                     std::int64_t stripes, std::int64_t cols) {
+__global__ void __launch_bounds__(1024)
+    sum_partials(const SumTargets<kSums> outs, const float* partial, int64_t stripes, int64_t cols) {
   ColumnSums out;
 #pragma unroll
   for (int s = 0; s < kSums; ++s) {
     out.out = blockIdx.y == s ? outs.of[s].out : out.out;
     out.accumulate = blockIdx.y == s ? outs.of[s].accumulate : out.accumulate;
   }
-  const std::int64_t column = static_cast<std::int64_t>(blockIdx.x) * kWarp + threadIdx.x;
+  const int64_t column = static_cast<int64_t>(blockIdx.x) * kWarp + threadIdx.x;
   float sum = 0.0f;
   if (column < cols && out.out) {
 #pragma unroll 8
-    for (std::int64_t stripe = threadIdx.y; stripe < stripes; stripe += kWarp) {
+    for (int64_t stripe = threadIdx.y; stripe < stripes; stripe += kWarp) {
       sum += partial[(stripe * kSums + blockIdx.y) * cols + column];
     }
   }
@@ -112,22 +106,21 @@ __global__ void __launch_bounds__(1024) sum_partials(const SumTargets<kSums> out
 
 template <int kSums>
 void launch_sum_partials(const CudaQueue& q, const SumTargets<kSums>& outs, const float* partial,
-                         std::int64_t stripes, std::int64_t cols) {
+                         int64_t stripes, int64_t cols) {
   if (cols == 0) return;
   const dim3 grid(blocks_for(cols, kWarp), kSums);
   sum_partials<kSums><<<grid, dim3(kWarp, kWarp), 0, q.stream>>>(outs, partial, stripes, cols);
 }
 
 template <class Value>
-void launch_column_sums(const CudaQueue& q, const ColumnSums& out, std::int64_t rows, std::int64_t cols,
+void launch_column_sums(const CudaQueue& q, const ColumnSums& out, int64_t rows, int64_t cols,
                         const Value& value, const char* kernel) {
   if (cols == 0) return;
-  const std::int64_t stripes = stripes_of(rows, cols, kStripeBlocks);
+  const int64_t stripes = stripes_of(rows, cols, kStripeBlocks);
   std::size_t offset = 0;
   auto* partial = take_workspace<float>(q, offset, stripes * cols, kernel);
   const dim3 grid(blocks_for(cols, kStripeColumns), static_cast<unsigned>(stripes));
   sum_stripes<<<grid, kStripeThreads, 0, q.stream>>>(partial, rows, cols, value);
   launch_sum_partials<1>(q, {{out}}, partial, stripes, cols);
 }
-
 }  // namespace weft

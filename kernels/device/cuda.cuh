@@ -6,12 +6,10 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-
-#include "kernels/checks.h"
+#include <utility>
 #include "kernels/queue.h"
 
 namespace weft {
-
 // Throws an Error with the statement, CUDA's own text and the place.
 #define WEFT_CUDA_CHECK(statement)                                                                          \
   do {                                                                                                      \
@@ -20,23 +18,20 @@ namespace weft {
   } while (0)
 
 [[noreturn]] inline void cuda_failure(cudaError_t status, const char* statement, const char* file, int line) {
-  fail(str("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")  [", statement, " at ",
-           file, ":", line, "]"));
+  fail("CUDA: ", cudaGetErrorString(status), " (", cudaGetErrorName(status), ")  [", statement, " at ", file,
+       ":", line, "]");
 }
 
-template <>
-inline constexpr DType dtype_of<__half> = DType::f16;
-template <>
-inline constexpr DType dtype_of<__nv_bfloat16> = DType::bf16;
+template <> inline constexpr DType dtype_of<__half> = DType::f16;
+template <> inline constexpr DType dtype_of<__nv_bfloat16> = DType::bf16;
 
 // Calls f.operator()<T>() with the CUDA type of a floating dtype.
-template <class F>
-void dispatch_cuda(DType t, F&& f) {
+template <class F> void dispatch_cuda(DType t, F&& f) {
   switch (t) {
     case DType::f32: return f.template operator()<float>();
     case DType::f16: return f.template operator()<__half>();
     case DType::bf16: return f.template operator()<__nv_bfloat16>();
-    default: fail(str("CUDA kernels take f32, f16 or bf16, got ", name_of(t)));
+    default: fail("CUDA kernels take f32, f16 or bf16, got ", name_of(t));
   }
 }
 
@@ -47,24 +42,19 @@ __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(__half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
 
-template <class T>
-__device__ __forceinline__ T from_float(float x) {
+template <class T> __device__ __forceinline__ T from_float(float x) {
   if constexpr (dtype_of<T> == DType::f16) return __float2half_rn(x);
   if constexpr (dtype_of<T> == DType::bf16) return __float2bfloat16_rn(x);
   if constexpr (dtype_of<T> == DType::f32) return x;
 }
 
 // e^x: to the last places for f32 results, the fast instruction where the result is rounded to 16 bits.
-template <class T>
-__device__ __forceinline__ float exp_for(float x) {
+template <class T> __device__ __forceinline__ float exp_for(float x) {
   return dtype_of<T> == DType::f32 ? expf(x) : __expf(x);
 }
 
 // N consecutive elements, moved in pieces of 16 bytes (or all at once when there are fewer).
-template <class T, int N>
-struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack {
-  T v[N];
-};
+template <class T, int N> struct alignas(sizeof(T) * N < 16 ? sizeof(T) * N : 16) Pack { T v[N]; };
 
 // Whether packs may be used: null is fine.
 inline bool aligned16(const void* p) { return reinterpret_cast<std::uintptr_t>(p) % 16 == 0; }
@@ -78,7 +68,7 @@ inline bool aligned_rows(const TensorView& v) {
 
 // out = the first min(N, count) elements at p, then zeros. `packed`: p is aligned for packs.
 template <int N, class T>
-__device__ __forceinline__ void load(float (&out)[N], const T* p, std::int64_t count, bool packed) {
+__device__ __forceinline__ void load(float (&out)[N], const T* p, int64_t count, bool packed) {
   if (packed && count >= N) {
     const auto pack = *reinterpret_cast<const Pack<T, N>*>(p);
 #pragma unroll
@@ -91,7 +81,7 @@ __device__ __forceinline__ void load(float (&out)[N], const T* p, std::int64_t c
 
 // Stores, or adds, the first min(N, count) of `in` at p.
 template <int N, class T>
-__device__ __forceinline__ void store(T* p, const float (&in)[N], std::int64_t count, bool packed,
+__device__ __forceinline__ void store(T* p, const float (&in)[N], int64_t count, bool packed,
                                       bool accumulate = false) {
   float sum[N];
   if (accumulate) {
@@ -116,33 +106,24 @@ __device__ __forceinline__ void store(T* p, const float (&in)[N], std::int64_t c
 }
 
 struct Sum {
-  template <class W>
-  __device__ W operator()(W a, W b) const {
-    return a + b;
-  }
+  template <class W> __device__ W operator()(W a, W b) const { return a + b; }
 };
 struct Max {
-  template <class W>
-  __device__ W operator()(W a, W b) const {
-    return max(a, b);
-  }
+  template <class W> __device__ W operator()(W a, W b) const { return max(a, b); }
 };
 
 // The values of kLanes neighbouring lanes joined by `join`: a butterfly, the same order on every lane.
-template <int kLanes = kWarp, class W, class Join>
-__device__ __forceinline__ W warp_reduce(W x, Join join) {
+template <int kLanes = kWarp, class W, class Join> __device__ __forceinline__ W warp_reduce(W x, Join join) {
 #pragma unroll
   for (int offset = kLanes / 2; offset > 0; offset /= 2) x = join(x, __shfl_xor_sync(kFullWarp, x, offset));
   return x;
 }
-template <int kLanes = kWarp, class W>
-__device__ __forceinline__ W warp_sum(W x) {
+template <int kLanes = kWarp, class W> __device__ __forceinline__ W warp_sum(W x) {
   return warp_reduce<kLanes>(x, Sum{});
 }
 
 // The same of a block of kThreads (a multiple of 32), on every thread: warps first, then warps in order.
-template <int kThreads, class W, class Join>
-__device__ __forceinline__ W block_reduce(W x, Join join) {
+template <int kThreads, class W, class Join> __device__ __forceinline__ W block_reduce(W x, Join join) {
   __shared__ W of_warp[kThreads / kWarp];
   x = warp_reduce(x, join);
   __syncthreads();  // of_warp may still be read by an earlier call
@@ -153,8 +134,7 @@ __device__ __forceinline__ W block_reduce(W x, Join join) {
   for (int w = 1; w < kThreads / kWarp; ++w) x = join(x, of_warp[w]);
   return x;
 }
-template <int kThreads, class W>
-__device__ __forceinline__ W block_sum(W x) {
+template <int kThreads, class W> __device__ __forceinline__ W block_sum(W x) {
   return block_reduce<kThreads>(x, Sum{});
 }
 
@@ -183,15 +163,15 @@ inline bool is_captured(const CudaQueue& q) {
 }
 
 // Number of blocks for `work` items at `per_block` each, as a grid dimension.
-inline unsigned blocks_for(std::int64_t work, std::int64_t per_block) {
-  const std::int64_t blocks = (work + per_block - 1) / per_block;
+inline unsigned blocks_for(int64_t work, int64_t per_block) {
+  const int64_t blocks = (work + per_block - 1) / per_block;
   WEFT_CHECK(blocks <= 0x7fffffff, "a launch of ", blocks, " blocks is more than CUDA takes");
   return static_cast<unsigned>(blocks);
 }
 
 // `count` elements of the queue's workspace from `offset` bytes (a multiple of 256) on; moves `offset`.
 template <class W>
-W* take_workspace(const CudaQueue& q, std::size_t& offset, std::int64_t count, const char* kernel) {
+W* take_workspace(const CudaQueue& q, std::size_t& offset, int64_t count, const char* kernel) {
   const std::size_t bytes = (static_cast<std::size_t>(count) * sizeof(W) + 255) / 256 * 256;
   WEFT_CHECK(offset + bytes <= q.workspace_bytes, kernel, ": needs ", offset + bytes,
              " bytes of workspace, the queue has ", q.workspace_bytes);
@@ -200,4 +180,22 @@ W* take_workspace(const CudaQueue& q, std::size_t& offset, std::int64_t count, c
   return p;
 }
 
+class CudaEvent {
+ public:
+  CudaEvent() { WEFT_CUDA_CHECK(cudaEventCreate(&event_)); }
+  CudaEvent(CudaEvent&& other) noexcept : event_(std::exchange(other.event_, nullptr)) {}
+  ~CudaEvent() {
+    if (event_) static_cast<void>(cudaEventDestroy(event_));
+  }
+  void record(const CudaQueue& q) { WEFT_CUDA_CHECK(cudaEventRecord(event_, q.stream)); }
+  double since(const CudaEvent& earlier) const {
+    WEFT_CUDA_CHECK(cudaEventSynchronize(event_));
+    float milliseconds = 0;
+    WEFT_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
+    return static_cast<double>(milliseconds);
+  }
+
+ private:
+  cudaEvent_t event_ = nullptr;
+};
 }  // namespace weft

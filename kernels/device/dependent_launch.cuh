@@ -6,7 +6,6 @@
 #include "kernels/device/cuda.cuh"
 
 namespace weft {
-
 // All that a kernel ahead may write is read, and everything is written, after this. Every thread calls it.
 __device__ __forceinline__ void griddepcontrol_wait() {
 #if __CUDA_ARCH__ >= 900
@@ -55,5 +54,4 @@ void launch_dependent(CudaQueue& queue, void (*kernel)(Parameters...), unsigned 
                       const std::type_identity_t<Parameters>&... values) {
   launch_dependent(queue, kernel, LaunchSize{blocks, threads}, values...);
 }
-
 }  // namespace weft

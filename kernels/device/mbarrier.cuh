@@ -13,7 +13,6 @@
 #endif
 
 namespace weft::device {
-
 inline constexpr int kWarpgroup = 128;  // threads
 
 // ---- barriers in shared memory ----
@@ -22,28 +21,28 @@ inline constexpr int kWarpgroup = 128;  // threads
 // consumer waits on `full` for the parity of the round. The producer waits on `free` for the opposite parity:
 // in the first round that phase counts as ended. Nobody may fall two phases behind.
 
-__device__ __forceinline__ void mbarrier_init(std::uint32_t barrier, int arrivals) {
+__device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
-__device__ __forceinline__ void mbarrier_arrive(std::uint32_t barrier) {
+__device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   WEFT_SM90_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 // One arrival for each warp, after all its lanes are done.
-__device__ __forceinline__ void mbarrier_arrive_warp(std::uint32_t barrier) {
+__device__ __forceinline__ void mbarrier_arrive_warp(uint32_t barrier) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
 }
 // Arrives, and adds the bytes that TMA will count down.
-__device__ __forceinline__ void mbarrier_arrive_expect_tx(std::uint32_t barrier, int bytes) {
+__device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, int bytes) {
   WEFT_SM90_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                 : "memory");
 }
 // Arrives once all cp.async of this thread so far have landed.
-__device__ __forceinline__ void cp_async_mbarrier_arrive(std::uint32_t barrier) {
+__device__ __forceinline__ void cp_async_mbarrier_arrive(uint32_t barrier) {
   WEFT_SM90_ASM("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
 // Returns once the phase of that parity has ended; what was written before its arrivals is visible then.
-__device__ __forceinline__ void mbarrier_wait(std::uint32_t barrier, int parity) {
+__device__ __forceinline__ void mbarrier_wait(uint32_t barrier, int parity) {
   WEFT_SM90_ASM(
       "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra "
       "again;\n"
@@ -51,19 +50,17 @@ __device__ __forceinline__ void mbarrier_wait(std::uint32_t barrier, int parity)
       "r"(parity)
       : "memory");
 }
-__device__ __forceinline__ bool mbarrier_test_wait(std::uint32_t barrier, int parity) {
+__device__ __forceinline__ bool mbarrier_test_wait(uint32_t barrier, int parity) {
   int ended = 0;
-  WEFT_SM90_ASM(
-      "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.s32 %0, 1, 0, done;\n}\n"
-      : "=r"(ended)
-      : "r"(barrier), "r"(parity)
-      : "memory");
+  WEFT_SM90_ASM("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+                "selp.s32 %0, 1, 0, done;\n}\n"
+                : "=r"(ended)
+                : "r"(barrier), "r"(parity)
+                : "memory");
   return ended;
 }
 // A position in a ring of kSize buffers, and the parity of the round.
-template <int kSize>
-struct Ring {
+template <int kSize> struct Ring {
   int at = 0, parity = 0;
   // Of buffer number n, where buffers are numbered on and on.
   __device__ __forceinline__ static Ring of(int n) { return {n % kSize, n / kSize & 1}; }
@@ -96,13 +93,10 @@ __device__ __forceinline__ void warpgroup_sync() { warpgroup_sync(warpgroup_inde
 
 // ---- registers per thread of this warpgroup from here on ----
 
-template <int kRegisters>
-__device__ __forceinline__ void setmaxnreg_dec() {
+template <int kRegisters> __device__ __forceinline__ void setmaxnreg_dec() {
   WEFT_SM90_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
-template <int kRegisters>
-__device__ __forceinline__ void setmaxnreg_inc() {
+template <int kRegisters> __device__ __forceinline__ void setmaxnreg_inc() {
   WEFT_SM90_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
-
 }  // namespace weft::device

@@ -5,15 +5,11 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
-
 #include <array>
-#include <cstdint>
-
 #include "kernels/device/mbarrier.cuh"
 #include "kernels/dtype.h"
 
 namespace weft::device {
-
 // The driver's encoder of tensor maps, which programs do not link to; null: a driver older than TMA.
 inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
   static const auto encoder = [] {
@@ -30,9 +26,8 @@ inline decltype(&cuTensorMapEncodeTiled) tensor_map_encoder() {
 // Describes a tensor of f16 or bf16 and boxes of it, in the 128-byte swizzle, fastest axis first; what lies
 // outside reads as zeros. strides: in elements, of the axes after the first. false: TMA does not take them.
 template <int kRank>
-bool encode_tensor_map(CUtensorMap& map, DType dtype, void* data,
-                       const std::array<std::int64_t, kRank>& sizes,
-                       const std::array<std::int64_t, kRank - 1>& strides, const std::array<int, kRank>& box,
+bool encode_tensor_map(CUtensorMap& map, DType dtype, void* data, const std::array<int64_t, kRank>& sizes,
+                       const std::array<int64_t, kRank - 1>& strides, const std::array<int, kRank>& box,
                        CUtensorMapL2promotion lines) {
   const auto encode = tensor_map_encoder();
   if (!encode) return false;
@@ -59,16 +54,16 @@ __device__ __forceinline__ void prefetch(const CUtensorMap& map) {
 
 // ---- global to shared memory: the box that begins at x (fastest) ...; `mbarrier` counts its bytes ----
 
-__device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& from, int x, int y, int z,
-                                         int w, std::uint32_t mbarrier) {
+__device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& from, int x, int y, int z, int w,
+                                         uint32_t mbarrier) {
   WEFT_SM90_ASM(
       "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
       "%4, %5}], [%6];" ::"r"(to),
       "l"(&from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(mbarrier)
       : "memory");
 }
-__device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& from, int x, int y, int z,
-                                         int w, int v, std::uint32_t mbarrier) {
+__device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& from, int x, int y, int z, int w,
+                                         int v, uint32_t mbarrier) {
   WEFT_SM90_ASM(
       "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, "
       "%4, %5, %6}], [%7];" ::"r"(to),
@@ -78,8 +73,8 @@ __device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& fr
 
 // ---- shared to global memory, in a group of tma_store_commit_group(); parts outside are left out ----
 
-__device__ __forceinline__ void tma_store(const CUtensorMap& to, std::uint32_t from, int x, int y, int z,
-                                          int w, int v) {
+__device__ __forceinline__ void tma_store(const CUtensorMap& to, uint32_t from, int x, int y, int z, int w,
+                                          int v) {
   WEFT_SM90_ASM(
       "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(
           &to),
@@ -87,7 +82,7 @@ __device__ __forceinline__ void tma_store(const CUtensorMap& to, std::uint32_t f
       : "memory");
 }
 // The same, added to what is there.
-__device__ __forceinline__ void tma_reduce_add(const CUtensorMap& to, std::uint32_t from, int x, int y, int z,
+__device__ __forceinline__ void tma_reduce_add(const CUtensorMap& to, uint32_t from, int x, int y, int z,
                                                int w, int v) {
   WEFT_SM90_ASM(
       "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
@@ -97,11 +92,11 @@ __device__ __forceinline__ void tma_reduce_add(const CUtensorMap& to, std::uint3
 }
 
 // Contiguous bytes, without a tensor map.
-__device__ __forceinline__ void bulk_store(float* to, std::uint32_t from, int bytes) {
+__device__ __forceinline__ void bulk_store(float* to, uint32_t from, int bytes) {
   WEFT_SM90_ASM("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from), "r"(bytes)
                 : "memory");
 }
-__device__ __forceinline__ void bulk_reduce_add(float* to, std::uint32_t from, int bytes) {
+__device__ __forceinline__ void bulk_reduce_add(float* to, uint32_t from, int bytes) {
   WEFT_SM90_ASM("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
                 "r"(from), "r"(bytes)
                 : "memory");
@@ -115,13 +110,11 @@ __device__ __forceinline__ void tma_store_commit_group() {
   WEFT_SM90_ASM("cp.async.bulk.commit_group;" ::: "memory");
 }
 // Waits until all but the last kPending groups of this thread have read shared memory.
-template <int kPending>
-__device__ __forceinline__ void tma_store_wait_group_read() {
+template <int kPending> __device__ __forceinline__ void tma_store_wait_group_read() {
   WEFT_SM90_ASM("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
 }
 // Waits until the stores of all groups of this thread are in global memory.
 __device__ __forceinline__ void tma_store_wait_all() {
   WEFT_SM90_ASM("cp.async.bulk.wait_group 0;" ::: "memory");
 }
-
 }  // namespace weft::device

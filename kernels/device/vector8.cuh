@@ -6,16 +6,11 @@
 #include "kernels/device/mma.cuh"
 
 namespace weft {
-
 // As they lie in memory: while they are on their way they take no more registers than that.
-template <class T>
-struct Eight {
-  uint4 words[sizeof(T) / 2];
-};
+template <class T> struct Eight { uint4 words[sizeof(T) / 2]; };
 
 // p: aligned to 16 bytes.
-template <class T>
-__device__ __forceinline__ Eight<T> load_eight(const T* p) {
+template <class T> __device__ __forceinline__ Eight<T> load_eight(const T* p) {
   Eight<T> e;
 #pragma unroll
   for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) e.words[i] = reinterpret_cast<const uint4*>(p)[i];
@@ -30,9 +25,8 @@ __device__ __forceinline__ void unpack(float (&out)[8], const Eight<float>& e) {
   }
 }
 
-template <class T>
-__device__ __forceinline__ void unpack(float (&out)[8], const Eight<T>& e) {
-  const std::uint32_t words[4] = {e.words[0].x, e.words[0].y, e.words[0].z, e.words[0].w};
+template <class T> __device__ __forceinline__ void unpack(float (&out)[8], const Eight<T>& e) {
+  const uint32_t words[4] = {e.words[0].x, e.words[0].y, e.words[0].z, e.words[0].w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     const float2 two = device::unpack<T>(words[i]);
@@ -40,8 +34,7 @@ __device__ __forceinline__ void unpack(float (&out)[8], const Eight<T>& e) {
   }
 }
 
-template <class T>
-__device__ __forceinline__ Eight<T> pack_eight(const float (&v)[8]) {
+template <class T> __device__ __forceinline__ Eight<T> pack_eight(const float (&v)[8]) {
   Eight<T> e;
   if constexpr (sizeof(T) == 4) {
     e.words[0] = {__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])};
@@ -53,10 +46,8 @@ __device__ __forceinline__ Eight<T> pack_eight(const float (&v)[8]) {
   return e;
 }
 
-template <class T>
-__device__ __forceinline__ void store_eight(T* p, const Eight<T>& e) {
+template <class T> __device__ __forceinline__ void store_eight(T* p, const Eight<T>& e) {
 #pragma unroll
   for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) reinterpret_cast<uint4*>(p)[i] = e.words[i];
 }
-
 }  // namespace weft

@@ -10,16 +10,13 @@
 #pragma once
 
 #include <cstddef>
-
-#include "kernels/device/mbarrier.cuh"
 #include "kernels/device/mma.cuh"
 
 namespace weft::device {
-
 inline constexpr int kPanel = 64 * 128, kPanelAlignment = 1024;  // bytes
 
 // Where the panels of a thread block begin: at the next multiple of 1024. Launches add 1024 bytes for that.
-__device__ __forceinline__ std::uint32_t first_panel(const char* shared) {
+__device__ __forceinline__ uint32_t first_panel(const char* shared) {
   return (shared_address(shared) + 1023) & ~1023u;
 }
 
@@ -33,15 +30,15 @@ __device__ __forceinline__ int warp_uniform(int x) { return __reduce_max_sync(0x
 
 // The lower half of the matrix descriptor of a tile; the upper half is the same for all. Fields are in units
 // of 16 bytes: groups of 8 rows are 1024 bytes apart, panels 8 KiB.
-using Descriptor = std::uint32_t;
-__device__ __forceinline__ Descriptor descriptor(std::uint32_t address) {
-  constexpr std::uint32_t kPanels = kPanel / 16 << 16;
+using Descriptor = uint32_t;
+__device__ __forceinline__ Descriptor descriptor(uint32_t address) {
+  constexpr uint32_t kPanels = kPanel / 16 << 16;
   return kPanels | address >> 4;  // shared memory ends below 2^18
 }
-__device__ __forceinline__ std::uint32_t address_of(Descriptor low) { return (low & 0x3fff) << 4; }
-__device__ __forceinline__ std::uint64_t full_descriptor(Descriptor low) {
-  constexpr std::uint32_t kSwizzle = 1u << 30, kGroups = 1024 / 16;
-  std::uint64_t r;
+__device__ __forceinline__ uint32_t address_of(Descriptor low) { return (low & 0x3fff) << 4; }
+__device__ __forceinline__ uint64_t full_descriptor(Descriptor low) {
+  constexpr uint32_t kSwizzle = 1u << 30, kGroups = 1024 / 16;
+  uint64_t r;
   asm("mov.b64 %0, {%1, %2};" : "=l"(r) : "r"(low), "r"(kSwizzle | kGroups));
   return r;
 }
@@ -74,8 +71,7 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
 #define WEFT_WGMMA(n, count, ...)                                                                     \
   if constexpr (dtype_of<T> == DType::bf16)                                                           \
     WEFT_WGMMA_OF(#n, "bf16.bf16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), __VA_ARGS__); \
-  else                                                                                                \
-    WEFT_WGMMA_OF(#n, "f16.f16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), __VA_ARGS__)
+  else WEFT_WGMMA_OF(#n, "f16.f16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), __VA_ARGS__)
 #define WEFT_WGMMA_SHARED(function, n, count, add, operands)                                           \
   template <class T>                                                                                   \
   __device__ __forceinline__ void function(float(&c)[count], Descriptor a, Descriptor b, int add_to) { \
@@ -83,8 +79,7 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
   }
 #define WEFT_WGMMA_REGISTERS(n, count, add, operands)                                                        \
   template <class T, bool kTransposed>                                                                       \
-  __device__ __forceinline__ void wgmma(float(&c)[count], const std::uint32_t(&a)[4], Descriptor b,          \
-                                        int add_to) {                                                        \
+  __device__ __forceinline__ void wgmma(float(&c)[count], const uint32_t(&a)[4], Descriptor b, int add_to) { \
     WEFT_WGMMA(n, count, add, operands, "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(full_descriptor(b)), \
                "n"(kTransposed ? 0 : 1));                                                                    \
   }
@@ -101,12 +96,11 @@ WEFT_WGMMA_SHARED(wgmma_atb, 128, 64, "%64", "%65, %66, p, 1, 1, 1, 1")
 WEFT_WGMMA_SHARED(wgmma_atb, 192, 96, "%96", "%97, %98, p, 1, 1, 1, 1")
 
 // Keeps the compiler from moving uses of accumulators or operands across this point.
-template <int N>
-__device__ __forceinline__ void pin(float (&c)[N]) {
+template <int N> __device__ __forceinline__ void pin(float (&c)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(c[i])::"memory");
 }
-__device__ __forceinline__ void pin(std::uint32_t (&a)[4][4]) {
+__device__ __forceinline__ void pin(uint32_t (&a)[4][4]) {
 #pragma unroll
   for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
@@ -115,18 +109,16 @@ __device__ __forceinline__ void wgmma_fence() { WEFT_SM90_ASM("wgmma.fence.sync.
 __device__ __forceinline__ void wgmma_commit_group() {
   WEFT_SM90_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-template <int kPending>
-__device__ __forceinline__ void wgmma_wait_group() {
+template <int kPending> __device__ __forceinline__ void wgmma_wait_group() {
   WEFT_SM90_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
 // The 64 rows that a warpgroup owns, P columns, as A operand: in registers, or in shared memory.
-template <int P, bool kInRegisters>
-struct Owned {
-  std::uint32_t a[kInRegisters ? P / 16 : 1][4];
+template <int P, bool kInRegisters> struct Owned {
+  uint32_t a[kInRegisters ? P / 16 : 1][4];
   Descriptor tile;
 
-  __device__ __forceinline__ void load(std::uint32_t x) {
+  __device__ __forceinline__ void load(uint32_t x) {
     tile = descriptor(x);
     if constexpr (kInRegisters) {
 #pragma unroll
@@ -135,26 +127,22 @@ struct Owned {
     }
   }
   // s = A B^T, B the 64 rows of a descriptor.
-  template <class T>
-  __device__ __forceinline__ void mma_abt(float (&s)[32], Descriptor b) const {
+  template <class T> __device__ __forceinline__ void mma_abt(float (&s)[32], Descriptor b) const {
 #pragma unroll
     for (int k = 0; k < P / 16; ++k) {
       const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
-      if constexpr (kInRegisters)
-        wgmma<T, true>(s, a[k], b + step, k > 0);
-      else
-        wgmma<T>(s, tile + step, b + step, k > 0);
+      if constexpr (kInRegisters) wgmma<T, true>(s, a[k], b + step, k > 0);
+      else wgmma<T>(s, tile + step, b + step, k > 0);
     }
   }
   // The same, same bits, for the rows of this warp alone: synchronous, by mma.sync.
-  template <class T>
-  __device__ __forceinline__ void mma_abt_in_warp(float (&s)[32], std::uint32_t other) const {
+  template <class T> __device__ __forceinline__ void mma_abt_in_warp(float (&s)[32], uint32_t other) const {
     Accumulators<1, 64> c;
     c.clear();
 #pragma unroll(kInRegisters ? P / 16 : 1)
     for (int k = 0; k < P / 16; ++k) {
       const int panel = k / 4 * kPanel;
-      std::uint32_t rows[1][4];
+      uint32_t rows[1][4];
       if constexpr (kInRegisters) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) rows[0][i] = a[k][i];
@@ -172,7 +160,7 @@ struct Owned {
 
 // c = A B^T over P columns of the tiles at two addresses.
 template <class T, int P, int N>
-__device__ __forceinline__ void mma_abt(float (&c)[N], std::uint32_t a, std::uint32_t b) {
+__device__ __forceinline__ void mma_abt(float (&c)[N], uint32_t a, uint32_t b) {
   const Descriptor da = descriptor(a), db = descriptor(b);
 #pragma unroll
   for (int k = 0; k < P / 16; ++k) {
@@ -182,7 +170,7 @@ __device__ __forceinline__ void mma_abt(float (&c)[N], std::uint32_t a, std::uin
 }
 // c = A B, or c += A B where add_to is not 0: 16 kSteps columns of A, as many rows of B.
 template <class T, int kSteps, int N>
-__device__ __forceinline__ void mma_ab(float (&c)[N], const std::uint32_t (&a)[kSteps][4], Descriptor b,
+__device__ __forceinline__ void mma_ab(float (&c)[N], const uint32_t (&a)[kSteps][4], Descriptor b,
                                        int add_to) {
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) wgmma<T, false>(c, a[k], b + k * kRowStep, add_to || k > 0);
@@ -198,7 +186,7 @@ __device__ __forceinline__ void mma_atb(float (&c)[N], Descriptor a, Descriptor 
 
 // Accumulators of 64 columns, rounded, as an A operand.
 template <class T>
-__device__ __forceinline__ void round_to_operand(std::uint32_t (&a)[4][4], const float (&s)[32]) {
+__device__ __forceinline__ void round_to_operand(uint32_t (&a)[4][4], const float (&s)[32]) {
 #pragma unroll
   for (int k = 0; k < 4; ++k)
 #pragma unroll
@@ -206,17 +194,14 @@ __device__ __forceinline__ void round_to_operand(std::uint32_t (&a)[4][4], const
 }
 
 // The first and the second value of a pack().
-template <class T>
-__device__ __forceinline__ float low_half(std::uint32_t pair) {
+template <class T> __device__ __forceinline__ float low_half(uint32_t pair) {
   if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair << 16);
   float x;
   asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}\n" : "=f"(x) : "r"(pair));
   return x;
 }
-template <class T>
-__device__ __forceinline__ float high_half(std::uint32_t pair) {
+template <class T> __device__ __forceinline__ float high_half(uint32_t pair) {
   if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair & 0xffff0000u);
   return low_half<T>(pair >> 16);
 }
-
 }  // namespace weft::device

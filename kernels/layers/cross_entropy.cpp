@@ -1,57 +1,49 @@
 // SPDX-License-Identifier: MIT
 // Softmax cross-entropy: the definition. Rows in parallel.
 #include "kernels/layers/cross_entropy.h"
-
-#include <cmath>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 namespace weft {
 namespace {
-
-template <class T>
-void forward(const CrossEntropyForward& k) {
+template <class T> void forward(const CrossEntropyForward& k) {
   using W = wide_t<T>;
-  const std::int64_t rows = k.logits.rows(), vocab = k.logits.cols();
+  const int64_t rows = k.logits.rows(), vocab = k.logits.cols();
   const T* logits = k.logits.as<T>();
-  const auto* targets = k.targets.as<std::int32_t>();
+  const auto* targets = k.targets.as<int32_t>();
   W *loss = k.loss.as<W>(), *lse = k.lse.as<W>();
 #pragma omp parallel for schedule(static) if (rows * vocab > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n) {
+  for (int64_t n = 0; n < rows; ++n) {
     const T* row = logits + n * vocab;
-    const W largest = max_of<W>(vocab, [=](std::int64_t v) { return static_cast<W>(row[v]); });
-    const W sum = sum_of<W>(vocab, [=](std::int64_t v) { return exp_of(static_cast<W>(row[v]) - largest); });
+    const W largest = max_of<W>(vocab, [=](int64_t v) { return static_cast<W>(row[v]); });
+    const W sum = sum_of<W>(vocab, [=](int64_t v) { return exp_of(static_cast<W>(row[v]) - largest); });
     lse[n] = largest + std::log(sum);
     loss[n] = targets[n] < 0 ? W{0} : lse[n] - static_cast<W>(row[targets[n]]);
   }
 }
 
-template <class T>
-void backward(const CrossEntropyBackward& k) {
+template <class T> void backward(const CrossEntropyBackward& k) {
   using W = wide_t<T>;
-  const std::int64_t rows = k.logits.rows(), vocab = k.logits.cols();
+  const int64_t rows = k.logits.rows(), vocab = k.logits.cols();
   const T* logits = k.logits.as<T>();
-  const auto* targets = k.targets.as<std::int32_t>();
+  const auto* targets = k.targets.as<int32_t>();
   const W *dloss = k.dloss.as<W>(), *lse = k.lse.as<W>();
   T* dlogits = k.dlogits.view.as<T>();
   const bool accumulate = k.dlogits.accumulate;
 #pragma omp parallel for schedule(static) if (rows * vocab > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n) {
+  for (int64_t n = 0; n < rows; ++n) {
     const bool ignored = targets[n] < 0;
     const W scale = dloss[n], row_lse = lse[n];
-    for (std::int64_t v = 0; v < vocab; ++v) {
-      const std::int64_t i = n * vocab + v;
+    for (int64_t v = 0; v < vocab; ++v) {
+      const int64_t i = n * vocab + v;
       const W p = exp_of(static_cast<W>(logits[i]) - row_lse);
       store(dlogits, i, ignored ? W{0} : scale * (p - (v == targets[n] ? W{1} : W{0})), accumulate);
     }
   }
 }
-
 }  // namespace
 
 void check(const CrossEntropyForward& k) {
-  const std::int64_t rows = k.logits.rows();
+  const int64_t rows = k.logits.rows();
   const DType w = wide(k.logits.dtype);
   expect_floating(k.logits, "cross_entropy_forward: logits");
   WEFT_CHECK(k.logits.cols() > 0, "cross_entropy_forward: logits need a last axis, got ",
@@ -62,7 +54,7 @@ void check(const CrossEntropyForward& k) {
 }
 
 void check(const CrossEntropyBackward& k) {
-  const std::int64_t rows = k.logits.rows();
+  const int64_t rows = k.logits.rows();
   const DType w = wide(k.logits.dtype);
   expect_floating(k.logits, "cross_entropy_backward: logits");
   WEFT_CHECK(k.logits.cols() > 0, "cross_entropy_backward: logits need a last axis, got ",
@@ -80,5 +72,4 @@ void compute(CpuQueue&, const CrossEntropyForward& k) {
 void compute(CpuQueue&, const CrossEntropyBackward& k) {
   dispatch_float(k.logits.dtype, [&]<class T>() { backward<T>(k); });
 }
-
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 struct CrossEntropyForward {
   static constexpr const char* kName = "cross_entropy_forward";
   TensorView loss;     // (N)     wide(T)
@@ -28,5 +27,4 @@ struct CrossEntropyBackward {
   std::vector<TensorView> inputs() const { return {dloss, lse, logits, targets}; }
 };
 WEFT_KERNEL(CrossEntropyBackward);
-
 }  // namespace weft

@@ -1,75 +1,65 @@
 // SPDX-License-Identifier: MIT
 // Embeddings: the definition. Forward by rows; backward by columns, rows in parts of fixed size, in order.
 #include "kernels/layers/embedding.h"
-
-#include <algorithm>
-#include <memory>
-#include <vector>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 namespace weft {
 namespace {
-
-constexpr std::int64_t kColumns = 64;  // columns that one thread takes at a time in the backward pass
-constexpr std::int64_t kAhead = 8;     // rows of dy prefetched: hardware does not follow strides of a row
-constexpr std::int64_t kLine = 64;     // bytes of a cache line
+constexpr int64_t kColumns = 64;  // columns that one thread takes at a time in the backward pass
+constexpr int64_t kAhead = 8;     // rows of dy prefetched: hardware does not follow strides of a row
+constexpr int64_t kLine = 64;     // bytes of a cache line
 
 // Where the tokens of a batch lie in the grid of positions.
 struct Places {
-  const std::int32_t *offsets, *positions;  // null where absent
-  std::int64_t time;
+  const int32_t *offsets, *positions;  // null where absent
+  int64_t time;
 
-  std::int64_t of(std::int64_t b, std::int64_t token) const {
+  int64_t of(int64_t b, int64_t token) const {
     if (positions) return positions[b * time + token];
     return token + (offsets ? offsets[b] : 0);
   }
 };
 
 // Row 0 of sequence b: the start vector, or the sum of those that its conditions name.
-template <class T>
-void start_row(const EmbeddingForward& k, std::int64_t b, T* out) {
+template <class T> void start_row(const EmbeddingForward& k, int64_t b, T* out) {
   const T* start = k.start.as<T>();
-  const std::int64_t cols = k.y.cols(), kinds = k.conditions ? k.conditions.shape[1] : 0;
+  const int64_t cols = k.y.cols(), kinds = k.conditions ? k.conditions.shape[1] : 0;
   if (kinds == 0) {
     std::copy(start, start + cols, out);
     return;
   }
-  const std::int32_t* row = k.conditions.as<std::int32_t>() + b * kinds;
-  for (std::int64_t c = 0; c < cols; ++c) {
+  const int32_t* row = k.conditions.as<int32_t>() + b * kinds;
+  for (int64_t c = 0; c < cols; ++c) {
     wide_t<T> sum = 0;
-    for (std::int64_t i = 0; i < kinds; ++i) sum += static_cast<wide_t<T>>(start[row[i] * cols + c]);
+    for (int64_t i = 0; i < kinds; ++i) sum += static_cast<wide_t<T>>(start[row[i] * cols + c]);
     out[c] = static_cast<T>(sum);
   }
 }
 
-template <class T>
-void forward(const EmbeddingForward& k) {
+template <class T> void forward(const EmbeddingForward& k) {
   using W = wide_t<T>;
-  const std::int64_t batch = k.tokens.shape[0], time = k.tokens.shape[1], count = k.y.shape[1],
-                     cols = k.y.cols();
-  const std::int64_t first = k.first_at ? *k.first_at : k.first;
-  const auto* tokens = k.tokens.as<std::int32_t>();
-  const Places places = {k.offsets.or_null<std::int32_t>(), k.positions.or_null<std::int32_t>(), time};
+  const int64_t batch = k.tokens.shape[0], time = k.tokens.shape[1], count = k.y.shape[1], cols = k.y.cols();
+  const int64_t first = k.first_at ? *k.first_at : k.first;
+  const auto* tokens = k.tokens.as<int32_t>();
+  const Places places = {k.offsets.or_null<int32_t>(), k.positions.or_null<int32_t>(), time};
   const T* table = k.table.as<T>();
   const T* position[kMaxPositionAxes] = {};
   for (int a = 0; a < k.axes; ++a) position[a] = k.axis[a].table.as<T>();
   T* y = k.y.as<T>();
 #pragma omp parallel for schedule(static) if (k.y.size() > kParallelElements)
-  for (std::int64_t row = 0; row < batch * count; ++row) {
-    const std::int64_t b = row / count, t = first + row % count;
+  for (int64_t row = 0; row < batch * count; ++row) {
+    const int64_t b = row / count, t = first + row % count;
     T* out = y + row * cols;
     if (t == 0) {
       start_row(k, b, out);
       continue;
     }
-    const T* token = table + static_cast<std::int64_t>(tokens[b * time + t - 1]) * cols;
-    const std::int64_t place = places.of(b, t - 1);
+    const T* token = table + static_cast<int64_t>(tokens[b * time + t - 1]) * cols;
+    const int64_t place = places.of(b, t - 1);
     const T* of_axis[kMaxPositionAxes] = {};
     for (int a = 0; a < k.axes; ++a)
       of_axis[a] = position[a] + (place / k.axis[a].divisor) % k.axis[a].table.shape[0] * cols;
-    for (std::int64_t c = 0; c < cols; ++c) {
+    for (int64_t c = 0; c < cols; ++c) {
       W sum = static_cast<W>(token[c]);
       for (int a = 0; a < k.axes; ++a) sum += static_cast<W>(of_axis[a][c]);
       out[c] = static_cast<T>(sum);
@@ -80,79 +70,72 @@ void forward(const EmbeddingForward& k) {
 // Sums of rows of dy for each row of a table, columns first .. first + count - 1 of both. A table row may
 // collect hundreds of thousands of rows: kTerms at a time are added before they join the gradient, which
 // bounds rounding errors. The order depends on the tokens alone.
-template <class T>
-class RowSums {
+template <class T> class RowSums {
   using W = wide_t<T>;
 
  public:
-  RowSums(const GradView& grad, std::int64_t first, std::int64_t count)
-      : out_(grad ? static_cast<W*>(grad.view.data) + first : nullptr),
-        rows_(grad ? grad.view.rows() : 0),
-        cols_(grad ? grad.view.cols() : 0),
-        count_(count),
-        terms_(static_cast<std::size_t>(rows_)),
+  RowSums(const GradView& grad, int64_t first, int64_t count)
+      : out_(grad ? static_cast<W*>(grad.view.data) + first : nullptr), rows_(grad ? grad.view.rows() : 0),
+        cols_(grad ? grad.view.cols() : 0), count_(count), terms_(static_cast<std::size_t>(rows_)),
         part_(std::make_unique_for_overwrite<W[]>(static_cast<std::size_t>(rows_ * count))) {
-    for (std::int64_t r = 0; r < rows_ && !grad.accumulate; ++r)
+    for (int64_t r = 0; r < rows_ && !grad.accumulate; ++r)
       std::fill(out_ + r * cols_, out_ + r * cols_ + count_, W{0});
   }
   explicit operator bool() const { return out_ != nullptr; }
 
-  void add(std::int64_t row, const T* dy) {
+  void add(int64_t row, const T* dy) {
     W* part = part_.get() + row * count_;
     if (terms_[static_cast<std::size_t>(row)]++ == 0) {
-      for (std::int64_t c = 0; c < count_; ++c) part[c] = static_cast<W>(dy[c]);
+      for (int64_t c = 0; c < count_; ++c) part[c] = static_cast<W>(dy[c]);
     } else {
-      for (std::int64_t c = 0; c < count_; ++c) part[c] += static_cast<W>(dy[c]);
+      for (int64_t c = 0; c < count_; ++c) part[c] += static_cast<W>(dy[c]);
     }
     if (terms_[static_cast<std::size_t>(row)] == kTerms) join(row);
   }
   // Parts that are still open join the gradient.
   void finish() {
-    for (std::int64_t r = 0; r < rows_; ++r)
+    for (int64_t r = 0; r < rows_; ++r)
       if (terms_[static_cast<std::size_t>(r)] > 0) join(r);
   }
 
  private:
   static constexpr int kTerms = 512;
 
-  void join(std::int64_t row) {
+  void join(int64_t row) {
     const W* part = part_.get() + row * count_;
     W* out = out_ + row * cols_;
-    for (std::int64_t c = 0; c < count_; ++c) out[c] += part[c];
+    for (int64_t c = 0; c < count_; ++c) out[c] += part[c];
     terms_[static_cast<std::size_t>(row)] = 0;
   }
 
   W* out_;
-  std::int64_t rows_, cols_, count_;
+  int64_t rows_, cols_, count_;
   std::vector<int> terms_;     // rows in the part of each table row that is open
   std::unique_ptr<W[]> part_;  // (rows, count)  written by the first term of a part
 };
 
-template <class T>
-void fetch(const T* row, std::int64_t count) {
-  for (std::int64_t c = 0; c < count; c += kLine / std::int64_t{sizeof(T)}) __builtin_prefetch(row + c);
+template <class T> void fetch(const T* row, int64_t count) {
+  for (int64_t c = 0; c < count; c += kLine / int64_t{sizeof(T)}) __builtin_prefetch(row + c);
 }
 
-template <class T>
-void add_start(const EmbeddingBackward& k, std::int64_t b, const T* dy, RowSums<T>& start) {
+template <class T> void add_start(const EmbeddingBackward& k, int64_t b, const T* dy, RowSums<T>& start) {
   if (!k.conditions) return start.add(0, dy);
-  const std::int64_t kinds = k.conditions.shape[1];
-  const auto* row = static_cast<const std::int32_t*>(k.conditions.data) + b * kinds;
-  for (std::int64_t i = 0; i < kinds; ++i) start.add(row[i], dy);
+  const int64_t kinds = k.conditions.shape[1];
+  const auto* row = static_cast<const int32_t*>(k.conditions.data) + b * kinds;
+  for (int64_t i = 0; i < kinds; ++i) start.add(row[i], dy);
 }
 
-template <class T>
-void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64_t count) {
-  const std::int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
+template <class T> void backward_columns(const EmbeddingBackward& k, int64_t first, int64_t count) {
+  const int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
   const T* columns = static_cast<const T*>(k.dy.data) + first;
-  const auto* tokens = static_cast<const std::int32_t*>(k.tokens.data);
-  const Places places = {k.offsets.or_null<std::int32_t>(), k.positions.or_null<std::int32_t>(), time};
+  const auto* tokens = static_cast<const int32_t*>(k.tokens.data);
+  const Places places = {k.offsets.or_null<int32_t>(), k.positions.or_null<int32_t>(), time};
   RowSums<T> table(k.dtable, first, count), start(k.dstart, first, count);
   std::vector<RowSums<T>> axis;
   for (int a = 0; a < k.axes; ++a) axis.emplace_back(k.daxis[a], first, count);
-  for (std::int64_t b = 0; b < batch; ++b) {
-    for (std::int64_t t = 0; t < time; ++t) {
-      const std::int64_t row = b * time + t;
+  for (int64_t b = 0; b < batch; ++b) {
+    for (int64_t t = 0; t < time; ++t) {
+      const int64_t row = b * time + t;
       const T* dy = columns + row * cols;
       fetch(columns + std::min(row + kAhead, batch * time - 1) * cols, count);
       if (t == 0) {
@@ -160,7 +143,7 @@ void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64
         continue;
       }
       if (table) table.add(tokens[row - 1], dy);
-      const std::int64_t place = places.of(b, t - 1);
+      const int64_t place = places.of(b, t - 1);
       for (std::size_t a = 0; a < axis.size(); ++a)
         if (axis[a]) axis[a].add((place / k.divisor[a]) % k.daxis[a].view.shape[0], dy);
     }
@@ -170,18 +153,17 @@ void backward_columns(const EmbeddingBackward& k, std::int64_t first, std::int64
   for (RowSums<T>& sums : axis) sums.finish();
 }
 
-template <class T>
-void backward(const EmbeddingBackward& k) {
-  const std::int64_t cols = k.dy.cols();
+template <class T> void backward(const EmbeddingBackward& k) {
+  const int64_t cols = k.dy.cols();
 #pragma omp parallel for schedule(static) if (k.dy.size() > kParallelElements)
-  for (std::int64_t first = 0; first < cols; first += kColumns)
+  for (int64_t first = 0; first < cols; first += kColumns)
     backward_columns<T>(k, first, std::min(kColumns, cols - first));
 }
 
 // `start`: the start vector, or its gradient.
 template <class Kernel>
-void check_sequence(const Kernel& k, std::int64_t batch, std::int64_t time, std::int64_t cols,
-                    const TensorView& start, DType start_type) {
+void check_sequence(const Kernel& k, int64_t batch, int64_t time, int64_t cols, const TensorView& start,
+                    DType start_type) {
   const std::string kernel = Kernel::kName;
   if (k.offsets) expect_size(k.offsets, DType::i32, batch, (kernel + ": offsets").c_str());
   if (k.positions) expect_matrix(k.positions, DType::i32, batch, time, (kernel + ": positions").c_str());
@@ -200,12 +182,11 @@ void check_axes(int axes) {
   WEFT_CHECK(axes >= 0 && axes <= kMaxPositionAxes, "embedding: 0 to ", kMaxPositionAxes,
              " position axes, got ", axes);
 }
-
 }  // namespace
 
 void check(const EmbeddingForward& k) {
   const DType t = k.y.dtype;
-  const std::int64_t cols = k.y.cols();
+  const int64_t cols = k.y.cols();
   expect_floating(k.y, "embedding_forward: y");
   WEFT_CHECK(k.tokens.rank == 2 && k.y.rank == 3,
              "embedding_forward: tokens (B, T) and y (B, count, C), got ", shape_text(k.tokens), " and ",
@@ -227,7 +208,7 @@ void check(const EmbeddingForward& k) {
 
 void check(const EmbeddingBackward& k) {
   const DType w = wide(k.dy.dtype);
-  const std::int64_t cols = k.dy.cols();
+  const int64_t cols = k.dy.cols();
   expect_floating(k.dy, "embedding_backward: dy");
   WEFT_CHECK(k.dy.rank == 3, "embedding_backward: dy must be (B, T, C), got ", shape_text(k.dy));
   expect_size(k.dy, k.dy.dtype, k.dy.size(), "embedding_backward: dy");
@@ -251,5 +232,4 @@ void compute(CpuQueue&, const EmbeddingForward& k) {
 void compute(CpuQueue&, const EmbeddingBackward& k) {
   dispatch_float(k.dy.dtype, [&]<class T>() { backward<T>(k); });
 }
-
 }  // namespace weft

@@ -3,12 +3,10 @@
 // row (embedding_listing.cuh), and warps add runs of kRun listed rows. Where the list of a table row crosses
 // the border of a run, a second kernel adds the parts in order.
 #include "kernels/layers/embedding.h"
-
 #include "kernels/layers/embedding_listing.cuh"
 
 namespace weft {
 namespace {
-
 using namespace embedding;
 
 constexpr int kWarps = kThreads / kWarp;
@@ -17,36 +15,33 @@ constexpr int kRowOfWarp = kWarp * kGroup;  // columns that a warp takes at a ti
 constexpr int kRun = 32;                    // listed rows of one warp: one for each lane to look up
 constexpr int kAhead = 8;                   // rows loaded before they are added
 
-template <class T>
-struct Forward {
+template <class T> struct Forward {
   T* y;
-  const std::int32_t* tokens;
+  const int32_t* tokens;
   Sequences sequences;
   const T *table, *start;
   const T* position[kMaxPositionAxes];
-  std::uint32_t divisor[kMaxPositionAxes], position_rows[kMaxPositionAxes];
+  uint32_t divisor[kMaxPositionAxes], position_rows[kMaxPositionAxes];
   int axes;
-  std::int64_t rows, time, first, count, cols;
-  const std::int32_t* first_at;
+  int64_t rows, time, first, count, cols;
+  const int32_t* first_at;
   bool packed;
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+template <class T> __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (row >= a.rows) return;
-  const std::int64_t batch = row / a.count, t = (a.first_at ? *a.first_at : a.first) + row - batch * a.count;
-  const std::int32_t* told =
-      a.sequences.conditions ? a.sequences.conditions + batch * a.sequences.kinds : nullptr;
+  const int64_t batch = row / a.count, t = (a.first_at ? *a.first_at : a.first) + row - batch * a.count;
+  const int32_t* told = a.sequences.conditions ? a.sequences.conditions + batch * a.sequences.kinds : nullptr;
   // The summands: a token and its index on each axis, or the start vectors that the conditions name.
   const T* base = t == 0 ? a.start + (told ? told[0] * a.cols : 0)
-                         : a.table + static_cast<std::int64_t>(a.tokens[batch * a.time + t - 1]) * a.cols;
-  const auto place = static_cast<std::uint32_t>(t == 0 ? 0 : a.sequences.place(batch, t - 1, a.time));
+                         : a.table + static_cast<int64_t>(a.tokens[batch * a.time + t - 1]) * a.cols;
+  const auto place = static_cast<uint32_t>(t == 0 ? 0 : a.sequences.place(batch, t - 1, a.time));
   const T* on_axis[kMaxPositionAxes];
 #pragma unroll
   for (int i = 0; i < kMaxPositionAxes; ++i)
     if (t > 0 && i < a.axes) on_axis[i] = a.position[i] + place / a.divisor[i] % a.position_rows[i] * a.cols;
-  for (std::int64_t c = threadIdx.x % kWarp * kGroup; c < a.cols; c += kRowOfWarp) {
+  for (int64_t c = threadIdx.x % kWarp * kGroup; c < a.cols; c += kRowOfWarp) {
     float sum[kGroup];
     load(sum, base + c, a.cols - c, a.packed);
     const auto add = [&](const T* from) {
@@ -58,27 +53,26 @@ __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
 #pragma unroll
     for (int i = 0; i < kMaxPositionAxes; ++i)
       if (t > 0 && i < a.axes) add(on_axis[i]);
-    for (std::int64_t i = 1; t == 0 && told && i < a.sequences.kinds; ++i) add(a.start + told[i] * a.cols);
+    for (int64_t i = 1; t == 0 && told && i < a.sequences.kinds; ++i) add(a.start + told[i] * a.cols);
     store(a.y + row * a.cols + c, sum, a.cols - c, a.packed);
   }
 }
 
-template <class T>
-struct RunSums {
+template <class T> struct RunSums {
   float* dtable;
   const T* dy;
-  std::int64_t cols;
+  int64_t cols;
   // Columns first .. end - 1 are summed at a time. partial (runs, 2, width): of table rows cut by a border.
   float* partial;
-  std::int64_t first, end, width;
+  int64_t first, end, width;
   bool packed, packed_out, accumulate;
 };
 
 // Where the sum of table row `owner`, ending with this run or before, belongs.
 template <class T>
-__device__ __forceinline__ void write_run(const RunSums<T>& a, const Listing& list, std::int64_t run,
-                                          std::int32_t owner, const float (&sum)[kGroup], std::int64_t c) {
-  const std::int64_t begin = run * kRun, end = min(list.entries, begin + kRun);
+__device__ __forceinline__ void write_run(const RunSums<T>& a, const Listing& list, int64_t run,
+                                          int32_t owner, const float (&sum)[kGroup], int64_t c) {
+  const int64_t begin = run * kRun, end = min(list.entries, begin + kRun);
   const bool began_before = list.start[owner] < begin;
   const bool goes_on = list.start[owner + 1] > end;
   if (began_before || goes_on) {
@@ -92,25 +86,25 @@ __device__ __forceinline__ void write_run(const RunSums<T>& a, const Listing& li
 // Grid (runs / 8, column blocks): a warp adds the rows of one run in 256 columns.
 template <class T>
 __global__ void __launch_bounds__(kThreads) sum_runs(const RunSums<T> a, const Listing list) {
-  const std::int64_t run = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  const int64_t run = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   const int lane = threadIdx.x % kWarp;
-  const int count = static_cast<int>(min(static_cast<std::int64_t>(kRun), list.entries - run * kRun));
+  const int count = static_cast<int>(min(static_cast<int64_t>(kRun), list.entries - run * kRun));
   if (count <= 0) return;
-  const std::int64_t c = a.first + static_cast<std::int64_t>(blockIdx.y) * kRowOfWarp + lane * kGroup;
-  const std::int32_t my_owner = lane < count ? list.owner[run * kRun + lane] : -1;
-  const std::int32_t my_row = lane < count ? list.row[run * kRun + lane] : 0;
+  const int64_t c = a.first + static_cast<int64_t>(blockIdx.y) * kRowOfWarp + lane * kGroup;
+  const int32_t my_owner = lane < count ? list.owner[run * kRun + lane] : -1;
+  const int32_t my_row = lane < count ? list.row[run * kRun + lane] : 0;
   float sum[kGroup] = {};
-  std::int32_t owner = __shfl_sync(kFullWarp, my_owner, 0);
+  int32_t owner = __shfl_sync(kFullWarp, my_owner, 0);
   for (int e = 0; e < count; e += kAhead) {
     float ahead[kAhead][kGroup];
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const std::int64_t row = __shfl_sync(kFullWarp, my_row, e + i);
+      const int64_t row = __shfl_sync(kFullWarp, my_row, e + i);
       load(ahead[i], a.dy + row * a.cols + c, e + i < count ? a.end - c : 0, a.packed);
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
-      const std::int32_t next = __shfl_sync(kFullWarp, my_owner, e + i);
+      const int32_t next = __shfl_sync(kFullWarp, my_owner, e + i);
       if (e + i >= count) break;
       if (next != owner) {
         if (c < a.end) write_run(a, list, run, owner, sum, c);
@@ -128,22 +122,22 @@ __global__ void __launch_bounds__(kThreads) sum_runs(const RunSums<T> a, const L
 // Grid (table rows, column blocks): 0 for table rows without entries, the sum over runs where there are more.
 template <class T>
 __global__ void __launch_bounds__(kThreads) join_runs(const RunSums<T> a, const Listing list) {
-  const std::int64_t owner = blockIdx.x;
-  const std::int64_t begin = list.start[owner], end = list.start[owner + 1];
+  const int64_t owner = blockIdx.x;
+  const int64_t begin = list.start[owner], end = list.start[owner + 1];
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const std::int64_t c = a.first + static_cast<std::int64_t>(blockIdx.y) * kRowOfWarp + lane * kGroup;
+  const int64_t c = a.first + static_cast<int64_t>(blockIdx.y) * kRowOfWarp + lane * kGroup;
   float sum[kGroup] = {};
   if (begin == end) {
     if (warp == 0 && c < a.end && !a.accumulate)
       store(a.dtable + owner * a.cols + c, sum, a.end - c, a.packed_out);
     return;
   }
-  const std::int64_t first_run = begin / kRun, runs = (end - 1) / kRun - first_run + 1;
+  const int64_t first_run = begin / kRun, runs = (end - 1) / kRun - first_run + 1;
   if (runs == 1) return;
-  const std::int64_t share = (runs + kWarps - 1) / kWarps;
-  for (std::int64_t i = warp * share; i < min(runs, (warp + 1) * share); ++i) {
+  const int64_t share = (runs + kWarps - 1) / kWarps;
+  for (int64_t i = warp * share; i < min(runs, (warp + 1) * share); ++i) {
     // The list began inside the first run, or at its very beginning; it was there before every later one.
-    const std::int64_t slot = (first_run + i) * 2 + (i == 0 ? 1 : 0);
+    const int64_t slot = (first_run + i) * 2 + (i == 0 ? 1 : 0);
     float part[kGroup];
     load(part, a.partial + slot * a.width + (c - a.first), a.end - c, a.packed_out);
 #pragma unroll
@@ -163,17 +157,16 @@ __global__ void __launch_bounds__(kThreads) join_runs(const RunSums<T> a, const 
 // Grid (column blocks, rows of dstart): the sum of row 0 over sequences, or over conditions with this row.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_first_rows(float* dstart, const T* dy, const Sequences sequences, std::int64_t batch,
-                   std::int64_t sequence, std::int64_t cols, bool accumulate) {
-  const std::int64_t c = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+    sum_first_rows(float* dstart, const T* dy, const Sequences sequences, int64_t batch, int64_t sequence,
+                   int64_t cols, bool accumulate) {
+  const int64_t c = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (c >= cols) return;
   float sum = 0.0f;
-  for (std::int64_t b = 0; b < batch; ++b) {
+  for (int64_t b = 0; b < batch; ++b) {
     const float value = to_float(dy[b * sequence + c]);
     if (!sequences.conditions) sum += value;
-    for (std::int64_t k = 0; k < sequences.kinds; ++k)
-      if (sequences.conditions[b * sequences.kinds + k] == static_cast<std::int32_t>(blockIdx.y))
-        sum += value;
+    for (int64_t k = 0; k < sequences.kinds; ++k)
+      if (sequences.conditions[b * sequences.kinds + k] == static_cast<int32_t>(blockIdx.y)) sum += value;
   }
   float* out = dstart + blockIdx.y * cols + c;
   *out = accumulate ? *out + sum : sum;
@@ -182,11 +175,10 @@ __global__ void __launch_bounds__(kThreads)
 // As many columns at a time as the rest of the workspace has room for.
 template <class T>
 void launch_table_sums(CudaQueue& q, Scratch s, const TensorView& dy, const GradView& dtable) {
-  const std::int64_t cols = dy.cols(), runs = (s.list.entries + kRun - 1) / kRun;
-  const auto room = static_cast<std::int64_t>((q.workspace_bytes - s.offset) / sizeof(float));
-  const std::int64_t fits = room / std::max<std::int64_t>(1, 2 * runs),
-                     unit = fits < kRowOfWarp ? kGroup : kRowOfWarp;
-  const std::int64_t width = std::min(cols, fits / unit * unit);
+  const int64_t cols = dy.cols(), runs = (s.list.entries + kRun - 1) / kRun;
+  const auto room = static_cast<int64_t>((q.workspace_bytes - s.offset) / sizeof(float));
+  const int64_t fits = room / std::max<int64_t>(1, 2 * runs), unit = fits < kRowOfWarp ? kGroup : kRowOfWarp;
+  const int64_t width = std::min(cols, fits / unit * unit);
   WEFT_CHECK(width > 0, EmbeddingBackward::kName, ": ", q.workspace_bytes,
              " bytes of workspace are too few for ", s.list.entries, " tokens at a time");
   RunSums<T> a = {};
@@ -207,10 +199,9 @@ void launch_table_sums(CudaQueue& q, Scratch s, const TensorView& dy, const Grad
   }
 }
 
-template <class T>
-void backward(CudaQueue& q, const EmbeddingBackward& k) {
-  const std::int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
-  const std::int64_t entries = time > 0 ? batch * (time - 1) : 0;
+template <class T> void backward(CudaQueue& q, const EmbeddingBackward& k) {
+  const int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
+  const int64_t entries = time > 0 ? batch * (time - 1) : 0;
   WEFT_CHECK(batch * time < 0x7fffffff, "embedding_backward: at most 2^31 - 1 rows at a time, got ",
              shape_text(k.dy));
   const Sequences sequences = sequences_of(k.offsets, k.positions, k.conditions);
@@ -223,9 +214,9 @@ void backward(CudaQueue& q, const EmbeddingBackward& k) {
   }
   if (k.dtable && k.dtable.view.rows() > 0) {
     Scratch s = take_scratch(q, entries, k.dtable.view.rows());
-    launch_sorted_listing(q, s, [&](std::int32_t* keys, std::int32_t* rows) {
+    launch_sorted_listing(q, s, [&](int32_t* keys, int32_t* rows) {
       list_tokens<<<blocks_for(entries, kThreads), kThreads, 0, q.stream>>>(
-          keys, rows, k.tokens.as<std::int32_t>(), entries, time);
+          keys, rows, k.tokens.as<int32_t>(), entries, time);
     });
     launch_table_sums<T>(q, s, k.dy, k.dtable);
   }
@@ -233,19 +224,18 @@ void backward(CudaQueue& q, const EmbeddingBackward& k) {
     if (!k.daxis[axis]) continue;
     Scratch s = take_scratch(q, entries, k.daxis[axis].view.shape[0]);
     if (k.offsets || k.positions) {
-      launch_sorted_listing(q, s, [&](std::int32_t* keys, std::int32_t* rows) {
+      launch_sorted_listing(q, s, [&](int32_t* keys, int32_t* rows) {
         list_places<<<blocks_for(entries, kThreads), kThreads, 0, q.stream>>>(
             keys, rows, sequences, entries, time, k.divisor[axis], s.list.table_rows);
       });
     } else {
-      const std::int64_t threads = std::max(entries, s.list.table_rows + 1);
+      const int64_t threads = std::max(entries, s.list.table_rows + 1);
       list_positions<<<blocks_for(threads, kThreads), kThreads, 0, q.stream>>>(
-          s.list, std::max<std::int64_t>(2, time), k.divisor[axis]);
+          s.list, std::max<int64_t>(2, time), k.divisor[axis]);
     }
     launch_table_sums<T>(q, s, k.dy, k.daxis[axis]);
   }
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const EmbeddingForward& k) {
@@ -253,7 +243,7 @@ void compute(CudaQueue& q, const EmbeddingForward& k) {
   dispatch_cuda(k.y.dtype, [&]<class T>() {
     Forward<T> a = {};
     a.y = k.y.as<T>();
-    a.tokens = k.tokens.as<std::int32_t>();
+    a.tokens = k.tokens.as<int32_t>();
     a.sequences = sequences_of(k.offsets, k.positions, k.conditions);
     a.table = k.table.as<T>();
     a.start = k.start.as<T>();
@@ -267,9 +257,9 @@ void compute(CudaQueue& q, const EmbeddingForward& k) {
     a.packed = aligned_rows(k.y) && aligned16(k.table, k.start);
     for (int axis = 0; axis < k.axes; ++axis) {
       a.position[axis] = k.axis[axis].table.as<T>();
-      constexpr std::int64_t kMost = 0xffffffff;  // no place is beyond it
-      a.divisor[axis] = static_cast<std::uint32_t>(std::min(k.axis[axis].divisor, kMost));
-      a.position_rows[axis] = static_cast<std::uint32_t>(std::min(k.axis[axis].table.shape[0], kMost));
+      constexpr int64_t kMost = 0xffffffff;  // no place is beyond it
+      a.divisor[axis] = static_cast<uint32_t>(std::min(k.axis[axis].divisor, kMost));
+      a.position_rows[axis] = static_cast<uint32_t>(std::min(k.axis[axis].table.shape[0], kMost));
       a.packed = a.packed && aligned16(k.axis[axis].table);
     }
     forward<<<blocks_for(a.rows, kWarps), kThreads, 0, q.stream>>>(a);
@@ -279,5 +269,4 @@ void compute(CudaQueue& q, const EmbeddingForward& k) {
 void compute(CudaQueue& q, const EmbeddingBackward& k) {
   dispatch_cuda(k.dy.dtype, [&]<class T>() { backward<T>(q, k); });
 }
-
 }  // namespace weft

@@ -9,29 +9,28 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 inline constexpr int kMaxPositionAxes = 3;
 
 // One axis of positions. Text of stride l: (t / l, t mod l). Images: row, column, channel of the sub-pixel.
 struct PositionAxis {
-  TensorView table;          // (rows, C)  T, contiguous
-  std::int64_t divisor = 1;  // index = (position / divisor) % rows
+  TensorView table;     // (rows, C)  T, contiguous
+  int64_t divisor = 1;  // index = (position / divisor) % rows
 };
 
 struct EmbeddingForward {
   static constexpr const char* kName = "embedding_forward";
-  TensorView y;            // (B, count, C)  T: rows first .. first + count - 1 of the sequence
-  TensorView tokens;       // (B, T)   i32, each in [0, V): the maker of the batch checks that
-  std::int64_t first = 0;  // first + count <= T + 1
-  TensorView table;        // (V, C)   T
-  TensorView start;        // (C), with conditions (R, C)  T
+  TensorView y;       // (B, count, C)  T: rows first .. first + count - 1 of the sequence
+  TensorView tokens;  // (B, T)   i32, each in [0, V): the maker of the batch checks that
+  int64_t first = 0;  // first + count <= T + 1
+  TensorView table;   // (V, C)   T
+  TensorView start;   // (C), with conditions (R, C)  T
   PositionAxis axis[kMaxPositionAxes];
   int axes = 0;
   TensorView offsets;     // (B)     i32 >= 0, or absent: o_b
   TensorView positions;   // (B, T)  i32 >= 0, or absent; not together with offsets
   TensorView conditions;  // (B, K)  i32, each in [0, R), or absent
   // Sampling: replaces `first`, in the queue's memory; *first_at + count <= T + 1.
-  const std::int32_t* first_at = nullptr;
+  const int32_t* first_at = nullptr;
   std::vector<TensorView> outputs() const { return {y}; }
   LaunchCost cost() const {
     return {.bytes = 2 * bytes_of({y}) + bytes_of({tokens}), .flops = 0, .shape = ""};
@@ -45,7 +44,7 @@ struct EmbeddingBackward {
   GradView dtable;                   // (V, C)     wide(T)
   GradView dstart;                   // as start   wide(T)
   GradView daxis[kMaxPositionAxes];  // (rows, C)  wide(T)
-  std::int64_t divisor[kMaxPositionAxes] = {1, 1, 1};
+  int64_t divisor[kMaxPositionAxes] = {1, 1, 1};
   int axes = 0;
   TensorView dy;          // (B, T, C)  T
   TensorView tokens;      // (B, T)     i32
@@ -58,5 +57,4 @@ struct EmbeddingBackward {
   std::vector<TensorView> inputs() const { return {dy, tokens}; }
 };
 WEFT_KERNEL(EmbeddingBackward);
-
 }  // namespace weft

@@ -1,38 +1,32 @@
 // SPDX-License-Identifier: MIT
 // Layer normalisation and residual connection: the definition. The fused forms run their parts in order.
 #include "kernels/layers/layernorm.h"
-
-#include <algorithm>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/layers/dropout_mask.h"
 
 namespace weft {
 namespace {
-
 // A row of y from one of x; both may be the same.
 template <class T>
-void normalise(T* yn, const T* xn, std::int64_t cols, wide_t<T> mean, wide_t<T> rstd, const wide_t<T>* w,
+void normalise(T* yn, const T* xn, int64_t cols, wide_t<T> mean, wide_t<T> rstd, const wide_t<T>* w,
                const wide_t<T>* b) {
-  for (std::int64_t c = 0; c < cols; ++c)
+  for (int64_t c = 0; c < cols; ++c)
     yn[c] = static_cast<T>((static_cast<wide_t<T>>(xn[c]) - mean) * rstd * w[c] + b[c]);
 }
 
-template <class T>
-void forward(const LayerNormForward& k) {
+template <class T> void forward(const LayerNormForward& k) {
   using W = wide_t<T>;
-  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  const int64_t rows = k.x.rows(), cols = k.x.cols();
   const T* x = k.x.as<T>();
   T* y = k.y.as<T>();
   W *mean = k.mean.as<W>(), *rstd = k.rstd.as<W>();
   const W *w = k.w.as<W>(), *b = k.b.as<W>();
   const W eps = static_cast<W>(k.eps);
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n) {
+  for (int64_t n = 0; n < rows; ++n) {
     const T* xn = x + n * cols;
-    const W m = sum_of<W>(cols, [=](std::int64_t c) { return static_cast<W>(xn[c]); }) / static_cast<W>(cols);
-    const auto square = [=](std::int64_t c) {
+    const W m = sum_of<W>(cols, [=](int64_t c) { return static_cast<W>(xn[c]); }) / static_cast<W>(cols);
+    const auto square = [=](int64_t c) {
       const W d = static_cast<W>(xn[c]) - m;
       return d * d;
     };
@@ -44,63 +38,59 @@ void forward(const LayerNormForward& k) {
 }
 
 // dx = the gradient of x, added to `other` unless that is null; dx and other may be the same.
-template <class T>
-void input_gradient(const LayerNormBackward& k, T* dx, const T* other) {
+template <class T> void input_gradient(const LayerNormBackward& k, T* dx, const T* other) {
   using W = wide_t<T>;
-  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  const int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
   const W *mean = k.mean.as<W>(), *rstd = k.rstd.as<W>(), *w = k.w.as<W>();
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n) {
+  for (int64_t n = 0; n < rows; ++n) {
     const T *xn = x + n * cols, *dyn = dy + n * cols;
     const W m = mean[n], r = rstd[n];
-    const auto g = [=](std::int64_t c) { return static_cast<W>(dyn[c]) * w[c]; };
-    const auto xhat = [=](std::int64_t c) { return (static_cast<W>(xn[c]) - m) * r; };
+    const auto g = [=](int64_t c) { return static_cast<W>(dyn[c]) * w[c]; };
+    const auto xhat = [=](int64_t c) { return (static_cast<W>(xn[c]) - m) * r; };
     const W mean_g = sum_of<W>(cols, g) / static_cast<W>(cols);
-    const W mean_gx = sum_of<W>(cols, [=](std::int64_t c) { return g(c) * xhat(c); }) / static_cast<W>(cols);
-    for (std::int64_t c = 0; c < cols; ++c) {
+    const W mean_gx = sum_of<W>(cols, [=](int64_t c) { return g(c) * xhat(c); }) / static_cast<W>(cols);
+    for (int64_t c = 0; c < cols; ++c) {
       const W before = other ? static_cast<W>(other[n * cols + c]) : 0;
       dx[n * cols + c] = static_cast<T>(before + r * (g(c) - mean_g - xhat(c) * mean_gx));
     }
   }
 }
 
-template <class T>
-void parameter_gradients(const LayerNormBackward& k) {
+template <class T> void parameter_gradients(const LayerNormBackward& k) {
   using W = wide_t<T>;
-  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  const int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
   const W *mean = k.mean.as<W>(), *rstd = k.rstd.as<W>();
-  const auto db = [=](std::int64_t n, std::int64_t c) { return static_cast<W>(dy[n * cols + c]); };
-  const auto dw = [=](std::int64_t n, std::int64_t c) {
+  const auto db = [=](int64_t n, int64_t c) { return static_cast<W>(dy[n * cols + c]); };
+  const auto dw = [=](int64_t n, int64_t c) {
     return db(n, c) * ((static_cast<W>(x[n * cols + c]) - mean[n]) * rstd[n]);
   };
   if (k.dw) sum_rows<W>(k.dw, rows, cols, dw);
   if (k.db) sum_rows<W>(k.db, rows, cols, db);
 }
 
-template <class T>
-void add_branch(const ResidualForward& k) {
+template <class T> void add_branch(const ResidualForward& k) {
   using W = wide_t<T>;
-  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  const int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *branch = k.branch.as<T>(), *bias = k.bias.or_null<T>();
   T* h = k.h.as<T>();
   const DropoutMask mask(k.p, k.site, k.step, cols);
   const W scale = static_cast<W>(mask.scale());
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n) {
-    mask.over(n * cols, (n + 1) * cols, [=](std::int64_t i, bool kept) {
+  for (int64_t n = 0; n < rows; ++n) {
+    mask.over(n * cols, (n + 1) * cols, [=](int64_t i, bool kept) {
       const W v = static_cast<W>(branch[i]) + (bias ? static_cast<W>(bias[i - n * cols]) : 0);
       h[i] = static_cast<T>(static_cast<W>(x[i]) + (kept ? v * scale : 0));
     });
   }
 }
 
-template <class T>
-void residual_backward(const ResidualBackward& k) {
+template <class T> void residual_backward(const ResidualBackward& k) {
   using W = wide_t<T>;
   const TensorView& shaped = k.dy ? k.dy : k.dh;
-  const std::int64_t rows = shaped.rows(), cols = shaped.cols();
+  const int64_t rows = shaped.rows(), cols = shaped.cols();
   const T* dh = k.dh.or_null<T>();
   T* dx = k.dx.view.or_null<T>();
   std::vector<T> beside;  // g, where dx is not the place for it
@@ -112,31 +102,29 @@ void residual_backward(const ResidualBackward& k) {
         .dx = {}, .dw = k.dw, .db = k.db, .dy = k.dy, .x = k.h, .mean = k.mean, .rstd = k.rstd, .w = k.w};
     input_gradient<T>(norm, sum, dh);
     parameter_gradients<T>(norm);
-    for (std::int64_t i = 0; dx && k.dx.accumulate && i < rows * cols; ++i) store(dx, i, sum[i], true);
+    for (int64_t i = 0; dx && k.dx.accumulate && i < rows * cols; ++i) store(dx, i, sum[i], true);
     g = sum;
   }
   const DropoutMask mask(k.p, k.site, k.step, cols);
   const W scale = static_cast<W>(mask.scale());
   Kept<T> dbranch(k.dbranch, rows * cols);
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n) {
+  for (int64_t n = 0; n < rows; ++n) {
     mask.over(n * cols, (n + 1) * cols,
-              [&](std::int64_t i, bool kept) { dbranch.put(i, kept ? static_cast<W>(g[i]) * scale : 0); });
+              [&](int64_t i, bool kept) { dbranch.put(i, kept ? static_cast<W>(g[i]) * scale : 0); });
   }
   if (k.dbias)
-    sum_rows<W>(k.dbias, rows, cols,
-                [&](std::int64_t n, std::int64_t c) { return dbranch.at(n * cols + c); });
+    sum_rows<W>(k.dbias, rows, cols, [&](int64_t n, int64_t c) { return dbranch.at(n * cols + c); });
   if (!k.y) return;
   const W *mean = k.mean.as<W>(), *rstd = k.rstd.as<W>(), *w = k.w.as<W>(), *b = k.b.as<W>();
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n)
+  for (int64_t n = 0; n < rows; ++n)
     normalise(k.y.as<T>() + n * cols, k.h.as<T>() + n * cols, cols, mean[n], rstd[n], w, b);
 }
-
 }  // namespace
 
 void check(const LayerNormForward& k) {
-  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  const int64_t rows = k.x.rows(), cols = k.x.cols();
   const DType t = k.x.dtype, w = wide(t);
   expect_floating(k.x, "layernorm_forward: x");
   expect_matrix(k.y, t, rows, cols, "layernorm_forward: y");
@@ -147,7 +135,7 @@ void check(const LayerNormForward& k) {
 }
 
 void check(const LayerNormBackward& k) {
-  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  const int64_t rows = k.x.rows(), cols = k.x.cols();
   const DType t = k.x.dtype, w = wide(t);
   expect_floating(k.x, "layernorm_backward: x");
   expect_matrix(k.dy, t, rows, cols, "layernorm_backward: dy");
@@ -160,7 +148,7 @@ void check(const LayerNormBackward& k) {
 }
 
 void check(const ResidualForward& k) {
-  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
+  const int64_t rows = k.x.rows(), cols = k.x.cols();
   const DType t = k.x.dtype, w = wide(t);
   expect_floating(k.x, "residual_forward: x");
   expect_matrix(k.h, t, rows, cols, "residual_forward: h");
@@ -178,7 +166,7 @@ void check(const ResidualForward& k) {
 void check(const ResidualBackward& k) {
   WEFT_CHECK(k.dy || k.dh, "residual_backward: needs dy or dh");
   const TensorView& shaped = k.dy ? k.dy : k.dh;
-  const std::int64_t rows = shaped.rows(), cols = shaped.cols();
+  const int64_t rows = shaped.rows(), cols = shaped.cols();
   const DType t = shaped.dtype, w = wide(t);
   expect_floating(shaped, "residual_backward: dy or dh");
   if (k.dh) expect_matrix(k.dh, t, rows, cols, "residual_backward: dh");
@@ -220,5 +208,4 @@ void compute(CpuQueue& q, const ResidualForward& k) {
 void compute(CpuQueue&, const ResidualBackward& k) {
   dispatch_float((k.dy ? k.dy : k.dh).dtype, [&]<class T>() { residual_backward<T>(k); });
 }
-
 }  // namespace weft

@@ -3,36 +3,30 @@
 // is absent: rows have the same bits fused and alone. A warp holds a row in registers and computes its
 // statistics in two passes, in f32. Long or unaligned rows are read again from the cache.
 #include "kernels/layers/layernorm.h"
-
 #include "kernels/layers/layernorm_backward.cuh"
 
 namespace weft {
-
 using namespace layernorm;
 
 namespace {
-
-constexpr std::int64_t kMultiprocessors = 132;  // of an H200
+constexpr int64_t kMultiprocessors = 132;  // of an H200
 
 // Groups of a lane in a row that a warp holds in registers (1, 2 or 4); 0: the row does not fit.
-int groups_of_warp(std::int64_t cols, bool packed) {
+int groups_of_warp(int64_t cols, bool packed) {
   if (!packed || cols > 4 * kRowOfWarp) return 0;
   return cols <= kRowOfWarp ? 1 : cols <= 2 * kRowOfWarp ? 2 : 4;
 }
 
 // Whether the specialised kernel without branches fits: the case of a block in the middle of a model.
-template <class T>
-bool is_whole(const Forward<T>& a, int groups) {
+template <class T> bool is_whole(const Forward<T>& a, int groups) {
   return a.branch && a.y && a.cols == groups * kRowOfWarp;
 }
-template <class T>
-bool is_whole(const Backward<T>& a, int groups) {
+template <class T> bool is_whole(const Backward<T>& a, int groups) {
   return a.dy && a.dh && a.dx && !a.add_dx && !a.add_dbranch && a.cols == groups * kRowOfWarp;
 }
 
 // f.operator()<kGroups, kWhole>() for rows that a warp holds in registers.
-template <class F>
-void dispatch_row(int groups, bool whole, F&& f) {
+template <class F> void dispatch_row(int groups, bool whole, F&& f) {
   const auto of = [&]<int kGroups>() {
     if (whole) return f.template operator()<kGroups, true>();
     f.template operator()<kGroups, false>();
@@ -42,8 +36,7 @@ void dispatch_row(int groups, bool whole, F&& f) {
   if (groups == 4) of.template operator()<4>();
 }
 
-template <class T>
-void launch_forward(CudaQueue& q, const Forward<T>& a) {
+template <class T> void launch_forward(CudaQueue& q, const Forward<T>& a) {
   const unsigned blocks = blocks_for(a.rows, kWarps);
   const int groups = groups_of_warp(a.cols, a.packed);
   dispatch_row(groups, is_whole(a, groups), [&]<int kGroups, bool kWhole>() {
@@ -57,12 +50,12 @@ void launch_forward(CudaQueue& q, const Forward<T>& a) {
 template <class T>
 void launch_backward(CudaQueue& q, Backward<T> a, const SumTargets<kSums>& sums, const char* kernel) {
   const int groups = groups_of_warp(a.cols, a.packed);
-  std::int64_t of_sm = 4;
+  int64_t of_sm = 4;
   dispatch_row(groups, false, [&]<int kGroups, bool>() { of_sm = kBlocksOfSm<T, kGroups>; });
-  const std::int64_t rows_of_block = groups ? kWarps : 1;
-  const std::int64_t room =  // for partial sums
-      static_cast<std::int64_t>(kWorkspaceBytes / sizeof(float)) / std::max<std::int64_t>(kSums * a.cols, 1);
-  const std::int64_t blocks =
+  const int64_t rows_of_block = groups ? kWarps : 1;
+  const int64_t room =  // for partial sums
+      static_cast<int64_t>(kWorkspaceBytes / sizeof(float)) / std::max<int64_t>(kSums * a.cols, 1);
+  const int64_t blocks =
       std::min({of_sm * kMultiprocessors, (a.rows + rows_of_block - 1) / rows_of_block, room});
   std::size_t offset = 0;
   a.partial = take_workspace<float>(q, offset, blocks * kSums * a.cols, kernel);
@@ -130,7 +123,6 @@ void start(CudaQueue& q, const ResidualBackward& k, bool residual, const char* k
     launch_backward(q, a, {{column_sums(k.dw), column_sums(k.db), column_sums(k.dbias)}}, kernel);
   });
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const LayerNormForward& k) {
@@ -150,5 +142,4 @@ void compute(CudaQueue& q, const LayerNormBackward& k) {
 }
 
 void compute(CudaQueue& q, const ResidualBackward& k) { start(q, k, true, ResidualBackward::kName); }
-
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 struct LayerNormForward {
   static constexpr const char* kName = "layernorm_forward";
   TensorView y;           // (N, C)  type T; any leading axes
@@ -49,7 +48,7 @@ struct ResidualForward {
   TensorView w, b;        // (C)     wide(T)
   double eps = 1e-5;
   double p = 0;  // 0 <= p < 1; 0 draws nothing
-  std::uint32_t site = 0;
+  uint32_t site = 0;
   const StepScalars* step = nullptr;  // in the queue's memory: seed, draw, first_row
   std::vector<TensorView> outputs() const { return {h, y, mean, rstd}; }
   std::vector<TensorView> inputs() const { return {x, branch, bias, w, b}; }
@@ -74,11 +73,10 @@ struct ResidualBackward {
   TensorView w;           // (C)     wide(T)
   TensorView b;           // (C)     wide(T); absent without y
   double p = 0;
-  std::uint32_t site = 0;
+  uint32_t site = 0;
   const StepScalars* step = nullptr;
   std::vector<TensorView> outputs() const { return {dx.view, dbranch.view, dbias.view, dw.view, db.view, y}; }
   std::vector<TensorView> inputs() const { return {dh, dy, h, mean, rstd, w, b}; }
 };
 WEFT_KERNEL(ResidualBackward);
-
 }  // namespace weft

@@ -3,27 +3,24 @@
 #pragma once
 
 #include <cuda_pipeline.h>
-
 #include "kernels/layers/layernorm_forward.cuh"
 
 namespace weft::layernorm {
-
 inline constexpr int kSums = 3;  // dw, db, dbias
 
-template <class T>
-struct Backward {
+template <class T> struct Backward {
   T *dx, *dbranch, *y;   // null: not wanted; y may be h
   const T *dy, *h, *dh;  // dy null: no norm; dh null: nothing else reached h
   const float *mean, *rstd, *w, *b;
   float* partial;  // (gridDim.x, kSums, cols): first stage of the sums over rows
-  std::int64_t rows, cols;
+  int64_t rows, cols;
   DropoutCall dropout;
   bool packed, add_dx, add_dbranch, residual;
 };
 
 // This group's part of sum g and sum g * xhat, g = dy * w.
 template <bool kPacked, class T>
-__device__ __forceinline__ void norm_sums(const Backward<T>& a, std::int64_t first, float mean, float rstd,
+__device__ __forceinline__ void norm_sums(const Backward<T>& a, int64_t first, float mean, float rstd,
                                           const float (&h)[kGroup], const float (&dy)[kGroup], float& sum_g,
                                           float& sum_gx) {
   float w[kGroup];
@@ -37,8 +34,8 @@ __device__ __forceinline__ void norm_sums(const Backward<T>& a, std::int64_t fir
 
 // Recomputes the norm to the bits of forward_in_registers().
 template <bool kPacked, class T>
-__device__ __forceinline__ void write_norm(const Backward<T>& a, std::int64_t row, std::int64_t first,
-                                           float mean, float rstd, const float (&h)[kGroup]) {
+__device__ __forceinline__ void write_norm(const Backward<T>& a, int64_t row, int64_t first, float mean,
+                                           float rstd, const float (&h)[kGroup]) {
   float w[kGroup], b[kGroup], y[kGroup];
   load(w, a.w + first, left<kPacked>(a, first), kPacked);
   load(b, a.b + first, left<kPacked>(a, first), kPacked);
@@ -49,10 +46,10 @@ __device__ __forceinline__ void write_norm(const Backward<T>& a, std::int64_t ro
 
 // g += the gradient through the norm, rounded first: the same bits wherever dh joins. Adds to dw and db.
 template <bool kPacked, class T>
-__device__ __forceinline__ void add_norm_gradient(const Backward<T>& a, std::int64_t first, float mean,
-                                                  float rstd, const float (&h)[kGroup],
-                                                  const float (&dy)[kGroup], float mean_g, float mean_gx,
-                                                  float (&g)[kGroup], float (&sums)[kSums][kGroup]) {
+__device__ __forceinline__ void add_norm_gradient(const Backward<T>& a, int64_t first, float mean, float rstd,
+                                                  const float (&h)[kGroup], const float (&dy)[kGroup],
+                                                  float mean_g, float mean_gx, float (&g)[kGroup],
+                                                  float (&sums)[kSums][kGroup]) {
   float w[kGroup];
   load(w, a.w + first, left<kPacked>(a, first), kPacked);
 #pragma unroll
@@ -66,9 +63,9 @@ __device__ __forceinline__ void add_norm_gradient(const Backward<T>& a, std::int
 
 // Writes dx = g and dbranch; adds to the accumulator of dbias.
 template <bool kPacked, class T>
-__device__ __forceinline__ void write_gradients(const Backward<T>& a, std::int64_t row, std::int64_t first,
+__device__ __forceinline__ void write_gradients(const Backward<T>& a, int64_t row, int64_t first,
                                                 float (&g)[kGroup], float (&sums)[kSums][kGroup]) {
-  const std::int64_t at = row * a.cols + first, count = left<kPacked>(a, first);
+  const int64_t at = row * a.cols + first, count = left<kPacked>(a, first);
   if (a.dx) store(a.dx + at, g, count, kPacked, a.add_dx);
   if (!a.residual) return;
 #pragma unroll
@@ -80,8 +77,7 @@ __device__ __forceinline__ void write_gradients(const Backward<T>& a, std::int64
 }
 
 // Shared memory through which rows reach the registers. Each lane has slots of its own: none waits.
-template <class T, int kGroups>
-struct Ring {
+template <class T, int kGroups> struct Ring {
   static constexpr int kStages = kGroups * sizeof(T) <= 8 ? 2 : 1;
   static constexpr int kWords = sizeof(T) / 2;  // of 16 bytes in eight elements
   using Row = uint4[3][kGroups][kWords][kWarp];
@@ -91,16 +87,16 @@ struct Ring {
 static_assert(sizeof(Ring<__half, 1>) >= sizeof(WarpSums<kSums>));  // which reuse the memory at the end
 
 template <class T, int kGroups, bool kWhole>
-__device__ __forceinline__ void send_for(const Backward<T>& a, std::int64_t row,
+__device__ __forceinline__ void send_for(const Backward<T>& a, int64_t row,
                                          typename Ring<T, kGroups>::Row& to) {
-  const std::int64_t cols = kWhole ? kGroups * kRowOfWarp : a.cols;
+  const int64_t cols = kWhole ? kGroups * kRowOfWarp : a.cols;
   const int lane = threadIdx.x % kWarp;
   const T* const from[3] = {a.dy, a.dy ? a.h : nullptr, a.dh};
 #pragma unroll
   for (int tensor = 0; tensor < 3; ++tensor) {
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-      const std::int64_t first = g * kRowOfWarp + lane * kGroup;
+      const int64_t first = g * kRowOfWarp + lane * kGroup;
       if (row < 0) continue;
       if (!kWhole && (!from[tensor] || first >= cols)) continue;
       const auto* words = reinterpret_cast<const uint4*>(from[tensor] + row * cols + first);
@@ -144,8 +140,8 @@ __device__ __forceinline__ void normed_eight(const float (&h)[kGroup], const flo
 
 // write_norm() for eight packed elements from `at` on, column `first` of their row.
 template <class T>
-__device__ __forceinline__ void store_norm_eight(const Backward<T>& a, std::int64_t at, std::int64_t first,
-                                                 float mean, float rstd, const float (&h)[kGroup],
+__device__ __forceinline__ void store_norm_eight(const Backward<T>& a, int64_t at, int64_t first, float mean,
+                                                 float rstd, const float (&h)[kGroup],
                                                  const float (&w)[kGroup]) {
   float y[kGroup];
   unpack(y, load_eight(a.b + first));
@@ -156,8 +152,8 @@ __device__ __forceinline__ void store_norm_eight(const Backward<T>& a, std::int6
 
 // write_gradients() for eight packed elements from `at` on; adds to the accumulator of dbias.
 template <bool kWhole, class T>
-__device__ __forceinline__ void write_eight(const Backward<T>& a, const DropoutGroups& dropout,
-                                            std::int64_t at, float (&g)[kGroup], float (&dbias)[kGroup]) {
+__device__ __forceinline__ void write_eight(const Backward<T>& a, const DropoutGroups& dropout, int64_t at,
+                                            float (&g)[kGroup], float (&dbias)[kGroup]) {
   const Eight<T> rounded = pack_eight<T>(g);
   if (!kWhole && a.add_dx) store(a.dx + at, g, kGroup, true, true);
   if (kWhole || (a.dx && !a.add_dx)) store_eight(a.dx + at, rounded);
@@ -174,8 +170,7 @@ struct Statistics {
   float mean = 0.0f, rstd = 0.0f;
 };
 
-template <class T>
-__device__ __forceinline__ Statistics statistics_of(const Backward<T>& a, std::int64_t row) {
+template <class T> __device__ __forceinline__ Statistics statistics_of(const Backward<T>& a, int64_t row) {
   if (!a.dy || row < 0) return {};
   return {a.mean[row], a.rstd[row]};
 }
@@ -188,12 +183,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
     backward_in_registers(const Backward<T> a) {
   extern __shared__ uint4 shared[];
   auto& ring = *reinterpret_cast<Ring<T, kGroups>*>(shared);
-  const std::int64_t cols = kWhole ? kGroups * kRowOfWarp : a.cols;
+  const int64_t cols = kWhole ? kGroups * kRowOfWarp : a.cols;
   constexpr int kAhead = Ring<T, kGroups>::kStages - 1;
-  const std::int64_t lane_first = threadIdx.x % kWarp * kGroup;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
+  const int64_t lane_first = threadIdx.x % kWarp * kGroup;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
   const DropoutGroups dropout(a.dropout);
-  std::int64_t row = a.rows - 1 - (static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp);
+  int64_t row = a.rows - 1 - (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp);
   float sums[kGroups][kSums][kGroup] = {};
   if (kAhead) send_for<T, kGroups, kWhole>(a, row, ring.of(0));
   Statistics next = statistics_of(a, row);
@@ -207,7 +202,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
     if (kWhole || a.dy) {
 #pragma unroll
       for (int g = 0; g < kGroups; ++g) {
-        const std::int64_t first = g * kRowOfWarp + lane_first;
+        const int64_t first = g * kRowOfWarp + lane_first;
         if (!kWhole && first >= cols) break;
         float h[kGroup], dy[kGroup], w[kGroup];
         unpack(w, load_eight(a.w + first));
@@ -221,7 +216,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
     }
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-      const std::int64_t first = g * kRowOfWarp + lane_first;
+      const int64_t first = g * kRowOfWarp + lane_first;
       if (!kWhole && first >= cols) break;
       float gradient[kGroup] = {};
       if (kWhole || a.dh) take<T>(gradient, row_dh[g]);
@@ -242,13 +237,13 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
 // A block takes every gridDim.x-th row; a thread keeps to its columns and accumulates them in `partial`.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kThreads) backward_any_length(const Backward<T> a) {
-  float* partial = a.partial + static_cast<std::int64_t>(blockIdx.x) * kSums * a.cols;
-  const std::int64_t thread_first = threadIdx.x * kGroup;
-  for (std::int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
+  float* partial = a.partial + static_cast<int64_t>(blockIdx.x) * kSums * a.cols;
+  const int64_t thread_first = threadIdx.x * kGroup;
+  for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
     const float mean = a.dy ? a.mean[row] : 0.0f, rstd = a.dy ? a.rstd[row] : 0.0f;
     float h[kGroup], dy[kGroup], mean_g = 0.0f, mean_gx = 0.0f;
     if (a.dy) {
-      for (std::int64_t first = thread_first; first < a.cols; first += kThreads * kGroup) {
+      for (int64_t first = thread_first; first < a.cols; first += kThreads * kGroup) {
         load(h, a.h + row * a.cols + first, left<kPacked>(a, first), kPacked);
         load(dy, a.dy + row * a.cols + first, left<kPacked>(a, first), kPacked);
         norm_sums<kPacked>(a, first, mean, rstd, h, dy, mean_g, mean_gx);
@@ -256,8 +251,8 @@ __global__ void __launch_bounds__(kThreads) backward_any_length(const Backward<T
       mean_g = block_sum<kThreads>(mean_g) / static_cast<float>(a.cols);
       mean_gx = block_sum<kThreads>(mean_gx) / static_cast<float>(a.cols);
     }
-    for (std::int64_t first = thread_first; first < a.cols; first += kThreads * kGroup) {
-      const std::int64_t at = row * a.cols + first, count = left<kPacked>(a, first);
+    for (int64_t first = thread_first; first < a.cols; first += kThreads * kGroup) {
+      const int64_t at = row * a.cols + first, count = left<kPacked>(a, first);
       float gradient[kGroup] = {}, sums[kSums][kGroup] = {};
       if (a.dh) load(gradient, a.dh + at, count, kPacked);
       if (a.dy) {
@@ -273,5 +268,4 @@ __global__ void __launch_bounds__(kThreads) backward_any_length(const Backward<T
     }
   }
 }
-
 }  // namespace weft::layernorm

@@ -7,33 +7,30 @@
 #include "kernels/layers/dropout_mask.cuh"
 
 namespace weft::layernorm {
-
 inline constexpr int kThreads = kStripeThreads;
 inline constexpr int kWarps = kThreads / kWarp;
 inline constexpr int kGroup = 8;
 inline constexpr int kRowOfWarp = kWarp * kGroup;  // elements of a row that a warp takes at a time
 
-template <class T>
-struct Forward {
+template <class T> struct Forward {
   T *h, *y;                    // y null: no norm
   const T *x, *branch, *bias;  // branch null: h is x, and not written; bias null: absent
   float *mean, *rstd;
   const float *w, *b;
-  std::int64_t rows, cols;
+  int64_t rows, cols;
   float eps;
   DropoutCall dropout;
   bool packed;  // all rows are whole, aligned groups of eight
 };
 
 // Elements of a row from `first` on. Packed rows are whole, aligned groups.
-template <bool kPacked, class Args>
-__device__ __forceinline__ std::int64_t left(const Args& a, std::int64_t first) {
+template <bool kPacked, class Args> __device__ __forceinline__ int64_t left(const Args& a, int64_t first) {
   return kPacked ? kGroup : a.cols - first;
 }
 
 // h = x + dropout(branch + bias) of eight elements, rounded and stored, to the bits of the CPU form.
 template <bool kPacked, class T>
-__device__ __forceinline__ void add_branch(const Forward<T>& a, std::int64_t row, std::int64_t first,
+__device__ __forceinline__ void add_branch(const Forward<T>& a, int64_t row, int64_t first,
                                            float (&h)[kGroup], float (&branch)[kGroup]) {
   if (a.bias) {
     float bias[kGroup];
@@ -48,8 +45,8 @@ __device__ __forceinline__ void add_branch(const Forward<T>& a, std::int64_t row
 }
 
 template <bool kPacked, class T>
-__device__ __forceinline__ void normalise(const Forward<T>& a, std::int64_t row, std::int64_t first,
-                                          float (&h)[kGroup], float mean, float rstd) {
+__device__ __forceinline__ void normalise(const Forward<T>& a, int64_t row, int64_t first, float (&h)[kGroup],
+                                          float mean, float rstd) {
   float w[kGroup], b[kGroup];
   load(w, a.w + first, left<kPacked>(a, first), kPacked);
   load(b, a.b + first, left<kPacked>(a, first), kPacked);
@@ -58,7 +55,7 @@ __device__ __forceinline__ void normalise(const Forward<T>& a, std::int64_t row,
   store(a.y + row * a.cols + first, h, left<kPacked>(a, first), kPacked);
 }
 
-__device__ __forceinline__ float sum_of_squares(const float (&x)[kGroup], float mean, std::int64_t count) {
+__device__ __forceinline__ float sum_of_squares(const float (&x)[kGroup], float mean, int64_t count) {
   float sum = 0.0f;
 #pragma unroll
   for (int j = 0; j < kGroup; ++j) {
@@ -76,26 +73,22 @@ __device__ __forceinline__ float sum_of_group(const float (&x)[kGroup]) {
 }
 
 template <class T>
-__device__ __forceinline__ void write_statistics(const Forward<T>& a, std::int64_t row, float mean,
-                                                 float rstd) {
+__device__ __forceinline__ void write_statistics(const Forward<T>& a, int64_t row, float mean, float rstd) {
   if (threadIdx.x % kWarp != 0) return;
   a.mean[row] = mean;
   a.rstd[row] = rstd;
 }
 
 // A lane's share of a row.
-template <class T, int kGroups>
-struct RowWords {
-  Eight<T> x[kGroups], branch[kGroups];
-};
+template <class T, int kGroups> struct RowWords { Eight<T> x[kGroups], branch[kGroups]; };
 
 template <class T, int kGroups, bool kWhole>
-__device__ __forceinline__ void fetch(RowWords<T, kGroups>& to, const Forward<T>& a, std::int64_t row,
-                                      std::int64_t cols) {
-  const std::int64_t lane_first = threadIdx.x % kWarp * kGroup;
+__device__ __forceinline__ void fetch(RowWords<T, kGroups>& to, const Forward<T>& a, int64_t row,
+                                      int64_t cols) {
+  const int64_t lane_first = threadIdx.x % kWarp * kGroup;
 #pragma unroll
   for (int g = 0; g < kGroups; ++g) {
-    const std::int64_t first = g * kRowOfWarp + lane_first;
+    const int64_t first = g * kRowOfWarp + lane_first;
     if (row < 0 || (!kWhole && first >= cols)) continue;
     to.x[g] = load_eight(a.x + row * cols + first);
     if (kWhole || a.branch) to.branch[g] = load_eight(a.branch + row * cols + first);
@@ -104,7 +97,7 @@ __device__ __forceinline__ void fetch(RowWords<T, kGroups>& to, const Forward<T>
 
 // add_branch() for eight packed elements from `at` on.
 template <class T>
-__device__ __forceinline__ void add_eight(const Forward<T>& a, const DropoutGroups& dropout, std::int64_t at,
+__device__ __forceinline__ void add_eight(const Forward<T>& a, const DropoutGroups& dropout, int64_t at,
                                           const Eight<T>& branch_words, const Eight<T>& bias_words,
                                           float (&h)[kGroup]) {
   float branch[kGroup];
@@ -124,8 +117,7 @@ __device__ __forceinline__ void add_eight(const Forward<T>& a, const DropoutGrou
 }
 
 // Whether w, b and bias stay in registers, and blocks of a multiprocessor: as many as registers allow.
-template <class T, int kGroups>
-constexpr bool kHold = kGroups * sizeof(T) <= 4;
+template <class T, int kGroups> constexpr bool kHold = kGroups * sizeof(T) <= 4;
 template <class T, int kGroups>
 constexpr int kForwardBlocksOfSm = kGroups == 4               ? 1
                                    : kGroups * sizeof(T) <= 2 ? 3
@@ -138,16 +130,16 @@ constexpr int kForwardBlocksOfSm = kGroups == 4               ? 1
 template <class T, int kGroups, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kForwardBlocksOfSm<T, kGroups>)
     forward_in_registers(const Forward<T> a) {
-  const std::int64_t cols = kWhole ? kGroups * kRowOfWarp : a.cols;
-  const std::int64_t lane_first = threadIdx.x % kWarp * kGroup;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.x) * kWarps;
-  std::int64_t row = a.rows - 1 - (static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp);
+  const int64_t cols = kWhole ? kGroups * kRowOfWarp : a.cols;
+  const int64_t lane_first = threadIdx.x % kWarp * kGroup;
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kWarps;
+  int64_t row = a.rows - 1 - (static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp);
   const DropoutGroups dropout(a.dropout);
   Eight<float> w[kGroups], b[kGroups];
   Eight<T> bias[kGroups];
 #pragma unroll
   for (int g = 0; kHold<T, kGroups> && g < kGroups; ++g) {
-    const std::int64_t first = g * kRowOfWarp + lane_first;
+    const int64_t first = g * kRowOfWarp + lane_first;
     if (!kWhole && first >= cols) break;
     if (kWhole || a.y) w[g] = load_eight(a.w + first), b[g] = load_eight(a.b + first);
     if (a.bias) bias[g] = load_eight(a.bias + first);
@@ -160,7 +152,7 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocksOfSm<T, kGroups>)
     float h[kGroups][kGroup] = {}, sum = 0.0f, squares = 0.0f;
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-      const std::int64_t first = g * kRowOfWarp + lane_first;
+      const int64_t first = g * kRowOfWarp + lane_first;
       if (!kWhole && first >= cols) break;
       unpack(h[g], now.x[g]);
       if (kWhole || a.branch)
@@ -176,7 +168,7 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocksOfSm<T, kGroups>)
     const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(cols) + a.eps);
 #pragma unroll
     for (int g = 0; g < kGroups; ++g) {
-      const std::int64_t first = g * kRowOfWarp + lane_first;
+      const int64_t first = g * kRowOfWarp + lane_first;
       if (!kWhole && first >= cols) break;
       float of_w[kGroup], of_b[kGroup];
       unpack(of_w, kHold<T, kGroups> ? w[g] : load_eight(a.w + first));
@@ -191,12 +183,12 @@ __global__ void __launch_bounds__(kThreads, kForwardBlocksOfSm<T, kGroups>)
 
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kThreads) forward_any_length(const Forward<T> a) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (row >= a.rows) return;
-  const std::int64_t lane_first = threadIdx.x % kWarp * kGroup;
+  const int64_t lane_first = threadIdx.x % kWarp * kGroup;
   const T* row_h = (a.branch ? a.h : a.x) + row * a.cols;  // each lane reads back what it wrote itself
   float h[kGroup], sum = 0.0f, squares = 0.0f;
-  for (std::int64_t first = lane_first; first < a.cols; first += kRowOfWarp) {
+  for (int64_t first = lane_first; first < a.cols; first += kRowOfWarp) {
     load(h, a.x + row * a.cols + first, left<kPacked>(a, first), kPacked);
     if (a.branch) {
       float branch[kGroup];
@@ -207,16 +199,15 @@ __global__ void __launch_bounds__(kThreads) forward_any_length(const Forward<T> 
   }
   if (!a.y) return;
   const float mean = warp_sum(sum) / static_cast<float>(a.cols);
-  for (std::int64_t first = lane_first; first < a.cols; first += kRowOfWarp) {
+  for (int64_t first = lane_first; first < a.cols; first += kRowOfWarp) {
     load(h, row_h + first, left<kPacked>(a, first), kPacked);
     squares += sum_of_squares(h, mean, a.cols - first);
   }
   const float rstd = 1.0f / sqrtf(warp_sum(squares) / static_cast<float>(a.cols) + a.eps);
-  for (std::int64_t first = lane_first; first < a.cols; first += kRowOfWarp) {
+  for (int64_t first = lane_first; first < a.cols; first += kRowOfWarp) {
     load(h, row_h + first, left<kPacked>(a, first), kPacked);
     normalise<kPacked>(a, row, first, h, mean, rstd);
   }
   write_statistics(a, row, mean, rstd);
 }
-
 }  // namespace weft::layernorm

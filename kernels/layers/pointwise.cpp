@@ -1,110 +1,93 @@
 // SPDX-License-Identifier: MIT
 // Elementwise kernels: the definitions. Fixed pieces of kChunk elements, in parallel.
 #include "kernels/layers/pointwise.h"
-
-#include <algorithm>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/layers/dropout_mask.h"
 
 namespace weft {
 namespace {
-
 // Calls piece(begin, end) for pieces of [0, n); kChunk is a multiple of the eight elements of a Philox call.
-template <class Piece>
-void for_pieces(std::int64_t n, Piece piece) {
+template <class Piece> void for_pieces(int64_t n, Piece piece) {
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
-  for (std::int64_t i = 0; i < chunks_of(n); ++i) piece(i * kChunk, std::min(n, (i + 1) * kChunk));
+  for (int64_t i = 0; i < chunks_of(n); ++i) piece(i * kChunk, std::min(n, (i + 1) * kChunk));
 }
 
-template <class W>
-W sigmoid(W x) {
-  return 1 / (1 + exp_of(-x));
-}
+template <class W> W sigmoid(W x) { return 1 / (1 + exp_of(-x)); }
 
 // Calls row(begin, end, bias) for rows of a matrix; bias is null when absent.
-template <class T, class Row>
-void for_rows(const TensorView& x, const TensorView& bias, Row row) {
-  const std::int64_t rows = x.rows(), cols = x.cols();
+template <class T, class Row> void for_rows(const TensorView& x, const TensorView& bias, Row row) {
+  const int64_t rows = x.rows(), cols = x.cols();
   const T* b = bias.or_null<T>();
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n) row(n * cols, (n + 1) * cols, b);
+  for (int64_t n = 0; n < rows; ++n) row(n * cols, (n + 1) * cols, b);
 }
 
 // d/dv v s(av) = s + a v s (1 - s)
-template <class W>
-Activated<W> gelu(W v) {
+template <class W> Activated<W> gelu(W v) {
   constexpr W slope = static_cast<W>(kGeluSlope);
   const W s = sigmoid(slope * v);
   return {v * s, s + slope * v * s * (1 - s)};
 }
 
-template <Activation kF, class T>
-void activation_forward(const ActivationForward& k) {
+template <Activation kF, class T> void activation_forward(const ActivationForward& k) {
   using W = wide_t<T>;
   T* y = k.y.as<T>();
   const T* x = k.x.as<T>();
-  for_rows<T>(k.x, k.bias, [=](std::int64_t begin, std::int64_t end, const T* bias) {
-    for (std::int64_t i = begin; i < end; ++i) {
+  for_rows<T>(k.x, k.bias, [=](int64_t begin, int64_t end, const T* bias) {
+    for (int64_t i = begin; i < end; ++i) {
       const W v = static_cast<W>(x[i]) + (bias ? static_cast<W>(bias[i - begin]) : 0);
       y[i] = static_cast<T>(activated<kF>(v, gelu<W>).y);
     }
   });
 }
 
-template <Activation kF, class T>
-void activation_backward(const ActivationBackward& k) {
+template <Activation kF, class T> void activation_backward(const ActivationBackward& k) {
   using W = wide_t<T>;
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
   Kept<T> dx(k.dx, k.x.size());
-  for_rows<T>(k.x, k.bias, [&](std::int64_t begin, std::int64_t end, const T* bias) {
-    constexpr std::int64_t kPiece = 64;  // a loop without branches vectorises
-    for (std::int64_t first = begin; first < end; first += kPiece) {
+  for_rows<T>(k.x, k.bias, [&](int64_t begin, int64_t end, const T* bias) {
+    constexpr int64_t kPiece = 64;  // a loop without branches vectorises
+    for (int64_t first = begin; first < end; first += kPiece) {
       W piece[kPiece];
-      const std::int64_t count = std::min(kPiece, end - first);
-      for (std::int64_t c = 0; c < count; ++c) {
-        const std::int64_t i = first + c;
+      const int64_t count = std::min(kPiece, end - first);
+      for (int64_t c = 0; c < count; ++c) {
+        const int64_t i = first + c;
         const W v = static_cast<W>(x[i]) + (bias ? static_cast<W>(bias[i - begin]) : 0);
         piece[c] = static_cast<W>(dy[i]) * activated<kF>(v, gelu<W>).slope;
       }
       dx.put(first, piece, count);
     }
   });
-  const std::int64_t rows = k.x.rows(), cols = k.x.cols();
-  if (k.dbias)
-    sum_rows<W>(k.dbias, rows, cols, [&](std::int64_t n, std::int64_t c) { return dx.at(n * cols + c); });
+  const int64_t rows = k.x.rows(), cols = k.x.cols();
+  if (k.dbias) sum_rows<W>(k.dbias, rows, cols, [&](int64_t n, int64_t c) { return dx.at(n * cols + c); });
 }
 
-template <class T>
-void dropout(const Dropout& k) {
+template <class T> void dropout(const Dropout& k) {
   using W = wide_t<T>;
   T* y = k.y.view.as<T>();
   const T* x = k.x.as<T>();
   const bool accumulate = k.y.accumulate;
   const DropoutMask mask(k.p, k.site, k.step, k.x.cols());
   const W scale = static_cast<W>(mask.scale());
-  for_pieces(k.x.size(), [=](std::int64_t begin, std::int64_t end) {
-    mask.over(begin, end, [=](std::int64_t i, bool kept) {
+  for_pieces(k.x.size(), [=](int64_t begin, int64_t end) {
+    mask.over(begin, end, [=](int64_t i, bool kept) {
       store(y, i, kept ? static_cast<W>(x[i]) * scale : 0, accumulate);
     });
   });
 }
 
-template <class T>
-void add(const Add& k) {
+template <class T> void add(const Add& k) {
   T* out = k.out.view.as<T>();
   const T* x = k.x.as<T>();
   const bool accumulate = k.out.accumulate;
-  for_pieces(k.x.size(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) store(out, i, x[i], accumulate);
+  for_pieces(k.x.size(), [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) store(out, i, x[i], accumulate);
   });
 }
 
-template <class T>
-void sum_of(const SumOf& k) {
-  for_pieces(k.out.size(), [&](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) {
+template <class T> void sum_of(const SumOf& k) {
+  for_pieces(k.out.size(), [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
       auto sum = static_cast<wide_t<T>>(k.xs[0].as<T>()[i]);
       for (std::size_t x = 1; x < k.xs.size(); ++x) sum += static_cast<wide_t<T>>(k.xs[x].as<T>()[i]);
       k.out.as<T>()[i] = static_cast<T>(sum);
@@ -112,15 +95,13 @@ void sum_of(const SumOf& k) {
   });
 }
 
-template <class Y, class X>
-void cast(const Cast& k) {
+template <class Y, class X> void cast(const Cast& k) {
   Y* y = k.y.as<Y>();
   const X* x = k.x.as<X>();
-  for_pieces(k.x.size(), [=](std::int64_t begin, std::int64_t end) {
-    for (std::int64_t i = begin; i < end; ++i) y[i] = static_cast<Y>(static_cast<wide_t<X>>(x[i]));
+  for_pieces(k.x.size(), [=](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) y[i] = static_cast<Y>(static_cast<wide_t<X>>(x[i]));
   });
 }
-
 }  // namespace
 
 void check(const ActivationForward& k) {
@@ -188,5 +169,4 @@ void compute(CpuQueue&, const SumOf& k) {
 void compute(CpuQueue&, const Cast& k) {
   dispatch_float(k.y.dtype, [&]<class Y>() { dispatch_float(k.x.dtype, [&]<class X>() { cast<Y, X>(k); }); });
 }
-
 }  // namespace weft

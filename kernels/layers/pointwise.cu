@@ -7,52 +7,47 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 constexpr int kGroup = 8;  // elements of a thread, and of one Philox call
 constexpr int kRowBlocksOfSm = 4;
-constexpr std::int64_t kRowBlocks = 132 * kRowBlocksOfSm;  // the multiprocessors of an H200
+constexpr int64_t kRowBlocks = 132 * kRowBlocksOfSm;  // the multiprocessors of an H200
 
 // body(first, count): the elements first .. first + min(8, count) - 1.
-template <class Body>
-__global__ void __launch_bounds__(kThreads) for_groups(std::int64_t n, Body body) {
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
+template <class Body> __global__ void __launch_bounds__(kThreads) for_groups(int64_t n, Body body) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
   if (first < n) body(first, n - first);
 }
 
-template <class Body>
-void launch_groups(CudaQueue& q, std::int64_t n, const Body& body) {
+template <class Body> void launch_groups(CudaQueue& q, int64_t n, const Body& body) {
   if (n == 0) return;
   for_groups<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(n, body);
 }
 
-template <class T>
-__device__ __forceinline__ Activated<float> gelu(float v) {
+template <class T> __device__ __forceinline__ Activated<float> gelu(float v) {
   constexpr float slope = static_cast<float>(kGeluSlope);
   const float s = __fdividef(1.0f, 1.0f + exp_for<T>(-(slope * v))), y = v * s;
   return {y, s + slope * y * (1.0f - s)};
 }
 
 // Backward where there is a dy.
-template <class T>
-struct Rows {
+template <class T> struct Rows {
   T* out;
   const T *dy, *x, *bias;  // bias: null when absent
   float* partial;          // (stripes, cols): first stage of dbias
-  std::int64_t rows, cols;
+  int64_t rows, cols;
   bool accumulate;
 };
 
 // Grid (column blocks, stripes) as in kernels/device/column_sums.cuh; a warp has kRows rows in flight.
 template <class T, Activation kF, bool kBackward, bool kPacked, int kRows>
 __global__ void __launch_bounds__(kStripeThreads, kRowBlocksOfSm) activation_rows(const Rows<T> a) {
-  const std::int64_t first_of_block = static_cast<std::int64_t>(blockIdx.x) * kStripeColumns;
-  const std::int64_t first = first_of_block + threadIdx.x % kWarp * kGroup;
-  const std::int64_t count = kPacked && first < a.cols ? kGroup : a.cols - first;
-  const std::int64_t step = static_cast<std::int64_t>(gridDim.y) * kStripeWarps;
+  const int64_t first_of_block = static_cast<int64_t>(blockIdx.x) * kStripeColumns;
+  const int64_t first = first_of_block + threadIdx.x % kWarp * kGroup;
+  const int64_t count = kPacked && first < a.cols ? kGroup : a.cols - first;
+  const int64_t step = static_cast<int64_t>(gridDim.y) * kStripeWarps;
   float bias[kGroup] = {}, sum[1][kGroup] = {};
   if (a.bias) load(bias, a.bias + first, count, kPacked);
-  for (std::int64_t row = static_cast<std::int64_t>(blockIdx.y) * kStripeWarps + threadIdx.x / kWarp;
+  for (int64_t row = static_cast<int64_t>(blockIdx.y) * kStripeWarps + threadIdx.x / kWarp;
        first < a.cols && row < a.rows; row += kRows * step) {
     Eight<T> x[kRows], dy[kRows];
 #pragma unroll
@@ -64,7 +59,7 @@ __global__ void __launch_bounds__(kStripeThreads, kRowBlocksOfSm) activation_row
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       if (row + r * step >= a.rows) break;
-      const std::int64_t at = (row + r * step) * a.cols + first;
+      const int64_t at = (row + r * step) * a.cols + first;
       float v[kGroup], gradient[kGroup];
       if constexpr (kPacked) unpack(v, x[r]);
       if constexpr (!kPacked) load(v, a.x + at, count, false);
@@ -88,8 +83,8 @@ __global__ void __launch_bounds__(kStripeThreads, kRowBlocksOfSm) activation_row
 // partial: null forward.
 template <bool kBackward>
 void launch_rows(CudaQueue& q, Activation f, const GradView& out, const TensorView& dy, const TensorView& x,
-                 const TensorView& bias, std::int64_t stripes, float* partial) {
-  const std::int64_t cols = x.cols();
+                 const TensorView& bias, int64_t stripes, float* partial) {
+  const int64_t cols = x.cols();
   const dim3 grid(blocks_for(cols, kStripeColumns), static_cast<unsigned>(stripes));
   const bool packed = cols % kGroup == 0 && aligned16(out.view, dy, x, bias);
   dispatch_cuda(x.dtype, [&]<class T>() {
@@ -103,13 +98,12 @@ void launch_rows(CudaQueue& q, Activation f, const GradView& out, const TensorVi
   });
 }
 
-template <class T>
-struct DropoutBody {
+template <class T> struct DropoutBody {
   T* y;
   const T* x;
   DropoutCall call;
   bool packed, accumulate, whole;  // whole: rows of whole groups
-  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+  __device__ void operator()(int64_t first, int64_t count) const {
     float v[kGroup];
     load(v, x + first, count, packed);
     whole ? drop<true>(v, call, first) : drop<false>(v, call, first);
@@ -117,12 +111,11 @@ struct DropoutBody {
   }
 };
 
-template <class Y, class X>
-struct CopyBody {
+template <class Y, class X> struct CopyBody {
   Y* y;
   const X* x;
   bool packed, accumulate;
-  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+  __device__ void operator()(int64_t first, int64_t count) const {
     float v[kGroup];
     load(v, x + first, count, packed);
     store(y + first, v, count, packed, accumulate);
@@ -130,13 +123,12 @@ struct CopyBody {
 };
 
 // A thread has all its terms in flight at a time.
-template <class T>
-struct SumBody {
+template <class T> struct SumBody {
   T* out;
   const T* xs[SumOf::kMost];
   int terms;
   bool packed;
-  __device__ void operator()(std::int64_t first, std::int64_t count) const {
+  __device__ void operator()(int64_t first, int64_t count) const {
     constexpr int kMost = static_cast<int>(SumOf::kMost);
     float x[kMost][kGroup], sum[kGroup];
 #pragma unroll
@@ -153,7 +145,6 @@ struct SumBody {
     store(out + first, sum, count, packed, false);
   }
 };
-
 }  // namespace
 
 void compute(CudaQueue& q, const ActivationForward& k) {
@@ -163,7 +154,7 @@ void compute(CudaQueue& q, const ActivationForward& k) {
 }
 
 void compute(CudaQueue& q, const ActivationBackward& k) {
-  const std::int64_t cols = k.x.cols(), stripes = stripes_of(k.x.rows(), cols, kRowBlocks);
+  const int64_t cols = k.x.cols(), stripes = stripes_of(k.x.rows(), cols, kRowBlocks);
   if (cols == 0) return;
   std::size_t offset = 0;
   auto* partial = take_workspace<float>(q, offset, stripes * cols, ActivationBackward::kName);
@@ -211,5 +202,4 @@ void compute(CudaQueue& q, const Cast& k) {
     });
   });
 }
-
 }  // namespace weft

@@ -7,7 +7,6 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 // y = f(x + bias), f: kernels/layers/activation.h
 struct ActivationForward {
   static constexpr const char* kName = "activation_forward";
@@ -39,7 +38,7 @@ struct Dropout {
   GradView y;    // (N, C)  T; any leading axes
   TensorView x;  // (N, C)  T
   double p = 0;  // 0 <= p < 1
-  std::uint32_t site = 0;
+  uint32_t site = 0;
   const StepScalars* step = nullptr;  // in the queue's memory: seed, draw, first_row
   std::vector<TensorView> outputs() const { return {y.view}; }
   std::vector<TensorView> inputs() const { return {x}; }
@@ -75,5 +74,4 @@ struct Cast {
   std::vector<TensorView> inputs() const { return {x}; }
 };
 WEFT_KERNEL(Cast);
-
 }  // namespace weft

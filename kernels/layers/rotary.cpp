@@ -1,36 +1,33 @@
 // SPDX-License-Identifier: MIT
 // QK-norm and rotary positions: the definition, head by head.
 #include "kernels/layers/rotary.h"
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 namespace weft {
 namespace {
-
 // body(n, h, turn) for each row n and each head h of q and then of k. turn: cos and sin of its pairs, or
 // null.
 template <class W, class Kernel, class Body>
 void for_heads(const Kernel& k, const TensorView& qkv, Body body) {
   const QkForm& f = k.form;
-  const std::int64_t rows = qkv.rows(), time = qkv.shape[1];
+  const int64_t rows = qkv.rows(), time = qkv.shape[1];
   const W* table = f.table.or_null<W>();
-  const auto *offsets = f.offsets.or_null<std::int32_t>(), *positions = f.positions.or_null<std::int32_t>();
+  const auto *offsets = f.offsets.or_null<int32_t>(), *positions = f.positions.or_null<int32_t>();
 #pragma omp parallel for schedule(static) if (qkv.size() > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n) {
-    const std::int64_t b = n / time, t = n % time + (f.first_at ? *f.first_at : 0);
-    std::int64_t place = t + (offsets ? offsets[b] : 0);
+  for (int64_t n = 0; n < rows; ++n) {
+    const int64_t b = n / time, t = n % time + (f.first_at ? *f.first_at : 0);
+    int64_t place = t + (offsets ? offsets[b] : 0);
     if (positions && t > 0) place = positions[b * f.positions.cols() + t - 1] + 1;
     const W* turn = table ? table + place % f.table.shape[0] * k.qk_size : nullptr;
-    for (std::int64_t h = 0; h < 2 * k.heads; ++h) body(n, h, turn);
+    for (int64_t h = 0; h < 2 * k.heads; ++h) body(n, h, turn);
   }
 }
 
 // x = rotate(scale * x), by the angles of `turn` or, with direction -1, back.
 template <class T>
-void rotate(T* x, std::int64_t size, wide_t<T> scale, const wide_t<T>* turn, wide_t<T> direction) {
+void rotate(T* x, int64_t size, wide_t<T> scale, const wide_t<T>* turn, wide_t<T> direction) {
   using W = wide_t<T>;
-  for (std::int64_t i = 0; i < size; i += 2) {
+  for (int64_t i = 0; i < size; i += 2) {
     const W a = static_cast<W>(x[i]) * scale, b = static_cast<W>(x[i + 1]) * scale;
     const W cos = turn ? turn[i] : 1, sin = turn ? direction * turn[i + 1] : 0;
     x[i] = static_cast<T>(a * cos - b * sin);
@@ -38,12 +35,11 @@ void rotate(T* x, std::int64_t size, wide_t<T> scale, const wide_t<T>* turn, wid
   }
 }
 
-template <class T>
-void forward(const QkForward& k) {
+template <class T> void forward(const QkForward& k) {
   using W = wide_t<T>;
-  const std::int64_t size = k.qk_size, cols = k.qkv.cols();
+  const int64_t size = k.qk_size, cols = k.qkv.cols();
   W* rstd = k.rstd.or_null<W>();
-  for_heads<W>(k, k.qkv, [&](std::int64_t n, std::int64_t h, const W* turn) {
+  for_heads<W>(k, k.qkv, [&](int64_t n, int64_t h, const W* turn) {
     T* x = k.qkv.as<T>() + n * cols + h * size;
     const W mean_square = dot(x, x, size) / static_cast<W>(size);
     const W r = k.form.norm ? 1 / std::sqrt(mean_square + static_cast<W>(k.form.eps)) : 1;
@@ -52,24 +48,22 @@ void forward(const QkForward& k) {
   });
 }
 
-template <class T>
-void backward(const QkBackward& k) {
+template <class T> void backward(const QkBackward& k) {
   using W = wide_t<T>;
-  const std::int64_t size = k.qk_size, cols = k.dqkv.cols();
-  for_heads<W>(k, k.dqkv, [&](std::int64_t n, std::int64_t h, const W* turn) {
+  const int64_t size = k.qk_size, cols = k.dqkv.cols();
+  for_heads<W>(k, k.dqkv, [&](int64_t n, int64_t h, const W* turn) {
     T* d = k.dqkv.as<T>() + n * cols + h * size;
     if (!k.form.norm) return rotate(d, size, W{1}, turn, W{-1});
     const T* y = k.y.as<T>() + n * cols + h * size;
     const W r = k.rstd.as<W>()[n * 2 * k.heads + h], mean = dot(d, y, size) / static_cast<W>(size);
     W through[256];
-    for (std::int64_t i = 0; i < size; ++i) through[i] = static_cast<W>(d[i]) - static_cast<W>(y[i]) * mean;
+    for (int64_t i = 0; i < size; ++i) through[i] = static_cast<W>(d[i]) - static_cast<W>(y[i]) * mean;
     rotate(through, size, r, turn, W{-1});
     std::transform(through, through + size, d, [](W v) { return static_cast<T>(v); });
   });
 }
 
-template <class Kernel>
-void check_form(const Kernel& k, const TensorView& qkv) {
+template <class Kernel> void check_form(const Kernel& k, const TensorView& qkv) {
   const std::string kernel = Kernel::kName;
   const auto named = [&](const char* field) { return kernel + ": " + field; };
   const QkForm& f = k.form;
@@ -79,10 +73,10 @@ void check_form(const Kernel& k, const TensorView& qkv) {
              kernel, ": qkv must be (B, T, 2 H Dqk or more), Dqk a multiple of 8 up to 256; got ",
              shape_text(qkv), " for ", k.heads, " heads of ", k.qk_size);
   expect_size(qkv, qkv.dtype, qkv.size(), named("qkv").c_str());
-  const std::int64_t batch = qkv.shape[0];
+  const int64_t batch = qkv.shape[0];
   if (k.rstd) expect_matrix(k.rstd, wide(qkv.dtype), qkv.rows(), 2 * k.heads, named("rstd").c_str());
   if (f.table) {
-    const std::int64_t places = f.table.shape[0];
+    const int64_t places = f.table.shape[0];
     WEFT_CHECK(places > 0, kernel, ": the table of angles has no rows");
     expect_size(f.table, wide(qkv.dtype), places * k.qk_size, named("table").c_str());
   }
@@ -95,11 +89,9 @@ void check_form(const Kernel& k, const TensorView& qkv) {
 }
 
 // q and k are read and written.
-template <class Kernel>
-double moved_bytes(const Kernel& k, const TensorView& qkv) {
+template <class Kernel> double moved_bytes(const Kernel& k, const TensorView& qkv) {
   return 2.0 * static_cast<double>(qkv.rows() * 2 * k.heads * k.qk_size * size_of(qkv.dtype));
 }
-
 }  // namespace
 
 LaunchCost QkForward::cost() const {
@@ -127,5 +119,4 @@ void compute(CpuQueue&, const QkForward& k) {
 void compute(CpuQueue&, const QkBackward& k) {
   dispatch_float(k.dqkv.dtype, [&]<class T>() { backward<T>(k); });
 }
-
 }  // namespace weft

@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: MIT
 // QK-norm and rotary positions on CUDA. A warp takes a row: its lanes form groups of a power of two, a head
 // each, eight features a lane. The angles of a row stay in registers; kAhead heads a group are in flight.
-#include <bit>
-
 #include "kernels/layers/rotary.cuh"
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256, kRowsOfBlock = kThreads / kWarp, kAhead = 4;
 
-template <class T>
-struct Call {
+template <class T> struct Call {
   T* x;         // qkv or dqkv
   const T* y;   // backward
   float* rstd;  // null: not kept
-  std::int64_t rows, cols;
-  std::int32_t time, heads;  // heads: of q and k together
-  int lanes;                 // of a head
+  int64_t rows, cols;
+  int32_t time, heads;  // heads: of q and k together
+  int lanes;            // of a head
   QkAngles angles;
 };
 
@@ -26,9 +22,8 @@ __device__ __forceinline__ float head_sum(float x, int lanes) {
   return x;
 }
 
-template <class T, bool kBackward>
-__global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
-  const std::int64_t row = static_cast<std::int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / kWarp;
+template <class T, bool kBackward> __global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / kWarp;
   if (row >= a.rows) return;
   const int lane = threadIdx.x % kWarp, groups = kWarp / a.lanes, group = lane / a.lanes,
             feature = lane % a.lanes * 8;
@@ -36,7 +31,7 @@ __global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
   const float share = 1.0f / static_cast<float>(a.angles.size);
   float turn[8] = {1, 0, 1, 0, 1, 0, 1, 0};
   if (a.angles.table && inside)
-    a.angles.read(turn, row / a.time, static_cast<std::int32_t>(row % a.time), feature);
+    a.angles.read(turn, row / a.time, static_cast<int32_t>(row % a.time), feature);
   T* const x_row = a.x + row * a.cols + feature;
   const T* const y_row = kBackward && a.angles.norm ? a.y + row * a.cols + feature : nullptr;
   float* const rstd = a.rstd ? a.rstd + row * a.heads : nullptr;
@@ -92,18 +87,16 @@ void launch(CudaQueue& q, const Kernel& k, const TensorView& x, const TensorView
                     .rstd = k.rstd.template or_null<float>(),
                     .rows = x.rows(),
                     .cols = x.cols(),
-                    .time = static_cast<std::int32_t>(x.shape[1]),
-                    .heads = static_cast<std::int32_t>(2 * k.heads),
+                    .time = static_cast<int32_t>(x.shape[1]),
+                    .heads = static_cast<int32_t>(2 * k.heads),
                     .lanes = static_cast<int>(std::bit_ceil(static_cast<unsigned>(k.qk_size / 8))),
                     .angles = QkAngles(k.form, k.qk_size)};
     qk_rows<T, kBackward><<<blocks_for(a.rows, kRowsOfBlock), kThreads, 0, q.stream>>>(a);
   });
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const QkForward& k) { launch<false>(q, k, k.qkv, {}); }
 
 void compute(CudaQueue& q, const QkBackward& k) { launch<true>(q, k, k.dqkv, k.y); }
-
 }  // namespace weft

@@ -6,34 +6,32 @@
 #include "kernels/layers/rotary.h"
 
 namespace weft {
-
 struct QkAngles {
   const float* table;  // null: nothing is rotated
-  const std::int32_t *offsets, *positions, *first_at;
-  std::int64_t row_length;  // of positions
-  std::int32_t places, size;
+  const int32_t *offsets, *positions, *first_at;
+  int64_t row_length;  // of positions
+  int32_t places, size;
   float eps;
   bool norm;
 
-  QkAngles(const QkForm& f, std::int64_t qk_size)
-      : table(f.table.or_null<float>()),
-        offsets(f.offsets.or_null<std::int32_t>()),
-        positions(f.positions.or_null<std::int32_t>()),
-        first_at(f.first_at),
-        row_length(f.positions.cols()),
-        places(static_cast<std::int32_t>(f.table.shape[0])),
-        size(static_cast<std::int32_t>(qk_size)),
-        eps(static_cast<float>(f.eps)),
-        norm(f.norm) {}
+  QkAngles(const QkForm& f, int64_t qk_size)
+      : table(f.table.or_null<float>()), offsets(f.offsets.or_null<int32_t>()),
+        positions(f.positions.or_null<int32_t>()), first_at(f.first_at), row_length(f.positions.cols()),
+        places(static_cast<int32_t>(f.table.shape[0])), size(static_cast<int32_t>(qk_size)),
+        eps(static_cast<float>(f.eps)), norm(f.norm) {}
   QkAngles() = default;
 
-  // cos and sin of the four pairs from `feature` on, for row `t` of sequence `b`, counted from first_at.
-  __device__ __forceinline__ void read(float (&turn)[8], std::int64_t b, std::int32_t t, int feature) const {
+  // Angles of row `t` of sequence `b`, counted from first_at: cos and sin of each pair.
+  __device__ __forceinline__ const float* row(int64_t b, int32_t t) const {
     if (first_at) t += __ldg(first_at);
-    std::int32_t place = t;
+    int32_t place = t;
     if (positions && t > 0) place = __ldg(positions + b * row_length + t - 1) + 1;
     if (offsets) place += __ldg(offsets + b);
-    load(turn, table + static_cast<std::int64_t>(place % places) * size + feature, 8, true);
+    return table + static_cast<int64_t>(place % places) * size;
+  }
+  // Of the four pairs from `feature` on.
+  __device__ __forceinline__ void read(float (&turn)[8], int64_t b, int32_t t, int feature) const {
+    load(turn, row(b, t) + feature, 8, true);
   }
 };
 
@@ -47,5 +45,4 @@ __device__ __forceinline__ void rotate_eight(float (&x)[8], float scale, const f
     x[i + 1] = a * sin + b * turn[i];
   }
 }
-
 }  // namespace weft

@@ -11,7 +11,6 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 // Either part may be absent. The place of row t of sequence b is t, t + offsets[b], or positions[b, t - 1] +
 // 1 and 0 for the first row: one more than that of the token which the row holds, see embedding.h.
 struct QkForm {
@@ -21,15 +20,15 @@ struct QkForm {
   TensorView offsets;    // (B)     i32 >= 0, or absent
   TensorView positions;  // (B, P)  i32 >= 0, P at least T; or absent; not together with offsets
   // Sampling: the number t of the first row, in the queue's memory; null: 0.
-  const std::int32_t* first_at = nullptr;
+  const int32_t* first_at = nullptr;
   explicit operator bool() const { return norm || table; }
 };
 
 struct QkForward {
   static constexpr const char* kName = "qk_forward";
-  TensorView qkv;                       // (B, T, 2 H Dqk + ...)  T: q and k by heads, replaced; then values
-  TensorView rstd;                      // (B T, 2 H)  wide(T): of each query and key; absent: not kept
-  std::int64_t heads = 0, qk_size = 0;  // H, Dqk: a multiple of 8, at most 256
+  TensorView qkv;                  // (B, T, 2 H Dqk + ...)  T: q and k by heads, replaced; then values
+  TensorView rstd;                 // (B T, 2 H)  wide(T): of each query and key; absent: not kept
+  int64_t heads = 0, qk_size = 0;  // H, Dqk: a multiple of 8, at most 256
   QkForm form;
   std::vector<TensorView> outputs() const { return {qkv, rstd}; }
   LaunchCost cost() const;  // v is neither read nor written
@@ -38,14 +37,13 @@ WEFT_KERNEL(QkForward);
 
 struct QkBackward {
   static constexpr const char* kName = "qk_backward";
-  TensorView dqkv;                      // as qkv: the gradients of y are replaced by those of x
-  TensorView y;                         // as qkv, behind QkForward; with a norm alone
-  TensorView rstd;                      // (B T, 2 H)  wide(T); with a norm alone
-  std::int64_t heads = 0, qk_size = 0;  // H, Dqk
+  TensorView dqkv;                 // as qkv: the gradients of y are replaced by those of x
+  TensorView y;                    // as qkv, behind QkForward; with a norm alone
+  TensorView rstd;                 // (B T, 2 H)  wide(T); with a norm alone
+  int64_t heads = 0, qk_size = 0;  // H, Dqk
   QkForm form;
   std::vector<TensorView> outputs() const { return {dqkv}; }
   LaunchCost cost() const;
 };
 WEFT_KERNEL(QkBackward);
-
 }  // namespace weft

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: MIT
 // GEMM and activation in one: the definition and the choice between the CUDA forms.
 #include "kernels/linear/activation.h"
-
-#include "kernels/checks.h"
 #include "kernels/form_reasons.h"
 #include "kernels/linear/forms.h"
 
 namespace weft {
 namespace {
-
 // Why `hopper` does not cover a case; empty where it does.
 std::string reason_against_hopper(const LinearActivationCase& c) {
-  constexpr std::int64_t kMostInner = 512;  // weights stay in registers
+  constexpr int64_t kMostInner = 512;  // weights stay in registers
   if (const std::string why = reason_against_sm90a(c.dtype, c.compute_capability); !why.empty()) return why;
   if (c.inner > kMostInner) return str("its inner axis has at most ", kMostInner, " elements, got ", c.inner);
   if (c.inner % 8 != 0 || c.cols % 8 != 0 || !c.aligned)
     return str("rows must begin at multiples of 16 bytes; they have ", c.inner, " and ", c.cols, " elements");
   return "";
 }
-
 }  // namespace
 
 const char* name_of(LinearActivationForm form) {
@@ -46,7 +42,7 @@ LaunchCost LinearActivationBackward::cost() const {
 }
 
 void check(const LinearActivationForward& k) {
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const DType t = k.x.dtype;
   expect_floating(k.x, "linear_activation_forward: x");
   WEFT_CHECK(inner > 0, "linear_activation_forward: x needs at least one column, got ", shape_text(k.x));
@@ -57,7 +53,7 @@ void check(const LinearActivationForward& k) {
 }
 
 void check(const LinearActivationBackward& k) {
-  const std::int64_t rows = k.dy.rows(), inner = k.dy.cols(), cols = k.w.cols();
+  const int64_t rows = k.dy.rows(), inner = k.dy.cols(), cols = k.w.cols();
   const DType t = k.dy.dtype;
   expect_floating(k.dy, "linear_activation_backward: dy");
   WEFT_CHECK(inner > 0, "linear_activation_backward: dy needs at least one column, got ", shape_text(k.dy));
@@ -72,5 +68,4 @@ void check(const LinearActivationBackward& k) {
 void compute(CpuQueue& q, const LinearActivationForward& k) { linear_activation::compose(q, k); }
 
 void compute(CpuQueue& q, const LinearActivationBackward& k) { linear_activation::compose(q, k); }
-
 }  // namespace weft

@@ -4,7 +4,6 @@
 #include "kernels/linear/forms.h"
 
 namespace weft {
-
 void compute(CudaQueue& q, const LinearActivationForward& k) {
   const bool aligned = aligned16(k.y, k.h, k.x, k.w);
   const LinearActivationForm form =
@@ -20,5 +19,4 @@ void compute(CudaQueue& q, const LinearActivationBackward& k) {
   if (k.dh.size() == 0 || form == LinearActivationForm::composed) return linear_activation::compose(q, k);
   linear_activation::run_hopper(q, k);
 }
-
 }  // namespace weft

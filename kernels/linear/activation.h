@@ -7,18 +7,17 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 // Which CUDA kernels run. `automatic` takes hopper where it covers the case.
 //   composed  a GEMM of the library, then kernels of pointwise.h: every type and shape
 //   hopper    one kernel (compute capability 9.0, targets 90a): f16 and bf16, an inner axis of at most 512,
 //             rows of a multiple of 16 bytes
-enum class LinearActivationForm : std::uint8_t { automatic, composed, hopper };
+enum class LinearActivationForm : uint8_t { automatic, composed, hopper };
 const char* name_of(LinearActivationForm);
 struct LinearActivationCase {
   DType dtype;
-  std::int64_t inner, cols;  // the axis summed over; columns of the result
-  bool aligned;              // every tensor begins at a multiple of 16 bytes
-  int compute_capability;    // 80, 90, ...
+  int64_t inner, cols;     // the axis summed over; columns of the result
+  bool aligned;            // every tensor begins at a multiple of 16 bytes
+  int compute_capability;  // 80, 90, ...
 };
 // `wanted` where it covers the case, else Error with what is missing.
 LinearActivationForm choose_form(LinearActivationForm wanted, const LinearActivationCase&);
@@ -56,5 +55,4 @@ struct LinearActivationBackward {
   LaunchCost cost() const;
 };
 WEFT_KERNEL(LinearActivationBackward);
-
 }  // namespace weft

@@ -7,14 +7,11 @@
 //   The two consumers of a thread block share the tiles and alternate: one runs its MMAs while the other runs
 // its epilogue. One producer warp loads tiles through TMA, two warps store results. A cluster of two thread
 // blocks shares each tile: either block loads one half for both. TMA clips at the ends of every axis.
-#include <algorithm>
-
 #include "kernels/device/column_sums.cuh"
 #include "kernels/linear/activation_hopper_memory.cuh"
 #include "kernels/linear/forms.h"
 
 namespace weft::linear_activation {
-
 // The producer, one thread: loads tiles into the ring of stages.
 template <class T, bool kBackward, int kChunks>
 __device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>& a, TileScheduler tiles,
@@ -29,7 +26,7 @@ __device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>
   for (bool new_columns = true; tiles.more(a); new_columns = tiles.advance(a)) {
     if (new_columns)
       for (int chunk = 0; chunk < kChunks; ++chunk)
-        next([&](std::uint32_t to, std::uint32_t full) {
+        next([&](uint32_t to, uint32_t full) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             const int first = tiles.column(rank) + half * kColumns;
@@ -38,7 +35,7 @@ __device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>
           }
         });
     for (int chunk = 0; chunk < kChunks; ++chunk)
-      next([&](std::uint32_t to, std::uint32_t full) {
+      next([&](uint32_t to, uint32_t full) {
         tma_load_multicast(to + rank * kHalf, a.x, chunk * kChunk, tiles.tile * kRows + rank * kRows / 2,
                            full);
       });
@@ -63,7 +60,7 @@ __device__ __forceinline__ void store_results(const Memory& memory, const Argume
   Ring<kSlots> place;
   const auto open = [&](int slot) {
     if (!ahead.tiles.more(a)) return;
-    const std::uint32_t barrier = memory.open(consumer, slot);
+    const uint32_t barrier = memory.open(consumer, slot);
     if constexpr (kBackward) {
       mbarrier_arrive_expect_tx(barrier, kHalf);
       tma_load(memory.h(consumer, slot), a.h, column(ahead), ahead.row(), barrier);
@@ -84,14 +81,10 @@ __device__ __forceinline__ void store_results(const Memory& memory, const Argume
   }
 }
 
-template <class T, Activation kF, bool kBackward, int kChunks>
-class Consumer {
+template <class T, Activation kF, bool kBackward, int kChunks> class Consumer {
  public:
   __device__ Consumer(const Memory& memory, const Arguments<T>& a, const TileScheduler& tiles, int rank)
-      : memory_(memory),
-        a_(a),
-        tiles_(tiles),
-        rank_(rank),
+      : memory_(memory), a_(a), tiles_(tiles), rank_(rank),
         self_(warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroup - 1)) {
     // The 8 x 8 matrices of 16 rows by 16 columns, ordered down the columns of the result first.
     const int lane = threadIdx.x % 32, chunk = warp() * 2 + (lane >> 3 & 1);
@@ -102,7 +95,7 @@ class Consumer {
     if (self_ == 1) come_to(turn(0), 2 * kWarpgroup);
     while (tiles_.more(a_)) {
       column_ = tiles_.column(rank_) + self_ * kColumns;
-      std::uint32_t w[kChunks * 4][4];
+      uint32_t w[kChunks * 4][4];
       take_weights(w);
       float bias[2], sum[2] = {};
 #pragma unroll
@@ -147,11 +140,11 @@ class Consumer {
     arrive_at(memory_.empty(at), rank_ ^ 1);
   }
 
-  __device__ __forceinline__ void take_weights(std::uint32_t (&w)[kChunks * 4][4]) {
+  __device__ __forceinline__ void take_weights(uint32_t (&w)[kChunks * 4][4]) {
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       mbarrier_wait(memory_.full(place_.at), place_.parity);
-      const std::uint32_t from = memory_.stage(place_.at) + self_ * kHalf;
+      const uint32_t from = memory_.stage(place_.at) + self_ * kHalf;
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         if constexpr (kBackward) ldmatrix_trans(w[chunk * 4 + k], from + lane_offset_ + k * 2048);
@@ -163,7 +156,7 @@ class Consumer {
   }
 
   // Starts c = w x^T; all but the last chunk have completed.
-  __device__ __forceinline__ void multiply(float (&c)[64], const std::uint32_t (&w)[kChunks * 4][4]) {
+  __device__ __forceinline__ void multiply(float (&c)[64], const uint32_t (&w)[kChunks * 4][4]) {
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
       mbarrier_wait(memory_.full(place_.at), place_.parity);
@@ -184,8 +177,8 @@ class Consumer {
   __device__ __forceinline__ void finish_forward(const float (&c)[64], int half, const float (&bias)[2]) {
 #pragma unroll
     for (int i = 4 * half; i < 4 * half + 4; ++i) {  // 16 rows
-      const std::uint32_t at = lane_offset_ + i % 4 * 2048;
-      std::uint32_t h[4], y[4];
+      const uint32_t at = lane_offset_ + i % 4 * 2048;
+      uint32_t h[4], y[4];
 #pragma unroll
       for (int m = 0; m < 4; ++m) {
         h[m] = pack<T>(c[8 * i + 2 * m], c[8 * i + 2 * m + 1]);
@@ -202,8 +195,8 @@ class Consumer {
                                                   float (&sum)[2]) {
 #pragma unroll
     for (int i = 4 * half; i < 4 * half + 4; ++i) {
-      const std::uint32_t at = lane_offset_ + i % 4 * 2048;
-      std::uint32_t h[4], dh[4], y[4];
+      const uint32_t at = lane_offset_ + i % 4 * 2048;
+      uint32_t h[4], dh[4], y[4];
       ldmatrix_trans(h, memory_.h(self_, slot_.at) + at);
 #pragma unroll
       for (int m = 0; m < 4; ++m) {
@@ -229,7 +222,7 @@ class Consumer {
       sum[i] += __shfl_xor_sync(kFullWarp, sum[i], 1);
       sum[i] += __shfl_xor_sync(kFullWarp, sum[i], 2);
       if (threadIdx.x % 4 == 0 && own(i) < a_.cols)
-        a_.partial[static_cast<std::int64_t>(tiles_.lane) * a_.cols + own(i)] = sum[i];
+        a_.partial[static_cast<int64_t>(tiles_.lane) * a_.cols + own(i)] = sum[i];
     }
   }
 
@@ -240,7 +233,7 @@ class Consumer {
   Ring<kStages> place_;
   Ring<kSlots> slot_;
   int column_ = 0;  // the first of this consumer
-  std::uint32_t lane_offset_;
+  uint32_t lane_offset_;
 };
 
 template <class T, Activation kF, bool kBackward, int kChunks>
@@ -284,8 +277,7 @@ __global__ void __launch_bounds__(kThreads, 1)
 // ---- host ----
 
 // Distributes tiles over the multiprocessors.
-template <class T>
-void schedule(Arguments<T>& a, std::int64_t rows, std::int64_t cols) {
+template <class T> void schedule(Arguments<T>& a, int64_t rows, int64_t cols) {
   const int clusters = std::max(1, multiprocessors() / kCluster);
   a.cols = static_cast<int>(cols);
   a.tiles = static_cast<int>((rows + kRows - 1) / kRows);
@@ -312,10 +304,8 @@ void start(CudaQueue& queue, const Arguments<T>& a) {
 }
 
 namespace {
-
 // Calls body.operator()<T, kF, kChunks>() with the shortest inner axis that has a kernel.
-template <class Body>
-void with_kernel(DType t, Activation f, std::int64_t inner, Body&& body) {
+template <class Body> void with_kernel(DType t, Activation f, int64_t inner, Body&& body) {
   const auto of_type = [&]<class T>() {
     dispatch_activation(f, [&]<Activation kF>() {
       if (inner <= 4 * kChunk) return body.template operator()<T, kF, 4>();
@@ -328,7 +318,6 @@ void with_kernel(DType t, Activation f, std::int64_t inner, Body&& body) {
 void set(CUtensorMap& map, const TensorView& x, const char* name) {
   describe(map, x, 64, "linear_activation", name);
 }
-
 }  // namespace
 
 void run_hopper(CudaQueue& q, const LinearActivationForward& k) {
@@ -364,5 +353,4 @@ void run_hopper(CudaQueue& q, const LinearActivationBackward& k) {
     if (k.db) launch_sum_partials<1>(q, {{column_sums(k.db)}}, a.partial, a.lanes, k.dh.cols());
   });
 }
-
 }  // namespace weft::linear_activation

@@ -8,19 +8,18 @@
 #include "kernels/device/wgmma.cuh"
 
 namespace weft::linear_hopper {
-
 using namespace device;  // the instructions
 
 inline constexpr int kCluster = 2;  // thread blocks
 
 // Arrives at the same barrier of another thread block of the cluster.
-__device__ __forceinline__ void arrive_at(std::uint32_t barrier, int rank) {
+__device__ __forceinline__ void arrive_at(uint32_t barrier, int rank) {
   WEFT_SM90_ASM("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank)) : "memory");
 }
 
 // Loads a TMA tile; its bytes count at `barrier`.
-__device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& from, int column, int row,
-                                         std::uint32_t barrier) {
+__device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& from, int column, int row,
+                                         uint32_t barrier) {
   WEFT_SM90_ASM(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
       "%3}], [%4];" ::"r"(to),
@@ -28,12 +27,12 @@ __device__ __forceinline__ void tma_load(std::uint32_t to, const CUtensorMap& fr
       : "memory");
 }
 // The same to this address in every thread block of the cluster; the bytes count at this barrier of each.
-__device__ __forceinline__ void tma_load_multicast(std::uint32_t to, const CUtensorMap& from, int column,
-                                                   int row, std::uint32_t barrier) {
+__device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMap& from, int column, int row,
+                                                   uint32_t barrier) {
   WEFT_SM90_ASM(
       "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
       "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-      "l"(&from), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<std::uint16_t>((1 << kCluster) - 1))
+      "l"(&from), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<uint16_t>((1 << kCluster) - 1))
       : "memory");
 }
 
@@ -45,5 +44,4 @@ inline void describe(CUtensorMap& map, const TensorView& x, int rows, const char
                                               {64, rows}, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   WEFT_CHECK(described, kernel, ": TMA does not take ", name, " ", shape_text(x));
 }
-
 }  // namespace weft::linear_hopper

@@ -1,18 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Affine map: plain loops (the definition, for f64 and batch_invariant) and OpenBLAS (in f32).
 #include "kernels/linear/linear.h"
-
 #include <cblas.h>
 #include <omp.h>
 #include <sys/mman.h>
-
-#include <algorithm>
-#include <atomic>
 #include <mutex>
-#include <type_traits>
-#include <vector>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 extern "C" {  // OpenBLAS's own, behind every sgemm
@@ -22,7 +14,6 @@ void blas_memory_free(void*);
 
 namespace weft {
 namespace {
-
 // OpenBLAS keeps a buffer for each sgemm that runs at the same time. Where there is no memory for one it asks
 // for ever, so buffers for `threads` are asked for here. Throws Error.
 void keep_buffers(int threads) {
@@ -42,37 +33,37 @@ void keep_buffers(int threads) {
   for (void* buffer : buffers) blas_memory_free(buffer);
   kept = std::max(kept.load(), static_cast<int>(buffers.size()));
   if (threads > kept)
-    fail(str("out of memory on the host: OpenBLAS needs 128 MiB of addresses for each thread, ", threads,
-             " here; raise the limit (ulimit -v), or lower OMP_NUM_THREADS"));
+    fail("out of memory on the host: OpenBLAS needs 128 MiB of addresses for each thread, ", threads,
+         " here; raise the limit (ulimit -v), or lower OMP_NUM_THREADS");
 }
 
 // A GEMM is cut along the longer axis of its result into pieces, one call of sgemm each. Every call packs the
 // whole other operand, at the cost of about thirty rows. Pieces have kLongPiece rows, or more where that
 // still gives kPieces of them; they shrink to kShortPiece to give at least kFewPieces.
-constexpr std::int64_t kLongPiece = 256, kShortPiece = 64, kPieces = 16, kFewPieces = 4;
+constexpr int64_t kLongPiece = 256, kShortPiece = 64, kPieces = 16, kFewPieces = 4;
 
-blasint narrow(std::int64_t n) {
+blasint narrow(int64_t n) {
   WEFT_CHECK(n <= INT32_MAX, "linear: an axis of ", n, " is longer than the BLAS library takes");
   return static_cast<blasint>(n);
 }
 
 // The length of a piece of an axis, whatever the number of threads.
-std::int64_t piece_of(std::int64_t axis) {
-  const auto share = [axis](std::int64_t pieces) { return (axis + pieces - 1) / pieces; };
+int64_t piece_of(int64_t axis) {
+  const auto share = [axis](int64_t pieces) { return (axis + pieces - 1) / pieces; };
   return std::clamp(share(kFewPieces), kShortPiece, std::max(kLongPiece, share(kPieces)));
 }
 
 // c (rows, cols) = op(a) op(b) + beta c, all row-major f32; pieces run on OpenMP's threads, not OpenBLAS's.
-void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t cols,
-              std::int64_t inner, const float* a, const float* b, float beta, float* c) {
+void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, int64_t rows, int64_t cols, int64_t inner,
+              const float* a, const float* b, float beta, float* c) {
   const blasint lda = narrow(op_a == CblasNoTrans ? inner : rows), n = narrow(cols), k = narrow(inner);
   const blasint ldb = narrow(op_b == CblasNoTrans ? cols : inner), m = narrow(rows);
   const bool by_rows = rows >= cols;
-  const std::int64_t axis = by_rows ? rows : cols, piece = piece_of(axis);
+  const int64_t axis = by_rows ? rows : cols, piece = piece_of(axis);
   const bool parallel = rows * cols > kParallelElements;
   keep_buffers(omp_in_parallel() ? omp_get_num_threads() : parallel ? omp_get_max_threads() : 1);
 #pragma omp parallel for schedule(dynamic) if (parallel)
-  for (std::int64_t first = 0; first < axis; first += piece) {
+  for (int64_t first = 0; first < axis; first += piece) {
     const auto count = static_cast<blasint>(std::min(piece, axis - first));
     if (by_rows) {
       cblas_sgemm(CblasRowMajor, op_a, op_b, count, n, k, 1.0f,
@@ -97,7 +88,7 @@ class Widened {
       const T* from = v.as<T>();
       float* to = copy_.data();
 #pragma omp parallel for schedule(static) if (v.size() > kParallelElements)
-      for (std::int64_t i = 0; i < v.size(); ++i) to[i] = static_cast<float>(from[i]);
+      for (int64_t i = 0; i < v.size(); ++i) to[i] = static_cast<float>(from[i]);
     });
     data_ = copy_.data();
   }
@@ -110,11 +101,10 @@ class Widened {
 
 // The epilogue of a GEMM: out (T) = or += result (f32) + bias, which may be null.
 template <class T>
-void finish_rows(T* out, const float* result, const T* bias, std::int64_t rows, std::int64_t cols,
-                 bool accumulate) {
+void finish_rows(T* out, const float* result, const T* bias, int64_t rows, int64_t cols, bool accumulate) {
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n) {
-    for (std::int64_t m = 0; m < cols; ++m) {
+  for (int64_t n = 0; n < rows; ++n) {
+    for (int64_t m = 0; m < cols; ++m) {
       const float v = result[n * cols + m] + (bias ? static_cast<float>(bias[m]) : 0.0f);
       store(out, n * cols + m, v, accumulate);
     }
@@ -123,8 +113,8 @@ void finish_rows(T* out, const float* result, const T* bias, std::int64_t rows, 
 
 // out (T) = or += a op(b) + bias.
 template <class T>
-void multiply_into(T* out, bool accumulate, CBLAS_TRANSPOSE op_b, std::int64_t rows, std::int64_t cols,
-                   std::int64_t inner, const Widened& a, const Widened& b, const T* bias) {
+void multiply_into(T* out, bool accumulate, CBLAS_TRANSPOSE op_b, int64_t rows, int64_t cols, int64_t inner,
+                   const Widened& a, const Widened& b, const T* bias) {
   if constexpr (std::is_same_v<T, float>) {
     multiply(CblasNoTrans, op_b, rows, cols, inner, a.data(), b.data(), accumulate ? 1.0f : 0.0f, out);
     if (bias) finish_rows(out, out, bias, rows, cols, false);
@@ -135,15 +125,13 @@ void multiply_into(T* out, bool accumulate, CBLAS_TRANSPOSE op_b, std::int64_t r
   }
 }
 
-template <class T>
-void forward_blas(const LinearForward& k) {
+template <class T> void forward_blas(const LinearForward& k) {
   multiply_into(k.y.as<T>(), false, CblasTrans, k.x.rows(), k.w.rows(), k.x.cols(), Widened(k.x),
                 Widened(k.w), k.b.or_null<T>());
 }
 
-template <class T>
-void backward_blas(const LinearBackward& k) {
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+template <class T> void backward_blas(const LinearBackward& k) {
+  const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const Widened dy(k.dy), x(k.dw ? k.x : TensorView{}), w(k.w);
   if (k.dx)
     multiply_into<T>(k.dx.view.as<T>(), k.dx.accumulate, CblasNoTrans, rows, inner, cols, dy, w, nullptr);
@@ -152,15 +140,14 @@ void backward_blas(const LinearBackward& k) {
              k.dw.view.as<float>());
 }
 
-template <class T>
-void forward_loops(const LinearForward& k) {
+template <class T> void forward_loops(const LinearForward& k) {
   using W = wide_t<T>;
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const T *x = k.x.as<T>(), *w = k.w.as<T>(), *b = k.b.or_null<T>();
   T* y = k.y.as<T>();
 #pragma omp parallel for collapse(2) schedule(static) if (rows * cols * inner > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n) {
-    for (std::int64_t m = 0; m < cols; ++m) {
+  for (int64_t n = 0; n < rows; ++n) {
+    for (int64_t m = 0; m < cols; ++m) {
       y[n * cols + m] =
           static_cast<T>(dot(x + n * inner, w + m * inner, inner) + (b ? static_cast<W>(b[m]) : 0));
     }
@@ -169,40 +156,35 @@ void forward_loops(const LinearForward& k) {
 
 // out (rows, cols) = or += sum_i left[row, i] right[i, col], left given by its two strides.
 template <class T, class Out>
-void gemm_loops(Out* out, bool accumulate, const T* left, std::int64_t row_stride, std::int64_t sum_stride,
-                const T* right, std::int64_t rows, std::int64_t cols, std::int64_t inner) {
+void gemm_loops(Out* out, bool accumulate, const T* left, int64_t row_stride, int64_t sum_stride,
+                const T* right, int64_t rows, int64_t cols, int64_t inner) {
   using W = wide_t<T>;
 #pragma omp parallel for schedule(static) if (rows * cols * inner > kParallelElements)
-  for (std::int64_t r = 0; r < rows; ++r) {
+  for (int64_t r = 0; r < rows; ++r) {
     std::vector<W> sum(static_cast<std::size_t>(cols));
-    for (std::int64_t i = 0; i < inner; ++i) {
+    for (int64_t i = 0; i < inner; ++i) {
       const W factor = static_cast<W>(left[r * row_stride + i * sum_stride]);
-      for (std::int64_t c = 0; c < cols; ++c)
+      for (int64_t c = 0; c < cols; ++c)
         sum[static_cast<std::size_t>(c)] += factor * static_cast<W>(right[i * cols + c]);
     }
-    for (std::int64_t c = 0; c < cols; ++c)
-      store(out, r * cols + c, sum[static_cast<std::size_t>(c)], accumulate);
+    for (int64_t c = 0; c < cols; ++c) store(out, r * cols + c, sum[static_cast<std::size_t>(c)], accumulate);
   }
 }
 
-template <class T>
-void backward_loops(const LinearBackward& k) {
+template <class T> void backward_loops(const LinearBackward& k) {
   using W = wide_t<T>;
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const T *dy = k.dy.as<T>(), *x = k.x.as<T>(), *w = k.w.as<T>();
   if (k.dx) gemm_loops(k.dx.view.as<T>(), k.dx.accumulate, dy, cols, 1, w, rows, inner, cols);
   if (k.dw) gemm_loops(k.dw.view.as<W>(), k.dw.accumulate, dy, 1, cols, x, cols, inner, rows);
 }
 
-template <class T>
-void bias_gradient(const LinearBackward& k) {
+template <class T> void bias_gradient(const LinearBackward& k) {
   using W = wide_t<T>;
-  const std::int64_t cols = k.w.rows();
+  const int64_t cols = k.w.rows();
   const T* dy = k.dy.as<T>();
-  sum_rows<W>(k.db, k.x.rows(), cols,
-              [=](std::int64_t n, std::int64_t c) { return static_cast<W>(dy[n * cols + c]); });
+  sum_rows<W>(k.db, k.x.rows(), cols, [=](int64_t n, int64_t c) { return static_cast<W>(dy[n * cols + c]); });
 }
-
 }  // namespace
 
 void linear_forward_loops(const LinearForward& k) {
@@ -217,7 +199,7 @@ void linear_backward_loops(const LinearBackward& k) {
 }
 
 void check(const LinearForward& k) {
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const DType t = k.x.dtype;
   expect_floating(k.x, "linear_forward: x");
   WEFT_CHECK(inner > 0, "linear_forward: x needs at least one column, got ", shape_text(k.x));
@@ -227,7 +209,7 @@ void check(const LinearForward& k) {
 }
 
 void check(const LinearBackward& k) {
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const DType t = k.x.dtype;
   expect_floating(k.x, "linear_backward: x");
   WEFT_CHECK(inner > 0, "linear_backward: x needs at least one column, got ", shape_text(k.x));
@@ -251,5 +233,4 @@ void compute(CpuQueue&, const LinearBackward& k) {
     if (k.db) bias_gradient<T>(k);
   });
 }
-
 }  // namespace weft

@@ -9,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 
 // out^T = op(a) op(b): a row-major (R, C) matrix is a column-major (C, R) one.
@@ -26,9 +25,8 @@ Gemm gemm_of(const GradView& out, const TensorView& a, bool transpose_a, const T
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    bias_rows(T* y, const T* b, std::int64_t size, std::int64_t cols) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kThreads) bias_rows(T* y, const T* b, int64_t size, int64_t cols) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < size) y[i] = from_float<T>(to_float(y[i]) + to_float(b[i % cols]));
 }
 
@@ -41,16 +39,14 @@ void add_bias(CudaQueue& q, const TensorView& y, const TensorView& b) {
 }
 
 // db's terms: the rows of dy.
-template <class T>
-struct RowTerms {
+template <class T> struct RowTerms {
   const T* dy;
-  std::int64_t cols;
+  int64_t cols;
   bool packed;
-  __device__ void operator()(std::int64_t row, std::int64_t first, float (&terms)[8]) const {
+  __device__ void operator()(int64_t row, int64_t first, float (&terms)[8]) const {
     load(terms, dy + row * cols + first, cols - first, packed);
   }
 };
-
 }  // namespace
 
 void compute(CudaQueue& q, const LinearForward& k) {
@@ -69,7 +65,7 @@ void compute(CudaQueue& q, const LinearForward& k) {
 
 // dx comes last: the kernel that reads it next finds part of it in the L2 cache.
 void compute(CudaQueue& q, const LinearBackward& k) {
-  const std::int64_t rows = k.x.rows(), cols = k.w.rows();
+  const int64_t rows = k.x.rows(), cols = k.w.rows();
   const bool together = k.dw && k.db && linear_rows::covers(q, k);
   if (together) {
     linear_rows::run_hopper(q, k);
@@ -91,5 +87,4 @@ void compute(CudaQueue& q, const LinearBackward& k) {
     require_multiply(q, p, LinearBackward::kName);
   }
 }
-
 }  // namespace weft

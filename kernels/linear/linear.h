@@ -6,7 +6,6 @@
 #include "kernels/queue.h"
 
 namespace weft {
-
 // FLOP of one GEMM of x (N, K) and w (M, K).
 inline double linear_flops(const TensorView& x, const TensorView& w) {
   return 2 * static_cast<double>(x.size()) * static_cast<double>(w.rows());
@@ -54,5 +53,4 @@ void linear_backward_loops(const LinearBackward&);
 
 // CUDA: to be called before a handle of cuBLASLt is destroyed, since the next one may get its address.
 void forget_algorithms(cublasLtContext*);
-
 }  // namespace weft

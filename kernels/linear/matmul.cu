@@ -1,18 +1,15 @@
 // SPDX-License-Identifier: MIT
 // GEMMs through cuBLASLt: descriptions, candidates, and the choice between them.
-#include "kernels/linear/matmul.cuh"
-
 #include <algorithm>
 #include <array>
 #include <cstdlib>
 #include <map>
 #include <mutex>
-
 #include "kernels/linear/linear.h"
+#include "kernels/linear/matmul.cuh"
 
 namespace weft {
 namespace {
-
 constexpr int kCandidates = 8;        // asked for; the library names no more
 constexpr double kWorthTuning = 1e9;  // FLOP: a smaller GEMM costs as much as its launch
 
@@ -24,29 +21,28 @@ cudaDataType_t type_of(DType t) {
     case DType::f32: return CUDA_R_32F;
     case DType::f16: return CUDA_R_16F;
     case DType::bf16: return CUDA_R_16BF;
-    default: fail(str("linear: CUDA takes f32, f16 or bf16, got ", name_of(t)));
+    default: fail("linear: CUDA takes f32, f16 or bf16, got ", name_of(t));
   }
 }
 
 // The largest power of two, at most 256, that divides an address and the bytes from there to the next.
-std::uint32_t alignment_of(const void* p, std::int64_t stride = 0, DType t = DType::u8) {
+uint32_t alignment_of(const void* p, int64_t stride = 0, DType t = DType::u8) {
   const auto address = reinterpret_cast<std::uintptr_t>(p) | static_cast<std::uintptr_t>(stride * size_of(t));
-  return static_cast<std::uint32_t>(address == 0 ? 256
-                                                 : std::min<std::uintptr_t>(256, address & (~address + 1)));
+  return static_cast<uint32_t>(address == 0 ? 256 : std::min<std::uintptr_t>(256, address & (~address + 1)));
 }
 
 // Everything that the choice of an algorithm depends on, besides the device and the library.
-using Key = std::array<std::int64_t, 18>;
+using Key = std::array<int64_t, 18>;
 Key key_of(const CudaQueue& q, const Gemm& p) {
-  return {static_cast<std::int64_t>(q.workspace_bytes),
+  return {static_cast<int64_t>(q.workspace_bytes),
           p.rows,
           p.cols,
           p.inner,
           p.transpose_a,
           p.transpose_b,
           p.accumulate,
-          static_cast<std::int64_t>(p.in),
-          static_cast<std::int64_t>(p.to),
+          static_cast<int64_t>(p.in),
+          static_cast<int64_t>(p.to),
           alignment_of(p.a),
           alignment_of(p.b),
           alignment_of(p.out),
@@ -62,8 +58,7 @@ Key key_of(const CudaQueue& q, const Gemm& p) {
 bool tuning_enabled() {
   const char* text = std::getenv("WEFT_TUNE");
   const std::string value = text ? text : "";
-  if (!value.empty() && value != "0" && value != "1")
-    fail(str("WEFT_TUNE: expected 0 or 1, got '", value, "'"));
+  if (!value.empty() && value != "0" && value != "1") fail("WEFT_TUNE: expected 0 or 1, got '", value, "'");
   return value != "0";
 }
 
@@ -78,12 +73,12 @@ void set(Preference& preference, cublasLtMatmulPreferenceAttributes_t attribute,
       cublasLtMatmulPreferenceSetAttribute(preference.handle, attribute, &value, sizeof(value)));
 }
 
-void describe_layout(cublasLtMatrixLayout_t& layout, DType type, std::int64_t rows, std::int64_t cols,
-                     std::int64_t batch, std::int64_t stride) {
-  WEFT_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(type), static_cast<std::uint64_t>(rows),
-                                               static_cast<std::uint64_t>(cols), rows));
+void describe_layout(cublasLtMatrixLayout_t& layout, DType type, int64_t rows, int64_t cols, int64_t batch,
+                     int64_t stride) {
+  WEFT_CUBLAS_CHECK(cublasLtMatrixLayoutCreate(&layout, type_of(type), static_cast<uint64_t>(rows),
+                                               static_cast<uint64_t>(cols), rows));
   if (batch == 1) return;
-  const auto count = static_cast<std::int32_t>(batch);
+  const auto count = static_cast<int32_t>(batch);
   WEFT_CUBLAS_CHECK(
       cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
   WEFT_CUBLAS_CHECK(cublasLtMatrixLayoutSetAttribute(layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
@@ -95,10 +90,10 @@ Algorithms ask_for_algorithms(const CudaQueue& q, const Gemm& p, int count) {
   const GemmPlan plan(p);
   Preference preference;
   WEFT_CUBLAS_CHECK(cublasLtMatmulPreferenceCreate(&preference.handle));
-  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<std::uint64_t>(q.workspace_bytes));
+  set(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<uint64_t>(q.workspace_bytes));
   set(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-      static_cast<std::uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
-                                 CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
+      static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE |
+                            CUBLASLT_REDUCTION_SCHEME_OUTPUT_TYPE));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment_of(p.a, p.stride_a, p.in));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment_of(p.b, p.stride_b, p.in));
   set(preference, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
@@ -148,7 +143,6 @@ Choosers& choosers() {
   static auto* const all = new Choosers;
   return *all;
 }
-
 }  // namespace
 
 GemmPlan::GemmPlan(const Gemm& p) {
@@ -196,5 +190,4 @@ void require_multiply(CudaQueue& q, const Gemm& p, const char* kernel) {
   WEFT_CHECK(multiply(q, p), kernel, ": cuBLASLt has no algorithm for ", p.rows, " x ", p.cols, " x ",
              p.inner, " of ", name_of(p.in), " that adds partial sums in a fixed order");
 }
-
 }  // namespace weft

@@ -7,20 +7,16 @@
 #pragma once
 
 #include <cublasLt.h>
-
-#include <vector>
-
 #include "kernels/device/cuda.cuh"
 
 namespace weft {
-
-#define WEFT_CUBLAS_CHECK(statement)                                                                         \
-  do {                                                                                                       \
-    const cublasStatus_t weft_status = (statement);                                                          \
-    if (weft_status != CUBLAS_STATUS_SUCCESS) {                                                              \
-      fail(str("cuBLASLt: ", cublasLtGetStatusString(weft_status), "  [", #statement, " at ", __FILE_NAME__, \
-               ":", __LINE__, "]"));                                                                         \
-    }                                                                                                        \
+#define WEFT_CUBLAS_CHECK(statement)                                                                     \
+  do {                                                                                                   \
+    const cublasStatus_t weft_status = (statement);                                                      \
+    if (weft_status != CUBLAS_STATUS_SUCCESS) {                                                          \
+      fail("cuBLASLt: ", cublasLtGetStatusString(weft_status), "  [", #statement, " at ", __FILE_NAME__, \
+           ":", __LINE__, "]");                                                                          \
+    }                                                                                                    \
   } while (0)
 
 // out (rows, cols) = alpha op(a) op(b) + beta (accumulate: out; or addend, of out's layout), sums over
@@ -32,8 +28,8 @@ struct Gemm {
   const void* addend = nullptr;
   float alpha = 1, beta = 1;
   bool transpose_a = false, transpose_b = false, accumulate = false;
-  std::int64_t rows = 0, cols = 0, inner = 0;
-  std::int64_t batch = 1, stride_a = 0, stride_b = 0, stride_out = 0;
+  int64_t rows = 0, cols = 0, inner = 0;
+  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_out = 0;
   DType in = DType::f32, to = DType::f32;
 
   double flops() const {
@@ -46,12 +42,10 @@ bool multiply(CudaQueue&, const Gemm&);
 void require_multiply(CudaQueue&, const Gemm&, const char* kernel);  // throws Error instead
 
 // A handle of the library, destroyed with its scope.
-template <class Handle, cublasStatus_t (*kDestroy)(Handle)>
-struct Owned {
+template <class Handle, cublasStatus_t (*kDestroy)(Handle)> struct Owned {
   Handle handle = nullptr;
   Owned() = default;
-  Owned(const Owned&) = delete;
-  Owned& operator=(const Owned&) = delete;
+  Owned& operator=(Owned&&) = delete;  // nor copied
   ~Owned() {
     if (handle) kDestroy(handle);
   }
@@ -73,5 +67,4 @@ struct GemmPlan {
 
 // The index of the fastest candidate with the bits of candidate 0; 0 without memory to measure. Waits.
 std::size_t fastest_of(CudaQueue&, const Gemm&, const std::vector<Algorithm>& candidates);
-
 }  // namespace weft

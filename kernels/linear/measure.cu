@@ -2,15 +2,10 @@
 // The fastest of several algorithms for a GEMM, among those that give the same bits.
 #include <algorithm>
 #include <limits>
-#include <memory>
-#include <utility>
-
-#include "kernels/device/event.cuh"
 #include "kernels/linear/matmul.cuh"
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 constexpr int kRounds = 5;          // of timing; the fastest run of each candidate counts
 constexpr double kHopeless = 1.25;  // a candidate this much slower than the first is not timed again
@@ -18,7 +13,7 @@ constexpr double kWorth = 0.98;     // the first stays unless another one needs 
 
 // Memory for this call alone; null when there is not enough.
 using Scratch = std::shared_ptr<void>;
-Scratch take_scratch(const CudaQueue& q, std::int64_t bytes) {
+Scratch take_scratch(const CudaQueue& q, int64_t bytes) {
   void* p = nullptr;
   if (cudaMallocAsync(&p, static_cast<std::size_t>(bytes), q.stream) != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
@@ -29,10 +24,10 @@ Scratch take_scratch(const CudaQueue& q, std::int64_t bytes) {
 
 // About normal numbers of deviation 1, a function of (seed, i).
 template <class T>
-__global__ void __launch_bounds__(kThreads) fill_random(T* x, std::int64_t size, std::uint32_t seed) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+__global__ void __launch_bounds__(kThreads) fill_random(T* x, int64_t size, uint32_t seed) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= size) return;
-  std::uint32_t bits = static_cast<std::uint32_t>(i) * 0x9e3779b9u ^ seed;
+  uint32_t bits = static_cast<uint32_t>(i) * 0x9e3779b9u ^ seed;
   float sum = -2.0f;
 #pragma unroll
   for (int k = 0; k < 4; ++k) {  // rounds of the 32-bit finalizer of MurmurHash3
@@ -46,8 +41,8 @@ __global__ void __launch_bounds__(kThreads) fill_random(T* x, std::int64_t size,
 
 // *found = 1 where two blocks of `words` words differ.
 __global__ void __launch_bounds__(kThreads)
-    find_difference(std::int32_t* found, const std::uint32_t* x, const std::uint32_t* y, std::int64_t words) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+    find_difference(int32_t* found, const uint32_t* x, const uint32_t* y, int64_t words) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < words && x[i] != y[i]) *found = 1;
 }
 
@@ -61,19 +56,11 @@ struct Run {
 class Trial {
  public:
   Trial(CudaQueue& q, const Gemm& p, std::size_t candidates)
-      : q_(q),
-        in_(p.in),
-        out_(p.to),
-        out_size_(p.batch * p.rows * p.cols),
-        a_(operand(p.batch * p.rows * p.inner, in_, 1)),
-        b_(operand(p.batch * p.inner * p.cols, in_, 2)),
-        bias_(operand(p.rows, out_, 3)),
-        first_(take_scratch(q, out_bytes())),
-        other_(take_scratch(q, out_bytes())),
-        differs_(candidates),
-        found_(take_scratch(q, found_bytes())),
-        gemm_(on_scratch(p)),
-        plan_(gemm_) {
+      : q_(q), in_(p.in), out_(p.to), out_size_(p.batch * p.rows * p.cols),
+        a_(operand(p.batch * p.rows * p.inner, in_, 1)), b_(operand(p.batch * p.inner * p.cols, in_, 2)),
+        bias_(operand(p.rows, out_, 3)), first_(take_scratch(q, out_bytes())),
+        other_(take_scratch(q, out_bytes())), differs_(candidates), found_(take_scratch(q, found_bytes())),
+        gemm_(on_scratch(p)), plan_(gemm_) {
     if (found_) WEFT_CUDA_CHECK(cudaMemsetAsync(found_.get(), 0, found_bytes(), q.stream));
   }
   bool ready() const { return a_ && b_ && bias_ && first_ && other_ && found_; }
@@ -93,13 +80,13 @@ class Trial {
   // Whether the other result, of this candidate, differs from the first one: differing() says so.
   void compare(std::size_t candidate) {
     CudaQueue& q = q_;
-    const std::int64_t words = out_bytes() / 4;
+    const int64_t words = out_bytes() / 4;
     find_difference<<<blocks_for(words, kThreads), kThreads, 0, q.stream>>>(
-        static_cast<std::int32_t*>(found_.get()) + candidate, static_cast<const std::uint32_t*>(first_.get()),
-        static_cast<const std::uint32_t*>(other_.get()), words);
+        static_cast<int32_t*>(found_.get()) + candidate, static_cast<const uint32_t*>(first_.get()),
+        static_cast<const uint32_t*>(other_.get()), words);
   }
   // 1 for each candidate whose results differ. Waits.
-  const std::vector<std::int32_t>& differing() {
+  const std::vector<int32_t>& differing() {
     CudaQueue& q = q_;
     Run copy;
     copy.began.record(q);
@@ -111,9 +98,9 @@ class Trial {
   }
 
  private:
-  std::int64_t out_bytes() const { return (out_size_ * size_of(out_) + 3) / 4 * 4; }
-  std::size_t found_bytes() const { return differs_.size() * sizeof(std::int32_t); }
-  void fill(const Scratch& block, std::int64_t size, DType type, std::uint32_t seed) {
+  int64_t out_bytes() const { return (out_size_ * size_of(out_) + 3) / 4 * 4; }
+  std::size_t found_bytes() const { return differs_.size() * sizeof(int32_t); }
+  void fill(const Scratch& block, int64_t size, DType type, uint32_t seed) {
     CudaQueue& q = q_;
     dispatch_cuda(type, [&]<class T>() {
       fill_random<<<blocks_for(size, kThreads), kThreads, 0, q.stream>>>(static_cast<T*>(block.get()), size,
@@ -128,7 +115,7 @@ class Trial {
     p.stride_a = p.rows * p.inner, p.stride_b = p.inner * p.cols, p.stride_out = p.rows * p.cols;
     return p;
   }
-  Scratch operand(std::int64_t size, DType type, std::uint32_t seed) {
+  Scratch operand(int64_t size, DType type, uint32_t seed) {
     Scratch block = take_scratch(q_, size * size_of(type));
     if (block) fill(block, size, type, seed);
     return block;
@@ -136,14 +123,13 @@ class Trial {
 
   CudaQueue& q_;
   DType in_, out_;
-  std::int64_t out_size_;
+  int64_t out_size_;
   Scratch a_, b_, bias_, first_, other_;
-  std::vector<std::int32_t> differs_;
+  std::vector<int32_t> differs_;
   Scratch found_;
   Gemm gemm_;
   GemmPlan plan_;
 };
-
 }  // namespace
 
 std::size_t fastest_of(CudaQueue& q, const Gemm& p, const std::vector<Algorithm>& candidates) {
@@ -157,7 +143,7 @@ std::size_t fastest_of(CudaQueue& q, const Gemm& p, const std::vector<Algorithm>
     if (c > 0) trial.compare(c);
     running.push_back(c);
   }
-  const std::vector<std::int32_t>& differing = trial.differing();
+  const std::vector<int32_t>& differing = trial.differing();
   std::erase_if(running, [&](std::size_t c) { return differing[c] != 0; });
   // Turn by turn, so that a clock that changes meanwhile is fair to all.
   std::vector<double> fastest(candidates.size(), std::numeric_limits<double>::infinity());
@@ -170,5 +156,4 @@ std::size_t fastest_of(CudaQueue& q, const Gemm& p, const std::vector<Algorithm>
       static_cast<std::size_t>(std::min_element(fastest.begin(), fastest.end()) - fastest.begin());
   return fastest[best] <= kWorth * fastest[0] ? best : 0;
 }
-
 }  // namespace weft

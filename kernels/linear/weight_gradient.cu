@@ -5,15 +5,12 @@
 // columns of dy, whose stages thread blocks with the same columns divide among them. A cluster shares the
 // tiles of dy: each thread block loads a part for all. A second kernel adds the shares in order.
 #include <algorithm>
-
 #include "kernels/device/dependent_launch.cuh"
 #include "kernels/form_reasons.h"
 #include "kernels/linear/forms.h"
 #include "kernels/linear/hopper.cuh"
-#include "kernels/linear/linear.h"
 
 namespace weft::linear_rows {
-
 using namespace device;
 using namespace linear_hopper;
 
@@ -34,17 +31,15 @@ struct Arguments {
 };
 
 struct Memory {
-  std::uint32_t base;  // a multiple of 1024
-  __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
-  __device__ std::uint32_t y(int stage) const { return x(stage) + kXPanels * kPanel; }
-  __device__ std::uint32_t full(int stage) const { return base + kStages * kStage + stage * 8; }
-  __device__ std::uint32_t empty(int stage) const { return full(kStages + stage); }
+  uint32_t base;  // a multiple of 1024
+  __device__ uint32_t x(int stage) const { return base + stage * kStage; }
+  __device__ uint32_t y(int stage) const { return x(stage) + kXPanels * kPanel; }
+  __device__ uint32_t full(int stage) const { return base + kStages * kStage + stage * 8; }
+  __device__ uint32_t empty(int stage) const { return full(kStages + stage); }
 };
 
 // The upper bits of an address in a cluster, the rank, would run into the descriptor's stride.
-__device__ __forceinline__ Descriptor rows_at(std::uint32_t address) {
-  return descriptor(address & 0xffffff);
-}
+__device__ __forceinline__ Descriptor rows_at(uint32_t address) { return descriptor(address & 0xffffff); }
 
 // The share of a thread block.
 struct Work {
@@ -62,7 +57,7 @@ struct Work {
 };
 
 // This warp has read the stage: tells every producer that fills it.
-__device__ __forceinline__ void release(std::uint32_t barrier) {
+__device__ __forceinline__ void release(uint32_t barrier) {
   __syncwarp();
   if (const int lane = static_cast<int>(threadIdx.x) % 32; lane < kCluster) arrive_at(barrier, lane);
 }
@@ -76,7 +71,7 @@ __device__ __forceinline__ void produce(const Memory& memory, const Arguments& a
   Ring<kStages> place;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
     mbarrier_wait(memory.empty(place.at), place.parity ^ 1);
-    const std::uint32_t full = memory.full(place.at);
+    const uint32_t full = memory.full(place.at);
     mbarrier_arrive_expect_tx(full, kStage);
 #pragma unroll
     for (int panel = 0; panel < kXPanels; ++panel)
@@ -99,11 +94,11 @@ __device__ __forceinline__ void sum_columns(const Memory& memory, const Argument
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
     mbarrier_wait(memory.full(place.at), place.parity);
     if (stage % a.x_tiles == w.x_tile) {
-      const std::uint32_t from = memory.y(place.at) + panel * kPanel + first_row * 128;
+      const uint32_t from = memory.y(place.at) + panel * kPanel + first_row * 128;
 #pragma unroll 4
       for (int row = 0; row < 16; ++row) {
         const uint4 eight = ld_shared_16(from + row * 128 + ((chunk ^ (row & 7)) << 4));
-        const std::uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
+        const uint32_t words[4] = {eight.x, eight.y, eight.z, eight.w};
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
           sum[2 * i] += low_half<T>(words[i]);
@@ -124,7 +119,7 @@ __device__ __forceinline__ void sum_columns(const Memory& memory, const Argument
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       if (column + i < a.m)
-        a.sums[(static_cast<std::int64_t>(w.share) * a.x_tiles + w.x_tile) * a.m + column + i] = sum[i];
+        a.sums[(static_cast<int64_t>(w.share) * a.x_tiles + w.x_tile) * a.m + column + i] = sum[i];
   }
 }
 
@@ -151,13 +146,13 @@ __device__ __forceinline__ void consume(const Memory& memory, const Arguments& a
   const int k = w.x_tile * kXColumns + self * 64 + warp * 16 + lane / 4;
   const int m = w.y_tile * kYColumns + lane % 4 * 2;
   griddepcontrol_wait();  // which may use the workspace
-  float* const out = a.partial + static_cast<std::int64_t>(w.share) * a.m * a.k;
+  float* const out = a.partial + static_cast<int64_t>(w.share) * a.m * a.k;
 #pragma unroll
   for (int j = 0; j < 24; ++j)
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       if (m + 8 * j + i % 2 < a.m && k + i / 2 * 8 < a.k)
-        out[static_cast<std::int64_t>(m + 8 * j + i % 2) * a.k + k + i / 2 * 8] = c[4 * j + i];
+        out[static_cast<int64_t>(m + 8 * j + i % 2) * a.k + k + i / 2 * 8] = c[4 * j + i];
 }
 
 template <class T>
@@ -194,7 +189,7 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
 struct Join {
   float *dw, *db;
   const float *partial, *sums;
-  std::int64_t size;  // a multiple of four
+  int64_t size;  // a multiple of four
   int shares, rows, m;
   bool add_dw, add_db;
 };
@@ -202,7 +197,7 @@ struct Join {
 static __global__ void __launch_bounds__(256) join_shares(const Join j) {
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
-  const std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * 256 + threadIdx.x) * 4;
+  const int64_t i = (static_cast<int64_t>(blockIdx.x) * 256 + threadIdx.x) * 4;
   if (i < j.size) {
     float4 sum = *reinterpret_cast<const float4*>(j.partial + i);
 #pragma unroll 4
@@ -217,11 +212,11 @@ static __global__ void __launch_bounds__(256) join_shares(const Join j) {
     }
     *out = sum;
   }
-  const std::int64_t column = i / 4;  // of db
+  const int64_t column = i / 4;  // of db
   if (column >= j.m) return;
   float sum = j.sums[column];
 #pragma unroll 8
-  for (int row = 1; row < j.rows; ++row) sum += j.sums[static_cast<std::int64_t>(row) * j.m + column];
+  for (int row = 1; row < j.rows; ++row) sum += j.sums[static_cast<int64_t>(row) * j.m + column];
   j.db[column] = j.add_db ? j.db[column] + sum : sum;
 }
 
@@ -237,8 +232,7 @@ inline std::size_t bytes_of_share(const LinearBackward& k) {
   return static_cast<std::size_t>(k.dy.cols() * (k.x.cols() + x_tiles_of(k))) * sizeof(float) + 512;
 }
 
-template <class T>
-void start(CudaQueue& q, const LinearBackward& k) {
+template <class T> void start(CudaQueue& q, const LinearBackward& k) {
   Arguments a{};
   describe(a.x, k.x, kRows, LinearBackward::kName, "x");
   describe(a.dy, k.dy, kRows / kCluster, LinearBackward::kName, "dy");
@@ -251,7 +245,7 @@ void start(CudaQueue& q, const LinearBackward& k) {
   a.shares = std::clamp(std::min(multiprocessors() / (a.x_tiles * a.y_tiles), room), 1, a.stages);
   std::size_t offset = 0;
   a.partial = take_workspace<float>(q, offset, a.shares * k.dw.view.size(), LinearBackward::kName);
-  a.sums = take_workspace<float>(q, offset, std::int64_t{a.shares} * a.x_tiles * a.m, LinearBackward::kName);
+  a.sums = take_workspace<float>(q, offset, int64_t{a.shares} * a.x_tiles * a.m, LinearBackward::kName);
   WEFT_CUDA_CHECK(cudaFuncSetAttribute(rows_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   const auto blocks = static_cast<unsigned>(a.x_tiles * a.y_tiles * a.shares);
   launch_dependent(q, rows_kernel<T>, {blocks, kThreads, kBytes, kCluster}, a);
@@ -265,13 +259,12 @@ void start(CudaQueue& q, const LinearBackward& k) {
                      .m = a.m,
                      .add_dw = k.dw.accumulate,
                      .add_db = k.db.accumulate};
-  launch_dependent(q, join_shares, {blocks_for(std::max<std::int64_t>(join.size / 4, join.m), 256), 256},
-                   join);
+  launch_dependent(q, join_shares, {blocks_for(std::max<int64_t>(join.size / 4, join.m), 256), 256}, join);
 }
 
 bool covers(const CudaQueue& q, const LinearBackward& k) {
-  constexpr std::int64_t kMost = std::int64_t{1} << 30;  // indices are of 32 bits
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.dy.cols();
+  constexpr int64_t kMost = int64_t{1} << 30;  // indices are of 32 bits
+  const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.dy.cols();
   if (!reason_against_sm90a(k.x.dtype, compute_capability()).empty()) return false;
   return rows > 0 && k.dw.view.size() > 0 && rows < kMost && inner < kMost && cols < kMost &&
          inner % 8 == 0 && cols % 8 == 0 && aligned16(k.x, k.dy, k.dw.view) &&
@@ -282,5 +275,4 @@ void run_hopper(CudaQueue& q, const LinearBackward& k) {
   if (k.x.dtype == DType::f16) return start<__half>(q, k);
   start<__nv_bfloat16>(q, k);
 }
-
 }  // namespace weft::linear_rows

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256, kGroup = 4;
 
 template <class T>  // of the compute copy
@@ -15,17 +14,16 @@ struct Arguments {
   float *m, *v;
   const float* gradients;
   const StepResults* results;
-  std::int64_t size, decayed;
+  int64_t size, decayed;
   float beta1, rest1, beta2, rest2, eps, weight_decay;  // rest = 1 - beta, rounded from f64
   bool packed;                                          // every tensor begins at a multiple of 16 bytes
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) update(const Arguments<T> a) {
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
+template <class T> __global__ void __launch_bounds__(kThreads) update(const Arguments<T> a) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
   const float scale = a.results->update_scale;
   if (first >= a.size || scale == 0.0f) return;
-  const std::int64_t count = a.size - first;  // load() and store() leave out what lies behind the end
+  const int64_t count = a.size - first;  // load() and store() leave out what lies behind the end
   const StepScalars& step = *a.weights.step;
   const float rate = step.learning_rate, c1 = step.beta1_correction, c2 = step.beta2_correction;
   float p[kGroup], m[kGroup], v[kGroup], g[kGroup];
@@ -45,11 +43,10 @@ __global__ void __launch_bounds__(kThreads) update(const Arguments<T> a) {
   store(a.v + first, v, count, a.packed);
   a.weights.put(first, p, count, a.packed);
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const AdamWUpdate& k) {
-  const std::int64_t n = k.master.size();
+  const int64_t n = k.master.size();
   if (n == 0) return;
   dispatch_cuda(k.compute ? k.compute.dtype : DType::f32, [&]<class T>() {
     Arguments<T> a = {{k.master.as<float>(), k.ema.or_null<float>(), k.compute.or_null<T>(), k.step},
@@ -65,5 +62,4 @@ void compute(CudaQueue& q, const AdamWUpdate& k) {
     update<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(a);
   });
 }
-
 }  // namespace weft

@@ -11,14 +11,13 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 struct AdamWUpdate {
   static constexpr const char* kName = "adamw_update";
-  TensorView master, m, v;   // (P)  f32, in f64 tests f64: p and its two moments, read and written
-  TensorView ema;            // (P)  as master, read and written; or absent
-  TensorView compute;        // (P)  T, written; or absent where the model computes in master's type
-  TensorView gradients;      // (P)  as master
-  std::int64_t decayed = 0;  // weight_decay is that of the first `decayed` elements, 0 of the others
+  TensorView master, m, v;  // (P)  f32, in f64 tests f64: p and its two moments, read and written
+  TensorView ema;           // (P)  as master, read and written; or absent
+  TensorView compute;       // (P)  T, written; or absent where the model computes in master's type
+  TensorView gradients;     // (P)  as master
+  int64_t decayed = 0;      // weight_decay is that of the first `decayed` elements, 0 of the others
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
   const StepScalars* step = nullptr;     // in the queue's memory: learning_rate, c1, c2, ema_decay
   const StepResults* results = nullptr;  // in the queue's memory: update_scale; 0 changes nothing
@@ -26,5 +25,4 @@ struct AdamWUpdate {
   std::vector<TensorView> inputs() const { return {master, m, v, ema, gradients}; }
 };
 WEFT_KERNEL(AdamWUpdate);
-
 }  // namespace weft

@@ -2,10 +2,7 @@
 // The loss scale: the definition.
 #include "kernels/optimizer/loss_scale.h"
 
-#include <cmath>
-
 namespace weft {
-
 void check(const ApplyLossScale& k) {
   WEFT_CHECK(k.step && k.state, "apply_loss_scale: needs StepScalars and a LossScale");
   WEFT_CHECK(k.parts >= 1, "apply_loss_scale: ", k.parts, " parts of an update");
@@ -25,8 +22,7 @@ void compute(CpuQueue&, const ApplyLossScale& k) {
 void compute(CpuQueue&, const UpdateLossScale& k) {
   k.state->count(std::isfinite(k.results->gradient_norm), k.window);
   k.results->loss_scale = static_cast<float>(k.state->scale);
-  const std::int64_t applied = static_cast<std::int64_t>(k.step->draw) + 1 - k.state->skipped;
+  const int64_t applied = static_cast<int64_t>(k.step->draw) + 1 - k.state->skipped;
   set_corrections(*k.step, k.beta1, k.beta2, k.ema_decay, k.momentum, applied);
 }
-
 }  // namespace weft

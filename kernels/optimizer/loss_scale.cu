@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 __global__ void apply(StepScalars* step, const LossScale* state, double parts) {
   const double scale = state->scale;
   step->loss_gradient = static_cast<float>(scale / parts);
@@ -17,10 +16,9 @@ __global__ void update(const UpdateLossScale k) {
   s.count(isfinite(k.results->gradient_norm), k.window);
   *k.state = s;
   k.results->loss_scale = static_cast<float>(s.scale);
-  const std::int64_t applied = static_cast<std::int64_t>(k.step->draw) + 1 - s.skipped;
+  const int64_t applied = static_cast<int64_t>(k.step->draw) + 1 - s.skipped;
   set_corrections(*k.step, k.beta1, k.beta2, k.ema_decay, k.momentum, applied);
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const ApplyLossScale& k) {
@@ -28,5 +26,4 @@ void compute(CudaQueue& q, const ApplyLossScale& k) {
 }
 
 void compute(CudaQueue& q, const UpdateLossScale& k) { update<<<1, 1, 0, q.stream>>>(k); }
-
 }  // namespace weft

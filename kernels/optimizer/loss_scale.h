@@ -7,14 +7,13 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 struct LossScale {
   double scale = 1;
-  std::int64_t good_steps = 0;  // updates applied since the scale changed
-  std::int64_t skipped = 0;     // updates skipped since the start of training
+  int64_t good_steps = 0;  // updates applied since the scale changed
+  int64_t skipped = 0;     // updates skipped since the start of training
 
   // Halves the scale when a gradient is not finite, doubles it after `window` updates that were applied.
-  constexpr void count(bool finite, std::int64_t window) {
+  constexpr void count(bool finite, int64_t window) {
     skipped += finite ? 0 : 1;
     if (finite && ++good_steps < window) return;
     scale = finite ? scale * 2 : scale / 2;
@@ -27,7 +26,7 @@ struct ApplyLossScale {
   static constexpr const char* kName = "apply_loss_scale";
   StepScalars* step = nullptr;
   const LossScale* state = nullptr;
-  std::int64_t parts = 1;  // micro-batches x processes
+  int64_t parts = 1;  // micro-batches x processes
 };
 WEFT_KERNEL(ApplyLossScale);
 
@@ -39,9 +38,8 @@ struct UpdateLossScale {
   LossScale* state = nullptr;
   StepResults* results = nullptr;
   StepScalars* step = nullptr;
-  std::int64_t window = 1000;
+  int64_t window = 1000;
   double beta1 = 0.9, beta2 = 0.95, ema_decay = 0, momentum = 0;
 };
 WEFT_KERNEL(UpdateLossScale);
-
 }  // namespace weft

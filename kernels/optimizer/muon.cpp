@@ -1,26 +1,20 @@
 // SPDX-License-Identifier: MIT
 // Muon on the CPU: the definition. GEMMs are those of linear layers: loops in f64, else OpenBLAS.
 #include "kernels/optimizer/muon.h"
-
-#include <cmath>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/linear/linear.h"
 
 namespace weft {
 namespace {
-
-template <class T>
-void momentum(const MuonMomentum& k) {
+template <class T> void momentum(const MuonMomentum& k) {
   using W = wide_t<T>;
   T* u = k.u.as<T>();
   W* m = k.m.as<W>();
   const W *gradients = k.gradients.as<W>(), scale = k.results->update_scale;
   const W kept = k.step->momentum, rest = static_cast<W>(1 - k.step->momentum);
-  const std::int64_t n = k.u.size();
+  const int64_t n = k.u.size();
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
-  for (std::int64_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     const W g = scale * gradients[i];
     if (scale != 0) m[i] = kept * m[i] + rest * g;
     u[i] = static_cast<T>(scale != 0 ? kept * m[i] + rest * g : 0);
@@ -28,31 +22,28 @@ void momentum(const MuonMomentum& k) {
 }
 
 // A (rows, cols) matrix of the wide type of T, whose elements are rounded to T.
-template <class T>
-struct Rounded {
+template <class T> struct Rounded {
   using W = wide_t<T>;
-  std::int64_t rows, cols;
+  int64_t rows, cols;
   std::vector<W> values = std::vector<W>(static_cast<std::size_t>(rows * cols));
   TensorView view() { return {values.data(), dtype_of<W>, 2, {rows, cols, 1, 1, 1}}; }
   // Every element i becomes value(i).
-  template <class Value>
-  void set(Value value) {
+  template <class Value> void set(Value value) {
     for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<W>(static_cast<T>(value(i)));
   }
 };
 
 // `at`: the first element of the matrix.
-template <class T>
-void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
+template <class T> void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
   using W = wide_t<T>;
   const bool tall = m.rows > m.cols;
-  const std::int64_t side = m.side(), length = std::max(m.rows, m.cols), cols = m.cols;
+  const int64_t side = m.side(), length = std::max(m.rows, m.cols), cols = m.cols;
   Rounded<T> x{side, length}, y{side, length}, a{side, side}, b{side, side};
   const auto place = [=](std::size_t i) {  // of element i of x
-    const auto row = static_cast<std::int64_t>(i) / length, col = static_cast<std::int64_t>(i) % length;
+    const auto row = static_cast<int64_t>(i) / length, col = static_cast<int64_t>(i) % length;
     return tall ? col * cols + row : row * cols + col;
   };
-  const double norm = std::sqrt(sum_of<double>(side * length, [=](std::int64_t i) {
+  const double norm = std::sqrt(sum_of<double>(side * length, [=](int64_t i) {
     const double v = static_cast<double>(at[i]);
     return v * v;
   }));
@@ -72,15 +63,14 @@ void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
   for (std::size_t i = 0; i < x.values.size(); ++i) at[place(i)] = static_cast<T>(x.values[i]);
 }
 
-template <class T>
-void update(const MuonUpdate& k) {
+template <class T> void update(const MuonUpdate& k) {
   using W = wide_t<T>;
   W *p = k.master.as<W>(), *ema = k.ema.or_null<W>();
   const T* o = k.o.as<T>();
   const W rate = k.step->muon_learning_rate, decay = static_cast<W>(k.weight_decay), kept = k.step->ema_decay;
-  const std::int64_t n = k.master.size();
+  const int64_t n = k.master.size();
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
-  for (std::int64_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     p[i] -= rate * (static_cast<W>(o[i]) + decay * p[i]);
     if (ema) ema[i] = kept * ema[i] + (1 - kept) * p[i];
   }
@@ -89,11 +79,10 @@ void update(const MuonUpdate& k) {
     std::transform(p, p + n, k.compute.as<C>(), [](W value) { return static_cast<C>(value); });
   });
 }
-
 }  // namespace
 
 void check(const MuonMomentum& k) {
-  const std::int64_t n = k.u.size();
+  const int64_t n = k.u.size();
   expect_floating(k.u, "muon_momentum: u");
   expect_size(k.u, k.u.dtype, n, "muon_momentum: u");
   expect_size(k.m, wide(k.u.dtype), n, "muon_momentum: m");
@@ -111,7 +100,7 @@ void check(const NewtonSchulz& k) {
 }
 
 void check(const MuonUpdate& k) {
-  const std::int64_t n = k.master.size();
+  const int64_t n = k.master.size();
   expect_floating(k.o, "muon_update: o");
   expect_size(k.o, k.o.dtype, n, "muon_update: o");
   expect_size(k.master, wide(k.o.dtype), n, "muon_update: master");
@@ -126,7 +115,7 @@ void compute(CpuQueue&, const MuonMomentum& k) {
 }
 
 void compute(CpuQueue& q, const NewtonSchulz& k) {
-  for (std::int64_t row = 0; row < k.x.rows(); ++row)
+  for (int64_t row = 0; row < k.x.rows(); ++row)
     for (const MuonMatrix& m : k.matrices)
       dispatch_float(k.x.dtype,
                      [&]<class T>() { orthogonalise(q, k.x.as<T>() + row * k.x.cols() + m.offset, m); });
@@ -136,5 +125,4 @@ void compute(CpuQueue&, const MuonUpdate& k) {
   if (k.results->update_scale == 0) return;
   dispatch_float(k.o.dtype, [&]<class T>() { update<T>(k); });
 }
-
 }  // namespace weft

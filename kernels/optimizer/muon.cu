@@ -1,26 +1,22 @@
 // SPDX-License-Identifier: MIT
 // Muon on CUDA. A step of Newton-Schulz is three kinds of batched GEMMs through cuBLASLt, whose epilogues add
 // and scale; A is symmetric, so that no matrix is transposed. The rest is bound by memory bandwidth.
-#include <cmath>
-#include <utility>
-
 #include "kernels/linear/matmul.cuh"
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/weights.cuh"
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256, kGroup = 4;
 constexpr int kNormGroup = 8, kNormBlocks = 32;  // blocks that add up the squares of a matrix
 
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     update_momentum(T* u, float* m, const float* gradients, const StepScalars* step,
-                    const StepResults* results, std::int64_t size, bool packed) {
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
+                    const StepResults* results, int64_t size, bool packed) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
   if (first >= size) return;
-  const std::int64_t count = size - first;
+  const int64_t count = size - first;
   const float scale = results->update_scale, kept = step->momentum, rest = 1.0f - kept;
   float out[kGroup] = {};
   if (scale != 0.0f) {
@@ -41,11 +37,11 @@ __global__ void __launch_bounds__(kThreads)
 // partial[y][x] = what block (x, y) adds up of |matrix y|^2.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    partial_squares(double* partial, const T* x, std::int64_t stride, std::int64_t size, bool packed) {
+    partial_squares(double* partial, const T* x, int64_t stride, int64_t size, bool packed) {
   x += blockIdx.y * stride;
   double sum = 0;
-  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup;
-       i < size; i += static_cast<std::int64_t>(kNormBlocks) * kThreads * kNormGroup) {
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup; i < size;
+       i += static_cast<int64_t>(kNormBlocks) * kThreads * kNormGroup) {
     float v[kNormGroup];
     load(v, x + i, size - i, packed);
 #pragma unroll
@@ -57,14 +53,14 @@ __global__ void __launch_bounds__(kThreads)
 
 // Matrix y of `out` = matrix y of x / (its norm + 1e-7).
 template <class T>
-__global__ void __launch_bounds__(kThreads) normalise(T* out, const T* x, const double* partial,
-                                                      std::int64_t stride, std::int64_t size, bool packed) {
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup;
+__global__ void __launch_bounds__(kThreads)
+    normalise(T* out, const T* x, const double* partial, int64_t stride, int64_t size, bool packed) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup;
   if (first >= size) return;
   double sum = 0;
   for (int i = 0; i < kNormBlocks; ++i) sum += partial[blockIdx.y * kNormBlocks + i];
   const auto factor = static_cast<float>(1.0 / (sqrt(sum) + NewtonSchulz::kLeast));
-  const std::int64_t at = blockIdx.y * stride + first;
+  const int64_t at = blockIdx.y * stride + first;
   float v[kNormGroup];
   load(v, x + at, size - first, packed);
 #pragma unroll
@@ -74,7 +70,7 @@ __global__ void __launch_bounds__(kThreads) normalise(T* out, const T* x, const 
 
 // All matrices at one offset.
 void normalise_all(CudaQueue& q, const NewtonSchulz& k, const MuonMatrix& m) {
-  const std::int64_t n = k.x.rows(), stride = k.x.cols(), size = m.rows * m.cols;
+  const int64_t n = k.x.rows(), stride = k.x.cols(), size = m.rows * m.cols;
   std::size_t offset = 0;
   auto* partial = take_workspace<double>(q, offset, n * kNormBlocks, NewtonSchulz::kName);
   const auto rows = static_cast<unsigned>(n);
@@ -90,11 +86,11 @@ void normalise_all(CudaQueue& q, const NewtonSchulz& k, const MuonMatrix& m) {
 
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads)
-    subtract(const Weights<C> weights, const T* directions, const StepResults* results, std::int64_t size,
+    subtract(const Weights<C> weights, const T* directions, const StepResults* results, int64_t size,
              float weight_decay, bool packed) {
-  const std::int64_t first = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
   if (first >= size || results->update_scale == 0.0f) return;
-  const std::int64_t count = size - first;
+  const int64_t count = size - first;
   float p[kGroup], o[kGroup];
   load(p, weights.master + first, count, packed);
   load(o, directions + first, count, packed);
@@ -110,7 +106,7 @@ class Products {
   explicit Products(const NewtonSchulz& k) : k_(k), n_(k.x.rows()) {}
 
   // A = X X^T for R <= C, else X^T X.
-  Gemm gram(const TensorView& x, const MuonMatrix& m, std::int64_t square) const {
+  Gemm gram(const TensorView& x, const MuonMatrix& m, int64_t square) const {
     const bool wide = m.rows <= m.cols;
     Gemm p = of(m.side(), m.side(), wide ? m.cols : m.rows, n_);
     p.a = p.b = at(x, m.offset), p.out = at(k_.squares, square);
@@ -119,7 +115,7 @@ class Products {
     return p;
   }
   // b A + c A^2 of `count` matrices with this side.
-  Gemm polynomial(const MuonMatrix& m, std::int64_t square, std::int64_t count) const {
+  Gemm polynomial(const MuonMatrix& m, int64_t square, int64_t count) const {
     Gemm p = of(m.side(), m.side(), m.side(), count);
     p.a = p.b = p.addend = at(k_.squares, square), p.out = at(k_.squares, k_.square_elements() + square);
     p.transpose_a = true;
@@ -128,7 +124,7 @@ class Products {
     return p;
   }
   // scale (a X + B X) for R <= C, else scale (a X + X B).
-  Gemm product(const TensorView& out, const TensorView& x, const MuonMatrix& m, std::int64_t square,
+  Gemm product(const TensorView& out, const TensorView& x, const MuonMatrix& m, int64_t square,
                double scale) const {
     const bool wide = m.rows <= m.cols;
     Gemm p = of(m.cols, m.rows, m.side(), n_);
@@ -141,10 +137,10 @@ class Products {
   }
 
  private:
-  static char* at(const TensorView& t, std::int64_t element) {
+  static char* at(const TensorView& t, int64_t element) {
     return static_cast<char*>(t.data) + element * size_of(t.dtype);
   }
-  Gemm of(std::int64_t rows, std::int64_t cols, std::int64_t inner, std::int64_t batch) const {
+  Gemm of(int64_t rows, int64_t cols, int64_t inner, int64_t batch) const {
     Gemm p;
     p.rows = rows, p.cols = cols, p.inner = inner, p.batch = batch;
     p.in = p.to = k_.x.dtype;
@@ -152,14 +148,14 @@ class Products {
   }
 
   const NewtonSchulz& k_;
-  std::int64_t n_;
+  int64_t n_;
 };
 
 // From x to out, by way of the squares.
 void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const TensorView& x, bool last) {
   const Products products(k);
-  const std::int64_t n = k.x.rows();
-  std::int64_t square = 0, begun = 0;  // begun: where matrices of the same side begin
+  const int64_t n = k.x.rows();
+  int64_t square = 0, begun = 0;  // begun: where matrices of the same side begin
   for (std::size_t i = 0; i < k.matrices.size(); ++i) {
     const MuonMatrix& m = k.matrices[i];
     require_multiply(q, products.gram(x, m, square), NewtonSchulz::kName);
@@ -175,11 +171,10 @@ void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const T
     square += n * m.square();
   }
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const MuonMomentum& k) {
-  const std::int64_t n = k.u.size();
+  const int64_t n = k.u.size();
   if (n == 0) return;
   dispatch_cuda(k.u.dtype, [&]<class T>() {
     update_momentum<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(
@@ -199,7 +194,7 @@ void compute(CudaQueue& q, const NewtonSchulz& k) {
 }
 
 void compute(CudaQueue& q, const MuonUpdate& k) {
-  const std::int64_t n = k.master.size();
+  const int64_t n = k.master.size();
   if (n == 0) return;
   const bool packed = aligned16(k.master, k.ema, k.compute, k.o);
   dispatch_cuda(k.o.dtype, [&]<class T>() {
@@ -211,5 +206,4 @@ void compute(CudaQueue& q, const MuonUpdate& k) {
     });
   });
 }
-
 }  // namespace weft

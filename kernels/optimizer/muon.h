@@ -10,13 +10,10 @@
 #pragma once
 
 #include <algorithm>
-#include <cmath>
-
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 // The T of u, X and o in a model that computes in `t`: f16 has too few exponents for them.
 inline DType muon_dtype(DType t) { return t == DType::f16 ? DType::bf16 : t; }
 
@@ -34,9 +31,9 @@ WEFT_KERNEL(MuonMomentum);
 
 // A row-major matrix in a row of NewtonSchulz::x.
 struct MuonMatrix {
-  std::int64_t offset, rows, cols;
-  std::int64_t side() const { return std::min(rows, cols); }             // of A
-  std::int64_t square() const { return (side() * side() + 7) / 8 * 8; }  // elements that A takes
+  int64_t offset, rows, cols;
+  int64_t side() const { return std::min(rows, cols); }             // of A
+  int64_t square() const { return (side() * side() + 7) / 8 * 8; }  // elements that A takes
   double scale() const { return std::sqrt(static_cast<double>(rows) / static_cast<double>(side())); }
   bool operator==(const MuonMatrix&) const = default;
 };
@@ -50,8 +47,8 @@ struct NewtonSchulz {
   // What CUDA computes in; T, and every X, A and b A + c A^2 is rounded to it: on the CPU, too.
   TensorView other;    // (n, P)
   TensorView squares;  // (2, square_elements())
-  std::int64_t square_elements() const {
-    std::int64_t sum = 0;
+  int64_t square_elements() const {
+    int64_t sum = 0;
     for (const MuonMatrix& m : matrices) sum += m.square();
     return sum * x.rows();
   }
@@ -84,5 +81,4 @@ struct MuonUpdate {
   std::vector<TensorView> inputs() const { return {master, ema, o}; }
 };
 WEFT_KERNEL(MuonUpdate);
-
 }  // namespace weft

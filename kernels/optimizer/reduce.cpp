@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: MIT
 // Sums over whole tensors: the definitions. SquareSum adds in SumOrder, the others pieces of kChunk elements.
 #include "kernels/optimizer/reduce.h"
-
-#include <algorithm>
 #include <array>
-#include <cmath>
-#include <vector>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 
 namespace weft {
 namespace {
-
 // sum of term(i) for i in [0, n), the same for any number of threads.
-template <class Term>
-double sum_in_pieces(std::int64_t n, Term term) {
+template <class Term> double sum_in_pieces(int64_t n, Term term) {
   std::vector<double> partial(static_cast<std::size_t>(chunks_of(n)));
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
-  for (std::int64_t p = 0; p < chunks_of(n); ++p) {
-    const std::int64_t begin = p * kChunk, count = std::min(kChunk, n - begin);
+  for (int64_t p = 0; p < chunks_of(n); ++p) {
+    const int64_t begin = p * kChunk, count = std::min(kChunk, n - begin);
     partial[static_cast<std::size_t>(p)] =
-        sum_of<double>(count, [=](std::int64_t i) { return static_cast<double>(term(begin + i)); });
+        sum_of<double>(count, [=](int64_t i) { return static_cast<double>(term(begin + i)); });
   }
   double sum = 0;
   for (const double p : partial) sum += p;
@@ -32,7 +24,7 @@ double sum_of_squares(const TensorView& x) {
   double squares = 0;
   dispatch_float(x.dtype, [&]<class T>() {
     const T* values = x.as<T>();
-    squares = sum_in_pieces(x.size(), [=](std::int64_t i) {
+    squares = sum_in_pieces(x.size(), [=](int64_t i) {
       const double v = static_cast<double>(values[i]);
       return v * v;
     });
@@ -59,13 +51,13 @@ double sum_of_lanes(Lanes lane) {
 }
 
 // Adds to each lane of a block its terms of sum x^2.
-void add_squares(Lanes& lane, const TensorView& x, std::int64_t block) {
-  constexpr std::int64_t of_block = SumOrder::kTurn / SumOrder::kBlocks;
+void add_squares(Lanes& lane, const TensorView& x, int64_t block) {
+  constexpr int64_t of_block = SumOrder::kTurn / SumOrder::kBlocks;
   dispatch_float(x.dtype, [&]<class T>() {
     const T* values = x.as<T>();
-    for (std::int64_t i = block * of_block; i < x.size(); i += SumOrder::kTurn) {
-      const std::int64_t count = std::min(of_block, x.size() - i);
-      for (std::int64_t j = 0; j < count; ++j) {
+    for (int64_t i = block * of_block; i < x.size(); i += SumOrder::kTurn) {
+      const int64_t count = std::min(of_block, x.size() - i);
+      for (int64_t j = 0; j < count; ++j) {
         const double v = static_cast<double>(values[i + j]);
         lane[static_cast<std::size_t>(j / SumOrder::kGroup)] += v * v;
       }
@@ -73,16 +65,14 @@ void add_squares(Lanes& lane, const TensorView& x, std::int64_t block) {
   });
 }
 
-template <class T>
-void mean_backward(const MeanBackward& k) {
+template <class T> void mean_backward(const MeanBackward& k) {
   using W = wide_t<T>;
-  const std::int64_t n = k.dx.view.size();
+  const int64_t n = k.dx.view.size();
   const W dy = k.dy ? k.dy.as<W>()[0] : static_cast<W>(k.step->loss_gradient);
   const W value = dy / static_cast<W>(n);
   T* dx = k.dx.view.as<T>();
-  for (std::int64_t i = 0; i < n; ++i) store(dx, i, value, k.dx.accumulate);
+  for (int64_t i = 0; i < n; ++i) store(dx, i, value, k.dx.accumulate);
 }
-
 }  // namespace
 
 void check(const MeanForward& k) {
@@ -123,7 +113,7 @@ void compute(CpuQueue&, const MeanForward& k) {
   dispatch_float(k.x.dtype, [&]<class T>() {
     const T* x = k.x.as<T>();
     const double mean =
-        sum_in_pieces(k.x.size(), [=](std::int64_t i) { return x[i]; }) / static_cast<double>(k.x.size());
+        sum_in_pieces(k.x.size(), [=](int64_t i) { return x[i]; }) / static_cast<double>(k.x.size());
     *static_cast<T*>(k.y.data) = static_cast<T>(mean);
     if (k.results) k.results->loss = static_cast<float>(mean);
   });
@@ -149,7 +139,7 @@ void compute(CpuQueue&, const SquareSum& k) {
 
 void compute(CpuQueue&, const ClipCoefficient& k) {
   double squares = k.gradients ? sum_of_squares(k.gradients) : 0;
-  for (std::int64_t i = 0; k.squares && i < k.squares.size(); ++i) squares += k.squares.as<double>()[i];
+  for (int64_t i = 0; k.squares && i < k.squares.size(); ++i) squares += k.squares.as<double>()[i];
   const double scale = k.step->gradient_scale;
   const float norm = static_cast<float>(scale * std::sqrt(squares));
   double update = scale;
@@ -159,15 +149,13 @@ void compute(CpuQueue&, const ClipCoefficient& k) {
 }
 
 void compute(CpuQueue&, const Fingerprint& k) {
-  const std::int64_t n = k.x.size();
-  std::uint64_t sum = 0;
+  const int64_t n = k.x.size();
+  uint64_t sum = 0;
   dispatch_bits(k.x.dtype, [&]<class T>() {
     const T* x = static_cast<const T*>(k.x.data);
 #pragma omp parallel for schedule(static) reduction(+ : sum) if (n > kParallelElements)
-    for (std::int64_t i = 0; i < n; ++i)
-      sum += Fingerprint::hash(x[i], static_cast<std::uint64_t>(k.first + i));
+    for (int64_t i = 0; i < n; ++i) sum += Fingerprint::hash(x[i], static_cast<uint64_t>(k.first + i));
   });
   *k.sum += sum;
 }
-
 }  // namespace weft

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Sums over whole tensors on CUDA: kBlocks blocks write a partial sum each, one more block adds them.
 #include <algorithm>
-
 #include "kernels/device/cuda.cuh"
 #include "kernels/optimizer/reduce.h"
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = SumOrder::kLanes;
 constexpr int kBlocks = SumOrder::kBlocks;  // partial sums; all resident at once on a large GPU
 constexpr int kGroup = SumOrder::kGroup;
@@ -22,13 +20,13 @@ struct Square {
 
 // Adds to `sum` a thread's terms of the sum of term(x[i]): one group of eight in each stride of the grid.
 template <class T, class Term>
-__device__ __forceinline__ void add_part(double& sum, const T* x, std::int64_t n, bool packed, Term term) {
+__device__ __forceinline__ void add_part(double& sum, const T* x, int64_t n, bool packed, Term term) {
 #pragma unroll 4
-  for (std::int64_t i = (static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n;
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n;
        i += SumOrder::kTurn) {
     float v[kGroup];
     load(v, x + i, n - i, packed);
-    const std::int64_t count = n - i;
+    const int64_t count = n - i;
 #pragma unroll
     for (int j = 0; j < kGroup; ++j) sum += j < count ? term(v[j]) : 0.0;
   }
@@ -37,7 +35,7 @@ __device__ __forceinline__ void add_part(double& sum, const T* x, std::int64_t n
 // partial[block] = the block's terms of the sum over x.
 template <class T, class Term>
 __global__ void __launch_bounds__(kThreads)
-    partial_sums(double* partial, const T* x, std::int64_t n, bool packed, Term term) {
+    partial_sums(double* partial, const T* x, int64_t n, bool packed, Term term) {
   double sum = 0;
   add_part(sum, x, n, packed, term);
   sum = block_sum<kThreads>(sum);
@@ -46,7 +44,7 @@ __global__ void __launch_bounds__(kThreads)
 
 struct Parts {
   const float* x[SquareSum::kMost];
-  std::int64_t n[SquareSum::kMost];
+  int64_t n[SquareSum::kMost];
   int count;
   bool packed;
 };
@@ -61,9 +59,9 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // Called by one block: the sum of `count` numbers, on every thread.
-__device__ double total_of(const double* partial, std::int64_t count) {
+__device__ double total_of(const double* partial, int64_t count) {
   double sum = 0;
-  for (std::int64_t i = threadIdx.x; i < count; i += kThreads) sum += partial[i];
+  for (int64_t i = threadIdx.x; i < count; i += kThreads) sum += partial[i];
   return block_sum<kThreads>(sum);
 }
 
@@ -77,9 +75,8 @@ __global__ void __launch_bounds__(kThreads)
   if (copy) *copy = static_cast<float>(total);
 }
 
-__global__ void __launch_bounds__(kThreads)
-    write_clip(StepResults* results, const StepScalars* step, const double* partial, std::int64_t count,
-               double clip) {
+__global__ void __launch_bounds__(kThreads) write_clip(StepResults* results, const StepScalars* step,
+                                                       const double* partial, int64_t count, double clip) {
   const double squares = total_of(partial, count);
   if (threadIdx.x != 0) return;
   const double scale = step->gradient_scale;
@@ -103,8 +100,8 @@ const double* launch_partial_sums(CudaQueue& q, const TensorView& x, Term term, 
 
 // Element i = dy / n, dy read from the device.
 __global__ void __launch_bounds__(kThreads)
-    fill_mean_gradient(float* dx, std::int64_t n, const float* dy, const StepScalars* step, bool accumulate) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+    fill_mean_gradient(float* dx, int64_t n, const float* dy, const StepScalars* step, bool accumulate) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
   const float value = (dy ? *dy : step->loss_gradient) / static_cast<float>(n);
   dx[i] = accumulate ? dx[i] + value : value;
@@ -113,16 +110,15 @@ __global__ void __launch_bounds__(kThreads)
 // The bits of x as unsigned numbers of the same size; the atomic adds integers, whose order does not matter.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    add_hashes(unsigned long long* sum, const T* x, std::int64_t n, std::uint64_t first) {
+    add_hashes(unsigned long long* sum, const T* x, int64_t n, uint64_t first) {
   unsigned long long mine = 0;
 #pragma unroll 4
-  for (std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n;
-       i += static_cast<std::int64_t>(gridDim.x) * kThreads)
-    mine += Fingerprint::hash(x[i], first + static_cast<std::uint64_t>(i));
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n;
+       i += static_cast<int64_t>(gridDim.x) * kThreads)
+    mine += Fingerprint::hash(x[i], first + static_cast<uint64_t>(i));
   mine = warp_sum(mine);
   if (threadIdx.x % kWarp == 0) atomicAdd(sum, mine);
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const MeanForward& k) {
@@ -132,7 +128,7 @@ void compute(CudaQueue& q, const MeanForward& k) {
 }
 
 void compute(CudaQueue& q, const MeanBackward& k) {
-  const std::int64_t n = k.dx.view.size();
+  const int64_t n = k.dx.view.size();
   if (n == 0) return;
   fill_mean_gradient<<<blocks_for(n, kThreads), kThreads, 0, q.stream>>>(
       k.dx.view.as<float>(), n, k.dy.or_null<float>(), k.step, k.dx.accumulate);
@@ -154,19 +150,18 @@ void compute(CudaQueue& q, const SquareSum& k) {
 void compute(CudaQueue& q, const ClipCoefficient& k) {
   const double* partial = k.squares ? k.squares.as<double>()
                                     : launch_partial_sums(q, k.gradients, Square{}, ClipCoefficient::kName);
-  const std::int64_t count = k.squares ? k.squares.size() : kBlocks;
+  const int64_t count = k.squares ? k.squares.size() : kBlocks;
   write_clip<<<1, kThreads, 0, q.stream>>>(k.results, k.step, partial, count, k.clip);
 }
 
 void compute(CudaQueue& q, const Fingerprint& k) {
-  const std::int64_t n = k.x.size();
+  const int64_t n = k.x.size();
   if (n == 0) return;
   const auto blocks = std::min<unsigned>(blocks_for(n, kThreads), kBlocks);
   dispatch_bits(k.x.dtype, [&]<class T>() {
     add_hashes<<<blocks, kThreads, 0, q.stream>>>(reinterpret_cast<unsigned long long*>(k.sum),
                                                   static_cast<const T*>(k.x.data), n,
-                                                  static_cast<std::uint64_t>(k.first));
+                                                  static_cast<uint64_t>(k.first));
   });
 }
-
 }  // namespace weft

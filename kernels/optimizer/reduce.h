@@ -6,7 +6,6 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-
 // y = mean of all elements of x. With `results`, results->loss is set too.
 struct MeanForward {
   static constexpr const char* kName = "mean_forward";
@@ -34,7 +33,7 @@ WEFT_KERNEL(MeanBackward);
 // as a butterfly in each warp, then warp after warp. One more block adds the sums of blocks likewise.
 struct SumOrder {
   static constexpr int kGroup = 8, kWarp = 32, kLanes = 256, kBlocks = 1024;
-  static constexpr std::int64_t kTurn = std::int64_t{kBlocks} * kLanes * kGroup;  // of all lanes at a time
+  static constexpr int64_t kTurn = int64_t{kBlocks} * kLanes * kGroup;  // of all lanes at a time
 };
 
 // y = sum of x^2 over all elements of all xs. A lane's accumulator runs on from one x to the next.
@@ -67,14 +66,14 @@ WEFT_KERNEL(ClipCoefficient);
 // Another bit in one element always changes it; other bits in several do, but for one chance in 2^64.
 struct Fingerprint {
   static constexpr const char* kName = "fingerprint";
-  std::uint64_t* sum = nullptr;  // in the queue's memory, read and written
-  TensorView x;                  // any type
-  std::int64_t first = 0;        // place of x[0]
+  uint64_t* sum = nullptr;  // in the queue's memory, read and written
+  TensorView x;             // any type
+  int64_t first = 0;        // place of x[0]
   std::vector<TensorView> outputs() const { return {}; }
   std::vector<TensorView> inputs() const { return {x}; }
   // At each place a bijection of the bits: the finalizer of MurmurHash3 (Appleby 2011).
-  static constexpr std::uint64_t hash(std::uint64_t bits, std::uint64_t place) {
-    std::uint64_t h = bits + (place + 1) * 0x9e3779b97f4a7c15u;
+  static constexpr uint64_t hash(uint64_t bits, uint64_t place) {
+    uint64_t h = bits + (place + 1) * 0x9e3779b97f4a7c15u;
     h = (h ^ h >> 33) * 0xff51afd7ed558ccdu;
     h = (h ^ h >> 33) * 0xc4ceb9fe1a85ec53u;
     return h ^ h >> 33;
@@ -83,14 +82,12 @@ struct Fingerprint {
 WEFT_KERNEL(Fingerprint);
 
 // Calls f.operator()<T>() with the unsigned type of the size of an element.
-template <class F>
-void dispatch_bits(DType t, F&& f) {
+template <class F> void dispatch_bits(DType t, F&& f) {
   switch (size_of(t)) {
-    case 1: return f.template operator()<std::uint8_t>();
-    case 2: return f.template operator()<std::uint16_t>();
-    case 4: return f.template operator()<std::uint32_t>();
-    default: return f.template operator()<std::uint64_t>();
+    case 1: return f.template operator()<uint8_t>();
+    case 2: return f.template operator()<uint16_t>();
+    case 4: return f.template operator()<uint32_t>();
+    default: return f.template operator()<uint64_t>();
   }
 }
-
 }  // namespace weft

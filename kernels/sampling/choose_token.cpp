@@ -1,41 +1,37 @@
 // SPDX-License-Identifier: MIT
 // The definition: sorts the tokens by rank, then sums in that order.
 #include "kernels/sampling/choose_token.h"
-
 #include <algorithm>
 #include <cmath>
 #include <numeric>
 #include <vector>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {
-
 // Tokens, most likely first; equally likely ones by number.
-std::vector<std::int32_t> ranking(std::span<const double> logits) {
-  std::vector<std::int32_t> ranked(logits.size());
+std::vector<int32_t> ranking(std::span<const double> logits) {
+  std::vector<int32_t> ranked(logits.size());
   std::iota(ranked.begin(), ranked.end(), 0);
-  std::sort(ranked.begin(), ranked.end(), [&](std::int32_t a, std::int32_t b) {
+  std::sort(ranked.begin(), ranked.end(), [&](int32_t a, int32_t b) {
     const double of_a = logits[static_cast<std::size_t>(a)], of_b = logits[static_cast<std::size_t>(b)];
     return of_a != of_b ? of_a > of_b : a < b;
   });
   return ranked;
 }
-
 }  // namespace
 
-std::int32_t choose_token(std::span<const double> logits, const Choice& choice, double uniform) {
+int32_t choose_token(std::span<const double> logits, const Choice& choice, double uniform) {
   for (const double logit : logits)
     if (!std::isfinite(logit)) return -1;
-  std::vector<std::int32_t> ranked = ranking(logits);
+  std::vector<int32_t> ranked = ranking(logits);
   if (choice.temperature == 0) return ranked[0];
-  if (choice.top_k > 0 && choice.top_k < static_cast<std::int64_t>(ranked.size()))
+  if (choice.top_k > 0 && choice.top_k < static_cast<int64_t>(ranked.size()))
     ranked.resize(static_cast<std::size_t>(choice.top_k));
-  const auto logit = [&](std::int32_t token) { return logits[static_cast<std::size_t>(token)]; };
+  const auto logit = [&](int32_t token) { return logits[static_cast<std::size_t>(token)]; };
   std::vector<double> weight;
-  for (const std::int32_t token : ranked)
+  for (const int32_t token : ranked)
     weight.push_back(std::exp((logit(token) - logit(ranked[0])) / choice.temperature));
   double total = std::accumulate(weight.begin(), weight.end(), 0.0);
   std::size_t count = weight.size();
@@ -59,7 +55,7 @@ void check(const ChooseToken& k) {
   WEFT_CHECK(k.logits.rank == 2 && k.tokens.rank == 2 && k.drawn.rank == 2,
              "choose_token: logits (B, V), tokens (B, n) and drawn (n, B), got ", shape_text(k.logits), ", ",
              shape_text(k.tokens), " and ", shape_text(k.drawn));
-  const std::int64_t batch = k.logits.shape[0], length = k.tokens.shape[1];
+  const int64_t batch = k.logits.shape[0], length = k.tokens.shape[1];
   WEFT_CHECK(k.logits.cols() >= 1 && k.logits.cols() <= INT32_MAX && k.logits.data,
              "choose_token: logits of 1 to 2^31 - 1 tokens, got ", shape_text(k.logits));
   expect_matrix(k.tokens, DType::i32, batch, length, "choose_token: tokens");
@@ -71,19 +67,18 @@ void check(const ChooseToken& k) {
 }
 
 void compute(CpuQueue&, const ChooseToken& k) {
-  const std::int64_t position = *k.position, batch = k.logits.shape[0], vocab = k.logits.cols();
-  auto *tokens = k.tokens.as<std::int32_t>(), *drawn = k.drawn.as<std::int32_t>();
+  const int64_t position = *k.position, batch = k.logits.shape[0], vocab = k.logits.cols();
+  auto *tokens = k.tokens.as<int32_t>(), *drawn = k.drawn.as<int32_t>();
   dispatch_float(k.logits.dtype, [&]<class T>() {
 #pragma omp parallel for schedule(static) if (k.logits.size() > kParallelElements)
-    for (std::int64_t b = 0; b < batch; ++b) {
+    for (int64_t b = 0; b < batch; ++b) {
       const T* row = k.logits.as<T>() + b * vocab;
       const std::vector<double> logits(row, row + vocab);
-      const std::int32_t token =
+      const int32_t token =
           choose_token(logits, k.choice, sample_uniform(k.seed, *k.first_sample + b, position));
       tokens[b * k.tokens.shape[1] + position] = std::max(token, 0);
       drawn[position * batch + b] = token;
     }
   });
 }
-
 }  // namespace weft

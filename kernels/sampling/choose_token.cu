@@ -4,54 +4,49 @@
 // largest key such that the tokens with at least that key fulfil a condition on their number or sum. A binary
 // search finds it bit by bit. Sums have a fixed order, in which a sum of more tokens is never smaller.
 #include <curand_kernel.h>
-
 #include <bit>
-
 #include "kernels/device/cuda.cuh"
 #include "kernels/sampling/choose_token.h"
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 
 using Key = unsigned long long;
 
-template <class T>
-struct Row {
+template <class T> struct Row {
   const T* logits;
-  std::int32_t vocab;
+  int32_t vocab;
   int number_bits;  // of a token
   double temperature, top;
 
-  __device__ float logit(std::int32_t token) const { return to_float(logits[token]); }
+  __device__ float logit(int32_t token) const { return to_float(logits[token]); }
   // Bits of a float in the order of its value, both zeros alike, above those of the token, first ones first.
-  __device__ Key key(std::int32_t token) const {
+  __device__ Key key(int32_t token) const {
     const unsigned bits = __float_as_uint(logit(token) + 0.0f);
     const unsigned ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
     return Key{ordered} << number_bits | static_cast<unsigned>(vocab - 1 - token);
   }
-  __device__ std::int32_t token(Key key) const {
-    return vocab - 1 - static_cast<std::int32_t>(key & ((Key{1} << number_bits) - 1));
+  __device__ int32_t token(Key key) const {
+    return vocab - 1 - static_cast<int32_t>(key & ((Key{1} << number_bits) - 1));
   }
-  __device__ double weight(std::int32_t token) const {
+  __device__ double weight(int32_t token) const {
     return exp((static_cast<double>(logit(token)) - top) / temperature);
   }
   // Over the tokens with keys from `least` on.
   __device__ double sum(Key least) const {
     double sum = 0;
-    for (std::int32_t token = threadIdx.x; token < vocab; token += kThreads)
+    for (int32_t token = threadIdx.x; token < vocab; token += kThreads)
       if (key(token) >= least) sum += weight(token);
     return block_sum<kThreads>(sum);
   }
-  __device__ std::int32_t count(Key least) const {
-    std::int32_t count = 0;
-    for (std::int32_t token = threadIdx.x; token < vocab; token += kThreads) count += key(token) >= least;
+  __device__ int32_t count(Key least) const {
+    int32_t count = 0;
+    for (int32_t token = threadIdx.x; token < vocab; token += kThreads) count += key(token) >= least;
     return block_sum<kThreads>(count);
   }
   // The largest key for which the condition holds; 0 when there is none.
-  template <class Condition>
-  __device__ Key largest(Condition holds) const {
+  template <class Condition> __device__ Key largest(Condition holds) const {
     Key found = 0;
     for (int bit = 31 + number_bits; bit >= 0; --bit)
       if (holds(found | Key{1} << bit)) found |= Key{1} << bit;
@@ -60,11 +55,10 @@ struct Row {
 };
 
 // The same on every thread.
-template <class T>
-__device__ std::int32_t choose(Row<T> row, const Choice& choice, double uniform) {
+template <class T> __device__ int32_t choose(Row<T> row, const Choice& choice, double uniform) {
   Key best = 0, last = ~Key{0};
   bool finite = true;
-  for (std::int32_t token = threadIdx.x; token < row.vocab; token += kThreads) {
+  for (int32_t token = threadIdx.x; token < row.vocab; token += kThreads) {
     finite = finite && isfinite(row.logit(token));
     best = max(best, row.key(token));
     last = min(last, row.key(token));
@@ -91,29 +85,27 @@ __device__ std::int32_t choose(Row<T> row, const Choice& choice, double uniform)
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     choose_kernel(const __grid_constant__ ChooseToken k, int number_bits) {
-  const std::int64_t position = *k.position, b = blockIdx.x;
+  const int64_t position = *k.position, b = blockIdx.x;
   const Philox4 counter = sample_counter(*k.first_sample + b, position);
   const uint4 bits =
       curand_Philox4x32_10(make_uint4(counter[0], counter[1], counter[2], counter[3]),
                            make_uint2(static_cast<unsigned>(k.seed), static_cast<unsigned>(k.seed >> 32)));
-  const std::int64_t batch = k.logits.shape[0], vocab = k.logits.shape[1];
-  const Row<T> row = {static_cast<const T*>(k.logits.data) + b * vocab, static_cast<std::int32_t>(vocab),
+  const int64_t batch = k.logits.shape[0], vocab = k.logits.shape[1];
+  const Row<T> row = {static_cast<const T*>(k.logits.data) + b * vocab, static_cast<int32_t>(vocab),
                       number_bits, k.choice.temperature, 0};
-  const std::int32_t token = choose(row, k.choice, uniform_of(bits.x, bits.y));
+  const int32_t token = choose(row, k.choice, uniform_of(bits.x, bits.y));
   if (threadIdx.x != 0) return;
-  static_cast<std::int32_t*>(k.tokens.data)[b * k.tokens.shape[1] + position] = max(token, 0);
-  static_cast<std::int32_t*>(k.drawn.data)[position * batch + b] = token;
+  static_cast<int32_t*>(k.tokens.data)[b * k.tokens.shape[1] + position] = max(token, 0);
+  static_cast<int32_t*>(k.drawn.data)[position * batch + b] = token;
 }
-
 }  // namespace
 
 void compute(CudaQueue& queue, const ChooseToken& k) {
-  const std::int64_t batch = k.logits.shape[0];
+  const int64_t batch = k.logits.shape[0];
   if (batch == 0) return;
-  const int number_bits = std::bit_width(static_cast<std::uint32_t>(k.logits.cols() - 1));
+  const int number_bits = std::bit_width(static_cast<uint32_t>(k.logits.cols() - 1));
   dispatch_cuda(k.logits.dtype, [&]<class T>() {
     choose_kernel<T><<<blocks_for(batch, 1), kThreads, 0, queue.stream>>>(k, number_bits);
   });
 }
-
 }  // namespace weft

@@ -1,35 +1,29 @@
 // SPDX-License-Identifier: MIT
 // The definition: softmax over the listed rows of the cache, in wide(T).
-#include "kernels/sampling/decode_attention.h"
-
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <vector>
-
 #include "kernels/attention/check.h"
 #include "kernels/cpu.h"
+#include "kernels/sampling/decode_list.h"
 
 namespace weft {
 namespace {
 
-using std::int32_t, std::int64_t;
-
-template <class T>
-void put_own_row(const AttentionDecode& d, int64_t b, int64_t h) {
+template <class T> void put_own_row(const AttentionDecode& d, int64_t b, int64_t h) {
   if (!d.own_row || d.own_row[h] < 0) return;
   std::copy_n(d.new_k.row<const T>(b, 0, h), d.new_k.size, d.k.row<T>(b, d.own_row[h], h));
   std::copy_n(d.new_v.row<const T>(b, 0, h), d.new_v.size, d.v.row<T>(b, d.own_row[h], h));
 }
 
-template <class T>
-void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
+template <class T> void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
   using W = wide_t<T>;
-  const int32_t group = d.group_of_head[h];
+  const DecodeList list(d, b, h);
   std::vector<int64_t> keys;
-  for (int32_t i = d.key_start[group]; i < d.key_start[group + 1]; ++i)
-    if (!d.first_key || d.key_positions[i] >= d.first_key.as<int32_t>()[b])
-      keys.push_back((d.first_row ? d.first_row[h] : 0) + d.keys[i]);
+  for (int32_t i = 0; i < list.count; ++i)
+    if (!d.first_key || d.key_positions[list.keys + i - d.keys] >= d.first_key.as<int32_t>()[b])
+      keys.push_back((d.first_row ? d.first_row[h] : 0) + list.keys[i]);
   std::vector<W> p(keys.size()), y(static_cast<std::size_t>(d.v.size));
   const T* q = d.q.row<const T>(b, 0, h);
   W top = -std::numeric_limits<W>::infinity(), sum = 0;
@@ -50,7 +44,6 @@ void decode_row(const AttentionDecode& d, int64_t b, int64_t h) {
   for (int64_t c = 0; c < d.v.size; ++c)
     out[c] = static_cast<T>(sum == 0 ? W(0) : y[static_cast<std::size_t>(c)] / sum);
 }
-
 }  // namespace
 
 void check(const AttentionDecode& d) {
@@ -70,6 +63,9 @@ void check(const AttentionDecode& d) {
       !d.first_key || (d.key_positions && d.first_key.size() == d.q.batch && d.first_key.dtype == DType::i32),
       "attention: first_key must be (", d.q.batch, ") of i32 beside key_positions, got ",
       shape_text(d.first_key), " of ", name_of(d.first_key.dtype));
+  WEFT_CHECK(!d.own_list || (!d.first_key && d.own_list.rows() == d.q.batch * d.q.heads &&
+                             d.own_count.size() == d.own_list.rows()),
+             "attention: own_list ", shape_text(d.own_list), " and own_count ", shape_text(d.own_count));
   WEFT_CHECK(d.key_start && d.group_of_head, "attention: no lists of keys (key_start, group_of_head)");
 }
 
@@ -83,5 +79,4 @@ void compute(CpuQueue&, const AttentionDecode& d) {
       }
   });
 }
-
 }  // namespace weft

@@ -2,40 +2,36 @@
 // Attention of one query per sequence. A block takes one (batch, head); its groups of 8 lanes take the listed
 // keys in turn, each with an online softmax of its own, and are merged in a fixed order. The first keys and
 // values are prefetched before the kernel ahead, which computes the query, has ended.
-#include "kernels/sampling/decode_attention.h"
-
 #include "kernels/attention/check.h"
 #include "kernels/device/dependent_launch.cuh"
 #include "kernels/device/vector8.cuh"
+#include "kernels/sampling/decode_list.h"
 
 namespace weft {
 namespace attention {
 namespace {
-
 constexpr int kLanes = 8;  // of a group: 8 elements of each 64 of a row for a lane
 constexpr int kGroupsOfWarp = kWarp / kLanes;
-constexpr std::int64_t kShortList = 256;  // up to which four warps are enough
+constexpr int64_t kShortList = 256;  // up to which four warps are enough
 
 template <class T>
-__device__ __forceinline__ const T* row_of(const HeadsView& view, std::int64_t b, std::int64_t t,
-                                           std::int64_t h) {
+__device__ __forceinline__ const T* row_of(const HeadsView& view, int64_t b, int64_t t, int64_t h) {
   return static_cast<const T*>(view.data) + b * view.batch_stride + t * view.time_stride +
          h * view.head_stride;
 }
 
 // A lane's share of a row: 8 elements from 64 * part + 8 * lane on in each part; zeros beyond the true size.
-template <class T, int kParts>
-struct Share {
+template <class T, int kParts> struct Share {
   Eight<T> part[kParts];
 
   static __device__ __forceinline__ int first(int p) {
     return p * 64 + static_cast<int>(threadIdx.x) % kLanes * 8;
   }
-  __device__ __forceinline__ void read(const T* row, std::int64_t size) {
+  __device__ __forceinline__ void read(const T* row, int64_t size) {
 #pragma unroll
     for (int p = 0; p < kParts; ++p) part[p] = first(p) < size ? load_eight(row + first(p)) : Eight<T>{};
   }
-  __device__ __forceinline__ void write(T* row, std::int64_t size) const {
+  __device__ __forceinline__ void write(T* row, int64_t size) const {
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
       if (first(p) < size) store_eight(row + first(p), part[p]);
@@ -44,8 +40,7 @@ struct Share {
 };
 
 // A softmax over some of the keys: sums relative to e^top.
-template <class T, int kParts>
-struct Partial {
+template <class T, int kParts> struct Partial {
   float top = -INFINITY, sum = 0, y[kParts][8] = {};
 
   __device__ void rescale(float to) {
@@ -80,7 +75,7 @@ struct Partial {
 
 // The partials of the warps, one after the other, to y.
 template <class T, int kWarps, int kParts>
-__device__ __forceinline__ void merge_warps(const Partial<T, kParts>& partial, T* out, std::int64_t size) {
+__device__ __forceinline__ void merge_warps(const Partial<T, kParts>& partial, T* out, int64_t size) {
   __shared__ float top[kWarps], sum[kWarps], y[kWarps][kParts * 64];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   if (lane < kLanes) {
@@ -92,7 +87,7 @@ __device__ __forceinline__ void merge_warps(const Partial<T, kParts>& partial, T
   __syncthreads();
   float highest = top[0];
   for (int w = 1; w < kWarps; ++w) highest = fmaxf(highest, top[w]);
-  for (std::int64_t column = threadIdx.x; column < size; column += kWarps * kWarp) {
+  for (int64_t column = threadIdx.x; column < size; column += kWarps * kWarp) {
     float total = 0, value = 0;
     for (int w = 0; w < kWarps; ++w) {
       const float weight = top[w] == highest ? 1.0f : expf(top[w] - highest);
@@ -104,23 +99,23 @@ __device__ __forceinline__ void merge_warps(const Partial<T, kParts>& partial, T
 }
 
 // The listed keys of one group of lanes, kAhead at a time: groups take them in turn.
-template <class T, int kQk, int kV, int kAhead>
-struct Keys {
+template <class T, int kQk, int kV, int kAhead> struct Keys {
   Share<T, kQk> k[kAhead];
   Share<T, kV> v[kAhead];
-  std::int64_t row[kAhead];  // -1: the list is at its end, or the key is out of sight
+  int64_t row[kAhead];  // -1: the list is at its end, or the key is out of sight
 
-  __device__ __forceinline__ void read(const AttentionDecode& d, std::int64_t b, std::int64_t h, int at,
-                                       int stride, int end, std::int64_t own) {
-    const std::int64_t first_row = d.first_row ? d.first_row[h] : 0;
-    const auto* first_key = static_cast<const std::int32_t*>(d.first_key.data);
+  __device__ __forceinline__ void read(const AttentionDecode& d, const DecodeList& list, int64_t b, int64_t h,
+                                       int at, int stride, int64_t own) {
+    const int64_t first_row = d.first_row ? d.first_row[h] : 0;
+    const auto* first_key = static_cast<const int32_t*>(d.first_key.data);
 #pragma unroll
     for (int i = 0; i < kAhead; ++i)
-      row[i] = at + i * stride < end ? first_row + d.keys[at + i * stride] : -1;
+      row[i] = at + i * stride < list.count ? first_row + list.keys[at + i * stride] : -1;
     if (first_key) {
+      const int32_t* positions = d.key_positions + (list.keys - d.keys);
 #pragma unroll
       for (int i = 0; i < kAhead; ++i)
-        if (row[i] >= 0 && d.key_positions[at + i * stride] < first_key[b]) row[i] = -1;
+        if (row[i] >= 0 && positions[at + i * stride] < first_key[b]) row[i] = -1;
     }
 #pragma unroll
     for (int i = 0; i < kAhead; ++i) {
@@ -133,13 +128,13 @@ struct Keys {
 
 // Prefetches keys and values of later turns into the L2 cache: a line for each lane of the group.
 template <class T>
-__device__ __forceinline__ void ask_for_later(const AttentionDecode& d, std::int64_t b, std::int64_t h,
-                                              int first, int stride, int end) {
+__device__ __forceinline__ void ask_for_later(const AttentionDecode& d, const DecodeList& list, int64_t b,
+                                              int64_t h, int first, int stride) {
   constexpr int kLine = 128 / sizeof(T);
-  const std::int64_t first_row = d.first_row ? d.first_row[h] : 0;
+  const int64_t first_row = d.first_row ? d.first_row[h] : 0;
   const int lane = threadIdx.x % kLanes, of_key = static_cast<int>(d.k.size + kLine - 1) / kLine;
-  for (int at = first; at < end; at += stride) {
-    const std::int64_t row = first_row + d.keys[at];
+  for (int at = first; at < list.count; at += stride) {
+    const int64_t row = first_row + list.keys[at];
     const T* line = lane < of_key ? row_of<T>(d.k, b, row, h) + lane * kLine
                                   : row_of<T>(d.v, b, row, h) + (lane - of_key) * kLine;
     if (lane < of_key || (lane - of_key) * kLine < d.v.size)
@@ -148,8 +143,8 @@ __device__ __forceinline__ void ask_for_later(const AttentionDecode& d, std::int
 }
 
 template <class T, int kQk>
-__device__ __forceinline__ void read_query(float (&q)[kQk][8], const AttentionDecode& d, std::int64_t b,
-                                           std::int64_t h) {
+__device__ __forceinline__ void read_query(float (&q)[kQk][8], const AttentionDecode& d, int64_t b,
+                                           int64_t h) {
   Share<T, kQk> share;
   share.read(row_of<T>(d.q, b, 0, h), d.q.size);
 #pragma unroll
@@ -158,8 +153,7 @@ __device__ __forceinline__ void read_query(float (&q)[kQk][8], const AttentionDe
 
 // By one group of lanes.
 template <class T, int kQk, int kV>
-__device__ __forceinline__ void put_own_row(const AttentionDecode& d, std::int64_t b, std::int64_t h,
-                                            std::int64_t own) {
+__device__ __forceinline__ void put_own_row(const AttentionDecode& d, int64_t b, int64_t h, int64_t own) {
   Share<T, kQk> k;
   Share<T, kV> v;
   k.read(row_of<T>(d.new_k, b, 0, h), d.k.size);
@@ -171,16 +165,18 @@ __device__ __forceinline__ void put_own_row(const AttentionDecode& d, std::int64
 template <class T, int kQk, int kV, int kAhead, int kWarps>
 __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_constant__ AttentionDecode d) {
   constexpr int kGroups = kWarps * kGroupsOfWarp;
-  const std::int64_t b = blockIdx.x / d.q.heads, h = blockIdx.x % d.q.heads;
-  const int list = d.group_of_head[h], end = d.key_start[list + 1];
+  const int64_t b = blockIdx.x / d.q.heads, h = blockIdx.x % d.q.heads;
+  if (d.own_count.data) griddepcontrol_wait();  // a kernel ahead writes lists
+  const DecodeList list(d, b, h);
+  const int end = list.count;
   const int group = threadIdx.x / kLanes, warp = threadIdx.x / kWarp;
-  const std::int64_t own = d.own_row ? d.own_row[h] : -1;
+  const int64_t own = d.own_row ? d.own_row[h] : -1;
   griddepcontrol_launch_dependents();
-  int first = d.key_start[list] + warp * kGroupsOfWarp;  // the same for a warp, whose lanes exchange sums
+  int first = warp * kGroupsOfWarp;  // the same for a warp, whose lanes exchange sums
   const int place = group % kGroupsOfWarp;
   Keys<T, kQk, kV, kAhead> keys;
-  keys.read(d, b, h, first + place, kGroups, end, own);
-  if (end - first <= kShortList) ask_for_later<T>(d, b, h, first + place + kAhead * kGroups, kGroups, end);
+  keys.read(d, list, b, h, first + place, kGroups, own);
+  if (end - first <= kShortList) ask_for_later<T>(d, list, b, h, first + place + kAhead * kGroups, kGroups);
   griddepcontrol_wait();
 
   float q[kQk][8];
@@ -208,22 +204,20 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
       if (keys.row[i] >= 0) partial.add(score * scale, keys.v[i]);
     }
     first += kAhead * kGroups;
-    if (first < end) keys.read(d, b, h, first + place, kGroups, end, own);
+    if (first < end) keys.read(d, list, b, h, first + place, kGroups, own);
   }
   for (int lanes = kLanes; lanes < kWarp; lanes *= 2) partial.merge_with_lane(lanes);
   T* out = static_cast<T*>(d.y.data) + b * d.y.batch_stride + h * d.y.head_stride;
   merge_warps<T, kWarps>(partial, out, d.v.size);
 }
 
-template <class T, int kQk, int kV, int kAhead>
-void start(CudaQueue& queue, const AttentionDecode& d) {
+template <class T, int kQk, int kV, int kAhead> void start(CudaQueue& queue, const AttentionDecode& d) {
   const unsigned blocks = blocks_for(d.q.batch * d.q.heads, 1);
   if (blocks == 0) return;
   if (d.longest > 0 && d.longest <= kShortList)
     return launch_dependent(queue, decode_kernel<T, kQk, kV, kAhead, 4>, blocks, 4 * kWarp, d);
   launch_dependent(queue, decode_kernel<T, kQk, kV, kAhead, 16>, blocks, 16 * kWarp, d);
 }
-
 }  // namespace
 }  // namespace attention
 
@@ -244,5 +238,4 @@ void compute(CudaQueue& queue, const AttentionDecode& d) {
     start<T, 4, 4, 1>(queue, d);
   });
 }
-
 }  // namespace weft

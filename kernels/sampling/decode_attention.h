@@ -5,32 +5,33 @@
 #include "kernels/attention/attention.h"
 
 namespace weft {
-
 // Reads only the listed rows of the cache.
 struct AttentionDecode {
   static constexpr const char* kName = "attention_decode";
-  HeadsView y;                                  // (B, 1, H, Dv)   T
-  HeadsView q;                                  // (B, 1, H, Dqk)  T
-  HeadsView k;                                  // (B, R, H, Dqk)  T: the cache, R rows
-  HeadsView v;                                  // (B, R, H, Dv)   T
-  const std::int32_t* keys = nullptr;           // rows of the cache, group after group, in the queue's memory
-  const std::int32_t* key_start = nullptr;      // (groups + 1)
-  const std::int32_t* group_of_head = nullptr;  // (H)
+  HeadsView y;                             // (B, 1, H, Dv)   T
+  HeadsView q;                             // (B, 1, H, Dqk)  T
+  HeadsView k;                             // (B, R, H, Dqk)  T: the cache, R rows
+  HeadsView v;                             // (B, R, H, Dv)   T
+  const int32_t* keys = nullptr;           // rows of the cache, group after group, in the queue's memory
+  const int32_t* key_start = nullptr;      // (groups + 1)
+  const int32_t* group_of_head = nullptr;  // (H)
   double scale = 1;
   // (H): added to the rows of a head's list, where heads share a list; null: 0.
-  const std::int32_t* first_row = nullptr;
+  const int32_t* first_row = nullptr;
   // Key and value of the current position, or absent; first written to row own_row[h] of the cache (-1:
   // nowhere). Rows of different heads must not overlap.
-  HeadsView new_k{};                      // (B, 1, H, Dqk)  T
-  HeadsView new_v{};                      // (B, 1, H, Dv)   T
-  const std::int32_t* own_row = nullptr;  // (H)  in the queue's memory
+  HeadsView new_k{};                 // (B, 1, H, Dqk)  T
+  HeadsView new_v{};                 // (B, 1, H, Dv)   T
+  const int32_t* own_row = nullptr;  // (H)  in the queue's memory
   // No list is longer; 0: unknown. The kernel just before must not write cache and lists: CUDA prefetches.
-  std::int64_t longest = 0;
+  int64_t longest = 0;
   // Positions of the listed rows: a sequence sees those from first_key (B) i32 on, of its document. Absent:
   // all.
-  const std::int32_t* key_positions = nullptr;
+  const int32_t* key_positions = nullptr;
   TensorView first_key{};
+  // Where own_count of a sequence and head is not negative, its list is as long and begins at own_list.
+  // Absent: all lists are those of groups. Without first_key.
+  TensorView own_list{}, own_count{};  // (B, H, places), (B, H)  i32
 };
 WEFT_KERNEL(AttentionDecode);
-
 }  // namespace weft

@@ -1,33 +1,31 @@
 // SPDX-License-Identifier: MIT
 // The definition: block after block, in the steps that DecodeLinear and AttentionDecode define.
 #include "kernels/sampling/decode_blocks.h"
-
-#include "kernels/checks.h"
 #include "kernels/sampling/decode_blocks_steps.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {
-
-void check(const DecodeNorm& norm, DType t, std::int64_t width, const char* what) {
+void check(const DecodeNorm& norm, DType t, int64_t width, const char* what) {
   expect_size(norm.w, wide(t), width, what);
   expect_size(norm.b, wide(t), width, what);
 }
 
-void check(const DecodeAffine& map, DType t, std::int64_t out, std::int64_t in, const char* what) {
+void check(const DecodeAffine& map, DType t, int64_t out, int64_t in, const char* what) {
   expect_matrix(map.w, t, out, in, what);
   expect_size(map.b, t, out, what);
 }
 
 void check(const DecodeBlock& block, const DecodeBlocks& k) {
   const DType t = k.x.dtype;
-  const std::int64_t width = k.x.cols(), hidden = k.hidden.cols();
+  const int64_t width = k.x.cols(), hidden = k.hidden.cols();
   check(block.attention_norm, t, width, "decode_blocks: attention_norm");
   check(block.qkv, t, k.packed.cols(), width, "decode_blocks: qkv");
   check(block.proj, t, width, k.attended.cols(), "decode_blocks: proj");
   check(block.mlp_norm, t, width, "decode_blocks: mlp_norm");
   check(block.up, t, hidden, width, "decode_blocks: up");
   check(block.down, t, width, hidden, "decode_blocks: down");
-  const std::int64_t batch = k.x.rows();
+  const int64_t batch = k.x.rows();
   WEFT_CHECK(block.k.rank == 3 && block.v.rank == 3 && block.k.shape[1] == block.v.shape[1],
              "decode_blocks: the cache must be (B, R, Dqk) and (B, R, Dv), got ", shape_text(block.k),
              " and ", shape_text(block.v));
@@ -36,12 +34,11 @@ void check(const DecodeBlock& block, const DecodeBlocks& k) {
   WEFT_CHECK(block.keys && block.key_start && block.group_of_head && block.first_row && block.own_row,
              "decode_blocks: lists of keys are missing");
 }
-
 }  // namespace
 
 void check(const DecodeBlocks& k) {
   const DType t = k.x.dtype;
-  const std::int64_t batch = k.x.rows();
+  const int64_t batch = k.x.rows();
   expect_floating(k.x, "decode_blocks: x");
   WEFT_CHECK(!k.blocks.empty() && k.heads > 0 && k.qk_size > 0 && k.v_size > 0,
              "decode_blocks: needs blocks, heads and their sizes, got ", k.blocks.size(), ", ", k.heads, ", ",
@@ -57,5 +54,4 @@ void check(const DecodeBlocks& k) {
 void compute(CpuQueue& queue, const DecodeBlocks& k) {
   if (k.y.size() > 0) run_in_steps(queue, k);
 }
-
 }  // namespace weft

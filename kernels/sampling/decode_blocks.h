@@ -5,17 +5,26 @@
 //   y  = x' + down(f(up(norm(x'))))           each sequence alone, to the last bit
 #pragma once
 
+#include "kernels/attention/content.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/rotary.h"
 
 namespace weft {
-
 struct DecodeNorm {
   TensorView w, b;  // (C)  wide(T)
   double eps = 1e-5;
 };
 struct DecodeAffine {
   TensorView w, b;  // (M, K), (M)  T
+};
+
+// Heads where content decides; list_keys() gives queries and keys. With labels or with blocks.
+struct DecodeContent {
+  HeadRange heads;
+  bool normed = false;
+  Labels labels{};
+  LabelList list{};
+  BlockList blocks{};
 };
 
 struct DecodeBlock {
@@ -25,9 +34,11 @@ struct DecodeBlock {
   DecodeAffine up, down;  // C -> M, M -> C
   TensorView k, v;        // (B, R, Dqk), (B, R, Dv)  T: the cache, rows of all heads
   // As in AttentionDecode, in the queue's memory.
-  const std::int32_t *keys = nullptr, *key_start = nullptr, *key_positions = nullptr,
-                     *group_of_head = nullptr, *first_row = nullptr, *own_row = nullptr;
-  std::int64_t longest = 0;  // no list is longer; 0: not known
+  const int32_t *keys = nullptr, *key_start = nullptr, *key_positions = nullptr, *group_of_head = nullptr,
+                *first_row = nullptr, *own_row = nullptr;
+  int64_t longest = 0;                   // no list is longer; 0: not known
+  std::vector<DecodeContent> content{};  // CUDA takes steps where there is any
+  TensorView own_list{}, own_count{};
 };
 
 struct DecodeBlocks {
@@ -35,7 +46,7 @@ struct DecodeBlocks {
   TensorView y;  // (B, C)  T; any leading axes
   TensorView x;  // (B, C)  T
   std::vector<DecodeBlock> blocks;
-  std::int64_t heads = 1, qk_size = 0, v_size = 0;  // H, Dqk, Dv
+  int64_t heads = 1, qk_size = 0, v_size = 0;  // H, Dqk, Dv
   double scale = 1;
   QkForm qk;  // of the queries and the new keys
   Activation f = Activation::gelu;
@@ -45,5 +56,4 @@ struct DecodeBlocks {
   std::vector<TensorView> outputs() const { return {y}; }
 };
 WEFT_KERNEL(DecodeBlocks);
-
 }  // namespace weft

@@ -2,13 +2,11 @@
 // DecodeBlocks as five launches a block: the definition, and CUDA's form for what no cluster kernel takes.
 #pragma once
 
-#include "kernels/attention/attention.h"
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
 #include "kernels/sampling/decode_linear.h"
 
 namespace weft {
-
 inline DecodeLinear affine_step(const TensorView& y, const TensorView& x, const DecodeAffine& map) {
   return {.y = y, .x = x, .w = map.w, .b = map.b, .residual = {}};
 }
@@ -24,7 +22,7 @@ inline QkForward qk_step(const DecodeBlocks& k) {
 
 inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& block) {
   const TensorView packed = one_position(k.packed);
-  const std::int64_t queries = k.heads * k.qk_size;
+  const int64_t queries = k.heads * k.qk_size;
   return {.y = heads_of(one_position(k.attended), 0, k.heads, k.v_size),
           .q = heads_of(packed, 0, k.heads, k.qk_size),
           .k = rows_of(block.k, k.heads),
@@ -39,11 +37,25 @@ inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& 
           .own_row = block.own_row,
           .longest = block.longest,
           .key_positions = block.key_positions,
-          .first_key = k.first_key};
+          .first_key = k.first_key,
+          .own_list = block.own_list,
+          .own_count = block.own_count};
 }
 
+// Of packed (B, positions, q | k | v) as it is projected; or, to share keys, as it is attended to.
 template <class AnyQueue>
-void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
+void list_keys(AnyQueue& queue, const TensorView& packed, int64_t heads, int64_t qk_size,
+               DecodeContent content, bool share) {
+  const HeadsView q = heads_in(heads_of(packed, 0, heads, qk_size), content.heads),
+                  k = heads_in(heads_of(packed, heads * qk_size, heads, qk_size), content.heads);
+  content.labels.q = content.blocks.q = q, content.blocks.k = k;
+  if (!content.labels.labels) return share ? void() : run(queue, content.blocks);
+  if (share) return run(queue, SharedKeys{.k = k, .q = q, .normed = content.normed});
+  run(queue, content.labels);
+  run(queue, content.list);
+}
+
+template <class AnyQueue> void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
   TensorView x = k.x;
   const auto normed = [&](DecodeLinear step, const DecodeNorm& norm) {
     step.norm_w = norm.w, step.norm_b = norm.b, step.eps = norm.eps;
@@ -51,7 +63,11 @@ void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
   };
   for (const DecodeBlock& block : k.blocks) {
     run(queue, normed(affine_step(k.packed, x, block.qkv), block.attention_norm));
+    for (const DecodeContent& content : block.content)
+      list_keys(queue, one_position(k.packed), k.heads, k.qk_size, content, false);
     if (k.qk) run(queue, qk_step(k));
+    for (const DecodeContent& content : block.content)
+      list_keys(queue, one_position(k.packed), k.heads, k.qk_size, content, true);
     run(queue, attention_step(k, block));
     DecodeLinear proj = affine_step(k.y, k.attended, block.proj);
     proj.residual = x;  // of later blocks y itself, element by element
@@ -65,5 +81,4 @@ void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
     x = k.y;
   }
 }
-
 }  // namespace weft

@@ -1,25 +1,20 @@
 // SPDX-License-Identifier: MIT
 // The definition: the normalised row, then a dot product for each element.
 #include "kernels/sampling/decode_linear.h"
-
 #include <vector>
-
-#include "kernels/checks.h"
 #include "kernels/cpu.h"
 #include "kernels/layers/layernorm.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {
-
-template <class T>
-TensorView view_of(std::vector<T>& values, std::int64_t rows, std::int64_t cols) {
+template <class T> TensorView view_of(std::vector<T>& values, int64_t rows, int64_t cols) {
   return {values.data(), dtype_of<T>, 2, {rows, cols, 1, 1, 1}};
 }
 
-template <class T>
-std::vector<T> normalised(CpuQueue& queue, const DecodeLinear& k) {
+template <class T> std::vector<T> normalised(CpuQueue& queue, const DecodeLinear& k) {
   using W = wide_t<T>;
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols();
+  const int64_t rows = k.x.rows(), inner = k.x.cols();
   std::vector<T> y(static_cast<std::size_t>(rows * inner));
   std::vector<W> mean(static_cast<std::size_t>(rows)), rstd(mean);
   run(queue, LayerNormForward{.y = view_of(y, rows, inner),
@@ -32,18 +27,17 @@ std::vector<T> normalised(CpuQueue& queue, const DecodeLinear& k) {
   return y;
 }
 
-template <class T>
-void decode_linear(CpuQueue& queue, const DecodeLinear& k) {
+template <class T> void decode_linear(CpuQueue& queue, const DecodeLinear& k) {
   using W = wide_t<T>;
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   std::vector<T> normed;
   if (k.norm_w) normed = normalised<T>(queue, k);
   const T *x = k.norm_w ? normed.data() : k.x.as<T>(), *w = k.w.as<T>();
   const T *b = k.b.or_null<T>(), *residual = k.residual.or_null<T>();
   T* y = k.y.as<T>();
 #pragma omp parallel for collapse(2) schedule(static) if (rows * cols * inner > kParallelElements)
-  for (std::int64_t n = 0; n < rows; ++n) {
-    for (std::int64_t m = 0; m < cols; ++m) {
+  for (int64_t n = 0; n < rows; ++n) {
+    for (int64_t m = 0; m < cols; ++m) {
       W v = dot(x + n * inner, w + m * inner, inner);
       if (b) v += static_cast<W>(b[m]);
       if (k.f == Activation::gelu) v = v / (1 + exp_of(-static_cast<W>(kGeluSlope) * v));
@@ -53,11 +47,10 @@ void decode_linear(CpuQueue& queue, const DecodeLinear& k) {
     }
   }
 }
-
 }  // namespace
 
 void check(const DecodeLinear& k) {
-  const std::int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
+  const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const DType t = k.x.dtype;
   expect_floating(k.x, "decode_linear: x");
   WEFT_CHECK(inner > 0, "decode_linear: x needs at least one column, got ", shape_text(k.x));
@@ -75,5 +68,4 @@ void compute(CpuQueue& queue, const DecodeLinear& k) {
   if (k.y.size() == 0) return;
   dispatch_float(k.x.dtype, [&]<class T>() { decode_linear<T>(queue, k); });
 }
-
 }  // namespace weft

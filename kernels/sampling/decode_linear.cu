@@ -2,22 +2,19 @@
 // DecodeLinear on CUDA: tensor cores where types and sizes allow, otherwise f32 multiply-adds, where a warp
 // reads the weights of a column once for eight rows. The order of additions depends on K alone.
 #include <type_traits>
-
 #include "kernels/sampling/decode_linear_mma.cuh"
 
 namespace weft {
 namespace decode_linear {
 namespace {
-
 constexpr int kColumns = 8, kRows = 8;  // of a block; a warp for each column
 constexpr int kGroup = 8;
 
-template <class T>
-__global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Arguments<T> a) {
+template <class T> __global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Arguments<T> a) {
   __shared__ Statistics statistics[kRows];
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / a.column_blocks) * kRows;
+  const int64_t first_row = static_cast<int64_t>(blockIdx.x / a.column_blocks) * kRows;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
-  const std::int64_t m = static_cast<std::int64_t>(blockIdx.x % a.column_blocks) * kColumns + warp;
+  const int64_t m = static_cast<int64_t>(blockIdx.x % a.column_blocks) * kColumns + warp;
   griddepcontrol_launch_dependents();
   griddepcontrol_wait();
   if (a.norm_w) {
@@ -26,7 +23,7 @@ __global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Argumen
   }
   if (m >= a.cols) return;
   float sum[kRows] = {};
-  for (std::int64_t k = lane * kGroup; k < a.inner; k += kWarp * kGroup) {
+  for (int64_t k = lane * kGroup; k < a.inner; k += kWarp * kGroup) {
     float w[kGroup], norm_w[kGroup], norm_b[kGroup];
     load(w, a.w + m * a.inner + k, a.inner - k, a.packed);
     if (a.norm_w) {
@@ -49,14 +46,13 @@ __global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Argumen
   for (int r = 0; r < kRows; ++r) {
     const float total = warp_sum(sum[r]);
     if (lane != 0 || first_row + r >= a.rows) continue;
-    const std::int64_t at = (first_row + r) * a.cols + m;
+    const int64_t at = (first_row + r) * a.cols + m;
     const float v = activation(total + (a.b ? to_float(a.b[m]) : 0.0f), a);
     a.y[at] = from_float<T>(v + (a.residual ? to_float(a.residual[at]) : 0.0f));
   }
 }
 
-template <class T>
-Arguments<T> arguments_of(const DecodeLinear& k) {
+template <class T> Arguments<T> arguments_of(const DecodeLinear& k) {
   Arguments<T> a = {};
   a.y = k.y.as<T>();
   a.x = k.x.as<T>();
@@ -74,7 +70,6 @@ Arguments<T> arguments_of(const DecodeLinear& k) {
   a.packed = aligned_rows(k.x) && aligned16(k.w, k.norm_w, k.norm_b);
   return a;
 }
-
 }  // namespace
 }  // namespace decode_linear
 
@@ -87,10 +82,9 @@ void compute(CudaQueue& q, const DecodeLinear& k) {
       if (a.packed && a.cols % 2 == 0 && aligned16(k.y, k.residual)) return decode_linear::launch_mma(q, a);
     }
     a.column_blocks = blocks_for(a.cols, decode_linear::kColumns);
-    const std::int64_t row_tiles = (a.rows + decode_linear::kRows - 1) / decode_linear::kRows;
+    const int64_t row_tiles = (a.rows + decode_linear::kRows - 1) / decode_linear::kRows;
     launch_dependent(q, decode_linear::warp_per_column<T>, blocks_for(row_tiles * a.column_blocks, 1),
                      decode_linear::kColumns * kWarp, a);
   });
 }
-
 }  // namespace weft

@@ -8,13 +8,11 @@
 #include "kernels/sampling/decode_linear.h"
 
 namespace weft::decode_linear {
-
-template <class T>
-struct Arguments {
+template <class T> struct Arguments {
   T* y;
   const T *x, *w, *b, *residual;  // b, residual: null where absent
   const float *norm_w, *norm_b;   // null where absent
-  std::int64_t rows, cols, inner;
+  int64_t rows, cols, inner;
   unsigned column_blocks;  // blocks of a row of blocks
   float eps;
   bool activates, packed;  // packed: rows of x and w, norm_w and norm_b are aligned for packs
@@ -28,10 +26,10 @@ struct Statistics {
 // Of rows first .. first + kRows - 1 of x, or the last row, by a warp; two passes, the second over registers
 // where these hold the rows. kPacked: 16-bit elements, rows in packs.
 template <int kRows, bool kPacked, class T>
-__device__ __forceinline__ void row_statistics(Statistics* out, const Arguments<T>& a, std::int64_t first) {
+__device__ __forceinline__ void row_statistics(Statistics* out, const Arguments<T>& a, int64_t first) {
   const int lane = threadIdx.x % kWarp;
   float x[kRows][8], sum[kRows] = {}, mean[kRows], squares[kRows] = {};
-  const auto read = [&](std::int64_t c) {
+  const auto read = [&](int64_t c) {
     const auto row = [&](int r) { return a.x + min(first + r, a.rows - 1) * a.inner + c; };
     if constexpr (kPacked) {
       uint4 packs[kRows];
@@ -45,7 +43,7 @@ __device__ __forceinline__ void row_statistics(Statistics* out, const Arguments<
       for (int r = 0; r < kRows; ++r) load(x[r], row(r), a.inner - c, a.packed);
     }
   };
-  for (std::int64_t c = lane * 8; c < a.inner; c += kWarp * 8) {
+  for (int64_t c = lane * 8; c < a.inner; c += kWarp * 8) {
     read(c);
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
@@ -54,7 +52,7 @@ __device__ __forceinline__ void row_statistics(Statistics* out, const Arguments<
   }
 #pragma unroll
   for (int r = 0; r < kRows; ++r) mean[r] = warp_sum(sum[r]) / static_cast<float>(a.inner);
-  for (std::int64_t c = lane * 8; c < a.inner; c += kWarp * 8) {
+  for (int64_t c = lane * 8; c < a.inner; c += kWarp * 8) {
     if (a.inner > kWarp * 8) read(c);
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
@@ -73,14 +71,11 @@ __device__ __forceinline__ float normalise(float x, const Statistics& of_row, fl
   return (x - of_row.mean) * of_row.rstd * w + b;
 }
 
-template <class T>
-__device__ __forceinline__ float activation(float v, Activation f) {
+template <class T> __device__ __forceinline__ float activation(float v, Activation f) {
   if (f == Activation::relu2) return relu2(v).y;
   return __fdividef(v, 1.0f + exp_for<T>(-static_cast<float>(kGeluSlope) * v));
 }
-template <class T>
-__device__ __forceinline__ float activation(float v, const Arguments<T>& a) {
+template <class T> __device__ __forceinline__ float activation(float v, const Arguments<T>& a) {
   return a.activates ? activation<T>(v, a.f) : v;
 }
-
 }  // namespace weft::decode_linear

@@ -6,12 +6,10 @@
 #pragma once
 
 #include <optional>
-
 #include "kernels/layers/activation.h"
 #include "kernels/queue.h"
 
 namespace weft {
-
 struct DecodeLinear {
   static constexpr const char* kName = "decode_linear";
   TensorView y;                   // (N, M)  T; any leading axes
@@ -26,5 +24,4 @@ struct DecodeLinear {
   std::vector<TensorView> outputs() const { return {y}; }
 };
 WEFT_KERNEL(DecodeLinear);
-
 }  // namespace weft

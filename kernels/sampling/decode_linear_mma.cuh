@@ -7,22 +7,20 @@
 #include "kernels/sampling/decode_linear.cuh"
 
 namespace weft::decode_linear {
-
 inline constexpr int kTile = 32;   // rows and columns of a block
 inline constexpr int kDepth = 64;  // columns of x and w in a stage
 inline constexpr int kStages = 5;  // in shared memory at a time; all but one under way
 inline constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 inline constexpr int kTileBytes = kTile * kDepth * 2;
 
-template <int kPending>
-__device__ __forceinline__ void wait_for_stage() {
+template <int kPending> __device__ __forceinline__ void wait_for_stage() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 // Rows first .. first + 31 of a matrix (count, inner), columns of one stage: a tile of device/mma.cuh.
 template <class T>
-__device__ __forceinline__ void fetch_tile(std::uint32_t to, const T* matrix, std::int64_t first,
-                                           std::int64_t count, std::int64_t inner, std::int64_t column) {
+__device__ __forceinline__ void fetch_tile(uint32_t to, const T* matrix, int64_t first, int64_t count,
+                                           int64_t inner, int64_t column) {
   constexpr int kChunks = kDepth / 8;
 #pragma unroll
   for (int i = threadIdx.x; i < kTile * kChunks; i += kThreads) {
@@ -40,7 +38,7 @@ struct Norms {
 
 // Zeros beyond the last column.
 template <class T>
-__device__ __forceinline__ void fetch_norms(Norms& to, const Arguments<T>& a, std::int64_t column) {
+__device__ __forceinline__ void fetch_norms(Norms& to, const Arguments<T>& a, int64_t column) {
   const int half = threadIdx.x / (kDepth / 4), at = threadIdx.x % (kDepth / 4) * 4;
   if (half > 1) return;
   const float* from = half == 0 ? a.norm_w : a.norm_b;
@@ -51,7 +49,7 @@ __device__ __forceinline__ void fetch_norms(Norms& to, const Arguments<T>& a, st
 
 // An A fragment with its rows g and g + 8 normalised; `k`: which of the stage.
 template <class T>
-__device__ __forceinline__ void normalise_fragment(std::uint32_t (&f)[4], const Norms& norms,
+__device__ __forceinline__ void normalise_fragment(uint32_t (&f)[4], const Norms& norms,
                                                    const Statistics& upper, const Statistics& lower, int k) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -68,11 +66,10 @@ __device__ __forceinline__ void normalise_fragment(std::uint32_t (&f)[4], const 
 }
 
 // Two neighbouring elements of y in each of two rows, eight apart, and what is added to them.
-template <class T>
-struct Place {
-  std::int64_t row, column;
+template <class T> struct Place {
+  int64_t row, column;
   float2 bias = {0, 0};
-  std::uint32_t residual[2] = {0, 0};
+  uint32_t residual[2] = {0, 0};
 
   __device__ __forceinline__ bool inside(const Arguments<T>& a, int i) const {
     return row + i * 8 < a.rows && column < a.cols;
@@ -84,7 +81,7 @@ struct Place {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       if (a.residual && inside(a, i))
-        residual[i] = *reinterpret_cast<const std::uint32_t*>(a.residual + (row + i * 8) * a.cols + column);
+        residual[i] = *reinterpret_cast<const uint32_t*>(a.residual + (row + i * 8) * a.cols + column);
   }
   __device__ __forceinline__ void write(const Arguments<T>& a, const float (&accumulators)[4]) const {
 #pragma unroll
@@ -93,8 +90,7 @@ struct Place {
       const float2 r = device::unpack<T>(residual[i]);
       const float first = activation(accumulators[2 * i] + bias.x, a) + r.x;
       const float second = activation(accumulators[2 * i + 1] + bias.y, a) + r.y;
-      *reinterpret_cast<std::uint32_t*>(a.y + (row + i * 8) * a.cols + column) =
-          device::pack<T>(first, second);
+      *reinterpret_cast<uint32_t*>(a.y + (row + i * 8) * a.cols + column) = device::pack<T>(first, second);
     }
   }
 };
@@ -104,21 +100,20 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
   __shared__ __align__(128) unsigned char tiles[kStages][2][kTileBytes];
   __shared__ Statistics statistics[kTile];
   __shared__ __align__(16) Norms norms[kNorm ? kStages : 1];
-  const std::uint32_t memory = device::shared_address(tiles);
+  const uint32_t memory = device::shared_address(tiles);
   const auto x_tile = [&](int stage) { return memory + static_cast<unsigned>(stage) * 2 * kTileBytes; };
   const auto w_tile = [&](int stage) { return x_tile(stage) + kTileBytes; };
-  const std::int64_t first_row = static_cast<std::int64_t>(blockIdx.x / a.column_blocks) * kTile;
-  const std::int64_t first_column = static_cast<std::int64_t>(blockIdx.x % a.column_blocks) * kTile;
+  const int64_t first_row = static_cast<int64_t>(blockIdx.x / a.column_blocks) * kTile;
+  const int64_t first_column = static_cast<int64_t>(blockIdx.x % a.column_blocks) * kTile;
   const int warp = threadIdx.x / kWarp, row_block = warp / 2, column_block = warp % 2;
   const int stages = static_cast<int>((a.inner + kDepth - 1) / kDepth);
   const auto fetch_w = [&](int i) {
     if (i >= stages) return;
-    fetch_tile(w_tile(i % kStages), a.w, first_column, a.cols, a.inner, std::int64_t{i} * kDepth);
-    if constexpr (kNorm) fetch_norms(norms[i % kStages], a, std::int64_t{i} * kDepth);
+    fetch_tile(w_tile(i % kStages), a.w, first_column, a.cols, a.inner, int64_t{i} * kDepth);
+    if constexpr (kNorm) fetch_norms(norms[i % kStages], a, int64_t{i} * kDepth);
   };
   const auto fetch_x = [&](int i) {
-    if (i < stages)
-      fetch_tile(x_tile(i % kStages), a.x, first_row, a.rows, a.inner, std::int64_t{i} * kDepth);
+    if (i < stages) fetch_tile(x_tile(i % kStages), a.x, first_row, a.rows, a.inner, int64_t{i} * kDepth);
     device::cp_async_commit_group();
   };
   Place<T> place[2];
@@ -146,7 +141,7 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
     const int at = i % kStages, row = row_block * 16 + threadIdx.x % kWarp / 4;
 #pragma unroll
     for (int k = 0; k < kDepth / 16; ++k) {
-      std::uint32_t x[4], w[4];
+      uint32_t x[4], w[4];
       device::ldmatrix(x, device::lane_address<kDepth>(x_tile(at), row_block, k));
       device::ldmatrix(w, device::lane_address<kDepth>(w_tile(at), column_block, k));
       if constexpr (kNorm) normalise_fragment<T>(x, norms[at], statistics[row], statistics[row + 8], k);
@@ -159,11 +154,9 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
   for (int n = 0; n < 2; ++n) place[n].write(a, accumulators[n]);
 }
 
-template <class T>
-void launch_mma(CudaQueue& queue, Arguments<T> a) {
+template <class T> void launch_mma(CudaQueue& queue, Arguments<T> a) {
   a.column_blocks = blocks_for(a.cols, kTile);
   const unsigned blocks = blocks_for((a.rows + kTile - 1) / kTile * a.column_blocks, 1);
   launch_dependent(queue, a.norm_w ? mma_kernel<T, true> : mma_kernel<T, false>, blocks, kThreads, a);
 }
-
 }  // namespace weft::decode_linear

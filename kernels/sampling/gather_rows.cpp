@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/sampling/gather_rows.h"
-
 #include <algorithm>
 
 namespace weft {
-
 void check(const GatherRows& k) {
   WEFT_CHECK(k.y.rank == 3 && k.y.cols() == k.x.size && k.y.dtype == k.x.dtype,
              "gather_rows: y must be (B, R, ", k.x.size, ") of ", name_of(k.x.dtype), ", got ",
@@ -16,12 +14,11 @@ void check(const GatherRows& k) {
 }
 
 void compute(CpuQueue&, const GatherRows& k) {
-  const std::int64_t rows = k.y.shape[1], heads = k.x.heads;
+  const int64_t rows = k.y.shape[1], heads = k.x.heads;
   dispatch_float(k.y.dtype, [&]<class T>() {
-    for (std::int64_t i = 0; i < k.y.rows(); ++i)
-      if (const std::int32_t from = k.source[i % rows]; from >= 0)
+    for (int64_t i = 0; i < k.y.rows(); ++i)
+      if (const int32_t from = k.source[i % rows]; from >= 0)
         std::copy_n(k.x.row<const T>(0, from / heads, from % heads), k.x.size, k.y.as<T>() + i * k.x.size);
   });
 }
-
 }  // namespace weft

@@ -5,25 +5,21 @@
 
 namespace weft {
 namespace {
-
 constexpr int kThreads = 256;
 
-template <class T>
-struct Gather {
+template <class T> struct Gather {
   T* y;
   const T* x;
-  const std::int32_t* source;
-  std::int64_t elements, rows, size, heads, time_stride, head_stride;
+  const int32_t* source;
+  int64_t elements, rows, size, heads, time_stride, head_stride;
 };
 
-template <class T>
-__global__ void __launch_bounds__(kThreads) gather(const Gather<T> a) {
-  const std::int64_t i = static_cast<std::int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+template <class T> __global__ void __launch_bounds__(kThreads) gather(const Gather<T> a) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= a.elements) return;
-  const std::int64_t from = a.source[i / a.size % a.rows];
+  const int64_t from = a.source[i / a.size % a.rows];
   if (from >= 0) a.y[i] = a.x[from / a.heads * a.time_stride + from % a.heads * a.head_stride + i % a.size];
 }
-
 }  // namespace
 
 void compute(CudaQueue& q, const GatherRows& k) {
@@ -35,5 +31,4 @@ void compute(CudaQueue& q, const GatherRows& k) {
     gather<<<blocks_for(a.elements, kThreads), kThreads, 0, q.stream>>>(a);
   });
 }
-
 }  // namespace weft

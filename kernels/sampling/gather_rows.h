@@ -6,13 +6,11 @@
 #include "kernels/attention/attention.h"
 
 namespace weft {
-
 struct GatherRows {
   static constexpr const char* kName = "gather_rows";
-  TensorView y;                          // (B, R, D)     T: the cache of B texts with this prompt
-  HeadsView x;                           // (1, T, H, D)  T, T * H < 2^31
-  const std::int32_t* source = nullptr;  // (R)  in the queue's memory
+  TensorView y;                     // (B, R, D)     T: the cache of B texts with this prompt
+  HeadsView x;                      // (1, T, H, D)  T, T * H < 2^31
+  const int32_t* source = nullptr;  // (R)  in the queue's memory
 };
 WEFT_KERNEL(GatherRows);
-
 }  // namespace weft

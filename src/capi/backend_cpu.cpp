@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Plans on the CPU.
 #include <dlfcn.h>
-
-#include <vector>
-
 #include "src/capi/handles.h"
 
 namespace weft::capi {
 namespace {
-
 // Whether the CUDA driver, where the process has loaded it, knows `pointer` as memory that only a GPU reads.
 // The call needs no context: a CPU plan never wakes a GPU.
 bool is_device_memory(const void* pointer) {
@@ -54,9 +50,7 @@ class CpuBackend : public Backend {
  private:
   std::vector<char> memory_;
 };
-
 }  // namespace
 
 std::unique_ptr<Backend> make_cpu_backend() { return std::make_unique<CpuBackend>(); }
-
 }  // namespace weft::capi

@@ -4,12 +4,10 @@
 
 #ifdef WEFT_CUDA
 #include <cuda_runtime.h>
-
 #include <vector>
 
 namespace weft::capi {
 namespace {
-
 void check(cudaError_t status, const char* what) {
   if (status == cudaSuccess) return;
   static_cast<void>(cudaGetLastError());
@@ -85,8 +83,7 @@ class CudaBackend : public Backend {
   void run(const AttentionBackward& g, void* stream) const override { launch(g, stream); }
 
  private:
-  template <class Kernel>
-  void launch(const Kernel& kernel, void* stream) const {
+  template <class Kernel> void launch(const Kernel& kernel, void* stream) const {
     const DeviceScope scope(device_);
     if (const cudaError_t earlier = cudaPeekAtLastError(); earlier != cudaSuccess)
       throw StatusError(WEFT_CUDA_ERROR,
@@ -107,21 +104,17 @@ class CudaBackend : public Backend {
   int capability_ = 0, reads_host_memory_ = 0;
   void* memory_ = nullptr;
 };
-
 }  // namespace
 
 std::unique_ptr<Backend> make_cuda_backend(int device) { return std::make_unique<CudaBackend>(device); }
-
 }  // namespace weft::capi
 
 #else
 
 namespace weft::capi {
-
 std::unique_ptr<Backend> make_cuda_backend(int device) {
   unsupported("device ", device, ": this library was built without CUDA; WEFT_CPU works");
 }
-
 }  // namespace weft::capi
 
 #endif

@@ -4,28 +4,22 @@
 #pragma once
 
 #include <exception>
-#include <memory>
 #include <new>
-#include <stdexcept>
-
 #include "kernels/attention/select.h"
 #include "src/capi/weft_attention.h"
 #include "src/patterns/packed_maps.h"
 
 namespace weft::capi {
-
 struct StatusError : Error {
   weft_status status;
   StatusError(weft_status s, const std::string& what) : Error(what), status(s) {}
 };
 
 // The argument at fault comes first in every text.
-template <class... Args>
-void require(bool condition, const Args&... text) {
+template <class... Args> void require(bool condition, const Args&... text) {
   if (!condition) throw StatusError(WEFT_INVALID_ARGUMENT, str(text...));
 }
-template <class... Args>
-[[noreturn]] void unsupported(const Args&... text) {
+template <class... Args> [[noreturn]] void unsupported(const Args&... text) {
   throw StatusError(WEFT_UNSUPPORTED, str(text...));
 }
 
@@ -33,8 +27,7 @@ template <class... Args>
 weft_status failed(weft_status, const char* text) noexcept;
 
 // Runs the body of a C function: nothing is thrown beyond it. An Error without a code of its own gets `code`.
-template <class F>
-weft_status guarded(weft_status code, F&& body) noexcept {
+template <class F> weft_status guarded(weft_status code, F&& body) noexcept {
   try {
     body();
     return WEFT_OK;
@@ -50,8 +43,7 @@ weft_status guarded(weft_status code, F&& body) noexcept {
 }
 
 // A struct given by a C caller, whose first field is its size.
-template <class T>
-const T& checked_struct(const char* name, const T* given) {
+template <class T> const T& checked_struct(const char* name, const T* given) {
   require(given != nullptr, name, " is NULL");
   require(given->size >= sizeof(T), name, ".size must be sizeof(*", name, ") = ", sizeof(T), ", got ",
           given->size);
@@ -79,7 +71,6 @@ class Backend {
 
 std::unique_ptr<Backend> make_cpu_backend();
 std::unique_ptr<Backend> make_cuda_backend(int device);  // throws in a build without CUDA
-
 }  // namespace weft::capi
 
 struct weft_pattern {
@@ -91,24 +82,22 @@ struct weft_pattern {
 struct weft_attention_plan {
   int heads = 0;
   weft::Lengths n;
-  std::int64_t d_qk = 0, d_v = 0;
+  int64_t d_qk = 0, d_v = 0;
   std::unique_ptr<weft::capi::Backend> backend;
   weft::AttentionMaps maps;
   weft::PairCount pairs;
-  std::int64_t bytes = 0;
+  int64_t bytes = 0;
 };
 
 namespace weft::capi {
+inline constexpr int64_t kMaxHeads = 65536, kMaxHeadSize = 65536;
 
-inline constexpr std::int64_t kMaxHeads = 65536, kMaxHeadSize = 65536;
+std::unique_ptr<weft_pattern> make_named(const weft_pattern_spec*, int32_t heads);
+std::unique_ptr<weft_pattern> make_layout(const weft_layout*, int32_t heads);
+void write_mask(const weft_pattern&, int32_t head, int64_t n_q, int64_t n_k, uint8_t* mask);
 
-std::unique_ptr<weft_pattern> make_named(const weft_pattern_spec*, std::int32_t heads);
-std::unique_ptr<weft_pattern> make_layout(const weft_layout*, std::int32_t heads);
-void write_mask(const weft_pattern&, std::int32_t head, std::int64_t n_q, std::int64_t n_k,
-                std::uint8_t* mask);
-
-std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern*, Lengths, std::int64_t d_qk,
-                                               std::int64_t d_v, std::int32_t device);
+std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern*, Lengths, int64_t d_qk, int64_t d_v,
+                                               int32_t device);
 
 // What the choice of kernels depends on besides the passes of the plan, for one sequence.
 attention::Problem problem_of(const weft_attention_plan&, DType, AttentionForm, bool segments);
@@ -116,10 +105,9 @@ attention::Problem problem_of(const weft_attention_plan&, DType, AttentionForm, 
 const char* kernel_names(const weft_attention_plan&, const attention::Problem&);
 
 // These check every argument.
-DType checked_dtype(const weft_attention_plan&, std::int32_t dtype);
-AttentionForm checked_form(std::int32_t form);
-std::size_t workspace_bytes(const weft_attention_plan&, std::int64_t batch, DType);
+DType checked_dtype(const weft_attention_plan&, int32_t dtype);
+AttentionForm checked_form(int32_t form);
+std::size_t workspace_bytes(const weft_attention_plan&, int64_t batch, DType);
 AttentionForward checked_forward(const weft_attention_plan&, const weft_forward_args&);
 AttentionBackward checked_backward(const weft_attention_plan&, const weft_backward_args&);
-
 }  // namespace weft::capi

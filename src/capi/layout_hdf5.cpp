@@ -4,9 +4,7 @@
 #include "src/patterns/more/layout.h"
 
 namespace weft {
-
 BlockLayout read_hdf5_layout(const std::string& path, const std::string&) {
-  fail(str(path, ": is not a .npy file, and this library reads no others; pass the layout in memory"));
+  fail(path, ": is not a .npy file, and this library reads no others; pass the layout in memory");
 }
-
 }  // namespace weft

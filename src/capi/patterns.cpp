@@ -1,25 +1,23 @@
 // SPDX-License-Identifier: MIT
 // Patterns from the structs of the C interface.
 #include "src/capi/handles.h"
+#include "src/patterns/more/content.h"
 #include "src/patterns/more/layout.h"
-#include "src/patterns/pattern.h"
 
 namespace weft::capi {
 namespace {
-
 constexpr std::size_t kLongestArray = std::size_t{1} << 24;
 
-void check_heads(std::int32_t heads) {
+void check_heads(int32_t heads) {
   require(heads >= 1 && heads <= kMaxHeads, "heads must be 1 to ", kMaxHeads, ", got ", heads);
 }
 
-template <class T>
-void check_array(const std::string& name, const T* values, std::size_t count) {
+template <class T> void check_array(const std::string& name, const T* values, std::size_t count) {
   require(count <= kLongestArray, name, "_count is ", count, ", at most ", kLongestArray, " are taken");
   require(values != nullptr || count == 0, name, " is NULL and ", name, "_count is ", count);
 }
 
-std::vector<std::int64_t> list(const std::string& name, const std::int64_t* values, std::size_t count) {
+std::vector<int64_t> list(const std::string& name, const int64_t* values, std::size_t count) {
   check_array(name, values, count);
   return {values, values + count};
 }
@@ -58,23 +56,21 @@ PatternSpec converted(const std::string& where, const weft_pattern_spec* given, 
   return spec;
 }
 
-std::unique_ptr<weft_pattern> handle(std::unique_ptr<AttentionPattern> pattern, std::int32_t heads) {
-  auto made = std::make_unique<weft_pattern>();
-  made->pattern = std::move(pattern);
-  made->heads = heads;
-  made->name = made->pattern->name();
-  return made;
+std::unique_ptr<weft_pattern> handle(std::unique_ptr<AttentionPattern> pattern, int32_t heads) {
+  const std::string name = pattern->name();
+  return std::make_unique<weft_pattern>(weft_pattern{std::move(pattern), heads, name});
 }
-
 }  // namespace
 
-std::unique_ptr<weft_pattern> make_named(const weft_pattern_spec* spec, std::int32_t heads) {
+std::unique_ptr<weft_pattern> make_named(const weft_pattern_spec* spec, int32_t heads) {
   const PatternSpec checked = converted("spec", spec, 0);
   check_heads(heads);
-  return handle(make_pattern(checked, heads), heads);
+  auto pattern = make_pattern(checked, heads);
+  refuse_content(*pattern, heads, "the C library");
+  return handle(std::move(pattern), heads);
 }
 
-std::unique_ptr<weft_pattern> make_layout(const weft_layout* given, std::int32_t heads) {
+std::unique_ptr<weft_pattern> make_layout(const weft_layout* given, int32_t heads) {
   const weft_layout& l = checked_struct("layout", given);
   check_heads(heads);
   require(l.active != nullptr, "layout.active is NULL");
@@ -85,24 +81,23 @@ std::unique_ptr<weft_pattern> make_layout(const weft_layout* given, std::int32_t
     require(blocks >= 1 && blocks <= kMaxPositions / l.block, "layout.", name, " must be 1 to ",
             kMaxPositions / l.block, ", got ", blocks);
   const __int128 bytes = static_cast<__int128>(l.heads) * l.q_blocks * l.k_blocks;
-  require(bytes <= (std::int64_t{1} << 40), "layout: heads * q_blocks * k_blocks is more than 2^40");
+  require(bytes <= (int64_t{1} << 40), "layout: heads * q_blocks * k_blocks is more than 2^40");
   BlockLayout layout;
   layout.heads = l.heads;
   layout.query_blocks = l.q_blocks;
   layout.key_blocks = l.k_blocks;
   layout.block = l.block;
-  layout.active.assign(l.active, l.active + static_cast<std::int64_t>(bytes));
+  layout.active.assign(l.active, l.active + static_cast<int64_t>(bytes));
   layout.causal = l.causal != 0;
   if (l.keep)
-    layout.keep = [keep = l.keep, user = l.user](int head, std::int64_t i, std::int64_t j) {
+    layout.keep = [keep = l.keep, user = l.user](int head, int64_t i, int64_t j) {
       return keep(user, head, i, j) != 0;
     };
   layout.source = "layout";
   return handle(layout_pattern(layout, heads), heads);
 }
 
-void write_mask(const weft_pattern& p, std::int32_t head, std::int64_t n_q, std::int64_t n_k,
-                std::uint8_t* mask) {
+void write_mask(const weft_pattern& p, int32_t head, int64_t n_q, int64_t n_k, uint8_t* mask) {
   require(head >= 0 && head < p.heads, "head must be 0 to ", p.heads - 1, ", got ", head);
   const Lengths made_for = p.pattern->lengths();
   require(n_q >= 1 && n_q <= (made_for.queries ? made_for.queries : kMaxPositions), "n_q must be 1 to ",
@@ -110,8 +105,7 @@ void write_mask(const weft_pattern& p, std::int32_t head, std::int64_t n_q, std:
   require(n_k >= 1 && n_k <= (made_for.keys ? made_for.keys : kMaxPositions), "n_k must be 1 to ",
           made_for.keys ? made_for.keys : kMaxPositions, ", got ", n_k);
   require(mask != nullptr, "mask is NULL");
-  for (std::int64_t i = 0; i < n_q; ++i)
-    for (std::int64_t j = 0; j < n_k; ++j) mask[i * n_k + j] = p.pattern->attends(head, i, j) ? 1 : 0;
+  for (int64_t i = 0; i < n_q; ++i)
+    for (int64_t j = 0; j < n_k; ++j) mask[i * n_k + j] = p.pattern->attends(head, i, j) ? 1 : 0;
 }
-
 }  // namespace weft::capi

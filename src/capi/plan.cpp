@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Plans. Sizes are checked before the tables are built.
 #include <unistd.h>
-
 #include <algorithm>
 #include <mutex>
 #include <set>
-
 #include "src/capi/handles.h"
 #include "src/config/names.h"
 #include "src/patterns/pattern.h"
 
 namespace weft::capi {
 namespace {
+constexpr int64_t kCudaStep = 8, kCudaLargest = 256;  // sizes of heads
 
-constexpr std::int64_t kCudaStep = 8, kCudaLargest = 256;  // sizes of heads
-
-void check_head_size(const char* name, std::int64_t size, std::int32_t device) {
+void check_head_size(const char* name, int64_t size, int32_t device) {
   require(size >= 1 && size <= kMaxHeadSize, name, " must be 1 to ", kMaxHeadSize, ", got ", size);
   if (device != WEFT_CPU && (size % kCudaStep != 0 || size > kCudaLargest))
     unsupported(name, " is ", size, ": on CUDA heads have 8 to 256 numbers in steps of 8; the nearest is ",
@@ -24,12 +21,12 @@ void check_head_size(const char* name, std::int64_t size, std::int32_t device) {
 
 // A lower bound of what the tables take, from a few queries: 16 bytes a visited tile, 8 a position.
 double least_bytes(const weft_pattern& p, Lengths n) {
-  constexpr std::int64_t kSamples = 32;
-  const std::int64_t step = std::max<std::int64_t>(1, n.queries / kSamples);
+  constexpr int64_t kSamples = 32;
+  const int64_t step = std::max<int64_t>(1, n.queries / kSamples);
   double keys = 0;
-  std::int64_t samples = 0;
+  int64_t samples = 0;
   std::vector<KeyRun> runs;
-  for (std::int64_t i = step / 2; i < n.queries; i += step, ++samples) {
+  for (int64_t i = step / 2; i < n.queries; i += step, ++samples) {
     runs.clear();
     p.pattern->key_runs(0, i, runs);
     for (const KeyRun& run : runs)
@@ -48,11 +45,10 @@ void check_memory(const weft_pattern& pattern, Lengths n) {
                                               " queries and ", n.keys, " keys take at least ", needed / 1e9,
                                               " GB, this machine has ", present / 1e9));
 }
-
 }  // namespace
 
-std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Lengths n, std::int64_t d_qk,
-                                               std::int64_t d_v, std::int32_t device) {
+std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Lengths n, int64_t d_qk,
+                                               int64_t d_v, int32_t device) {
   require(pattern != nullptr, "pattern is NULL");
   require(n.queries >= 1 && n.queries <= kMaxPositions, "n_q must be 1 to ", kMaxPositions, ", got ",
           n.queries);
@@ -74,7 +70,7 @@ std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Leng
   check_memory(*pattern, n);
   const PackedMaps packed(*pattern->pattern, pattern->heads, n, std::max(d_qk, d_v));
   for (int head = 0; head < pattern->heads; ++head) plan->pairs += packed.pairs(head);
-  plan->bytes = static_cast<std::int64_t>(packed.bytes());
+  plan->bytes = static_cast<int64_t>(packed.bytes());
   plan->maps = plan->backend->place(packed);
   return plan;
 }
@@ -94,12 +90,11 @@ const char* kernel_names(const weft_attention_plan& plan, const attention::Probl
   std::vector<std::string> names;
   for (int p = 0; p < plan.maps.passes; ++p) {
     const std::string name = plan.backend->kernel_name(problem, plan.maps.pass[p]);
-    if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
   }
   static std::mutex mutex;
   static std::set<std::string> known;  // callers keep the pointer
   const std::lock_guard lock(mutex);
   return known.insert(joined(names, "+")).first->c_str();
 }
-
 }  // namespace weft::capi

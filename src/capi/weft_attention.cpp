@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "src/capi/weft_attention.h"
-
 #include <algorithm>
-#include <cstring>
-
 #include "src/capi/handles.h"
 #include "src/patterns/pattern.h"
 
 namespace {
-
 using namespace weft::capi;
 
 thread_local char last_error[2048] = "";
@@ -16,15 +12,13 @@ thread_local char last_error[2048] = "";
 constexpr const char* kPlanIsNull = "plan is NULL";
 
 // The handle that make() returns, or NULL.
-template <class T, class Make>
-weft_status create(const char* name, T** handle, const Make& make) {
+template <class T, class Make> weft_status create(const char* name, T** handle, const Make& make) {
   return guarded(WEFT_INVALID_ARGUMENT, [&] {
     require(handle != nullptr, name, " is NULL");
     *handle = nullptr;
     *handle = make().release();
   });
 }
-
 }  // namespace
 
 weft_status weft::capi::failed(weft_status status, const char* text) noexcept {
@@ -98,11 +92,8 @@ weft_status weft_attention_plan_info(const weft_attention_plan* plan, weft_plan_
   return guarded(WEFT_INVALID_ARGUMENT, [&] {
     require(plan != nullptr, kPlanIsNull);
     checked_struct("info", info);
-    info->bytes = plan->bytes;
-    info->needed_pairs = plan->pairs.needed;
-    info->executed_pairs = plan->pairs.executed;
-    info->passes = plan->maps.passes;
-    info->heads = plan->heads;
+    *info = {info->size,           plan->bytes,       plan->pairs.needed,
+             plan->pairs.executed, plan->maps.passes, plan->heads};
   });
 }
 

@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Do the values of a config fit together? Each refusal names the keys and values that would work.
 #include <algorithm>
-#include <cmath>
-
 #include "kernels/philox.h"
-#include "kernels/view.h"
-#include "src/config/conditions.h"
 #include "src/config/fields.h"
-#include "src/patterns/pattern.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {
-
-constexpr std::int64_t kHeadStep = 8, kHeadLeast = 8, kHeadMost = 256;  // head sizes of attention
+constexpr int64_t kHeadStep = 8, kHeadLeast = 8, kHeadMost = 256;  // head sizes of attention
 
 class Check {
  public:
@@ -27,18 +22,18 @@ class Check {
     batches();
     context_schedule();
     augmentation();
-    if (const std::int64_t token = config_.data.separator; token >= config_.model.vocab)
-      refuse({"data.separator", "model.vocab"}, str("data.separator: expected a token below model.vocab ",
-                                                    config_.model.vocab, ", or -1 for none, found ", token));
+    if (const int64_t token = config_.data.separator; token >= config_.model.vocab)
+      refuse({"data.separator", "model.vocab"}, "data.separator: expected a token below model.vocab ",
+             config_.model.vocab, ", or -1 for none, found ", token);
   }
 
  private:
   // Throws with the place of the first of `keys` that was set, else that of the file.
-  [[noreturn]] void refuse(const std::vector<std::string>& keys, const std::string& text) const {
+  template <class... Parts>
+  [[noreturn]] void refuse(const std::vector<std::string>& keys, const Parts&... text) const {
     for (const std::string& key : keys)
-      if (const auto it = places_.find(key); it != places_.end()) fail(str(it->second, ": ", text));
-    const std::string& source = config_.source;
-    fail(source.empty() ? text : str(source, ": ", text));
+      if (const auto it = places_.find(key); it != places_.end()) fail(it->second, ": ", text...);
+    fail(config_.source, config_.source.empty() ? "" : ": ", text...);
   }
 
   // Limits of single values, for a struct that code filled: the reader has checked those from YAML.
@@ -51,18 +46,17 @@ class Check {
     for (const auto& [key, p] :
          {std::pair{"model.dropout", m.dropout}, {"model.embedding_dropout", m.embedding_dropout}})
       if (dropout_threshold(p) > 0xffff)
-        refuse({key}, str(key, ": expected less than 0.99999 (dropout counts in 65536ths), found ", p));
+        refuse({key}, key, ": expected less than 0.99999 (dropout counts in 65536ths), found ", p);
     if (config_.name.empty() || config_.name.find('/') != std::string::npos || config_.name.starts_with('.'))
-      refuse({"name"}, str("name: expected the name of a folder, found \"", config_.name, "\""));
+      refuse({"name"}, "name: expected the name of a folder, found \"", config_.name, "\"");
   }
-  template <class T>
-  void check_value(const Field& field, const T& value) const {
+  template <class T> void check_value(const Field& field, const T& value) const {
     if constexpr (std::is_same_v<T, std::string>) {
       if (!field.choices.empty() && std::ranges::count(field.choices, value) == 0)
-        refuse({field.key}, str(field.key, ": expected one of ", joined(field.choices), ", found ", value));
+        refuse({field.key}, field.key, ": expected one of ", joined(field.choices), ", found ", value);
     } else if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
       if (!field.range.contains(static_cast<double>(value)))
-        refuse({field.key}, str(field.key, ": expected a number", field.range.text(), ", found ", value));
+        refuse({field.key}, field.key, ": expected a number", field.range.text(), ", found ", value);
     }
   }
 
@@ -70,7 +64,7 @@ class Check {
   void head_size(double ratio, const std::vector<std::string>& keys, const std::string& what) const {
     const ModelConfig& m = config_.model;
     const double size = ratio * static_cast<double>(m.width) / static_cast<double>(m.heads);
-    const bool works = size == std::floor(size) && static_cast<std::int64_t>(size) % kHeadStep == 0;
+    const bool works = size == std::floor(size) && static_cast<int64_t>(size) % kHeadStep == 0;
     if (works && size >= kHeadLeast && size <= kHeadMost) return;
     const double unit = static_cast<double>(kHeadStep);
     const double below = std::clamp(std::floor(size / unit) * unit, double{kHeadLeast}, double{kHeadMost});
@@ -79,10 +73,9 @@ class Check {
     std::string widths;
     for (const double head : {below, above})
       if (const double w = width_for(head); w == std::floor(w) && (head == below || above != below))
-        widths += (widths.empty() ? "" : " or ") + str(static_cast<std::int64_t>(w));
-    refuse(keys, str(what, " = ", size, ": a head needs a multiple of ", kHeadStep, " from ", kHeadLeast,
-                     " to ", kHeadMost, " features",
-                     widths.empty() ? "" : "; with these heads, width " + widths + " works"));
+        widths += (widths.empty() ? "" : " or ") + str(static_cast<int64_t>(w));
+    refuse(keys, what, " = ", size, ": a head needs a multiple of ", kHeadStep, " from ", kHeadLeast, " to ",
+           kHeadMost, " features", widths.empty() ? "" : "; with these heads, width " + widths + " works");
   }
 
   void widths() const {
@@ -94,29 +87,28 @@ class Check {
         str("model.qk_ratio * model.width / model.heads = ", m.qk_ratio, " * ", m.width, " / ", m.heads));
     const double hidden = m.mlp_ratio * static_cast<double>(m.width);
     if (hidden < 1 || hidden != std::floor(hidden))
-      refuse({"model.mlp_ratio", "model.width"}, str("model.mlp_ratio * model.width = ", m.mlp_ratio, " * ",
-                                                     m.width, " = ", hidden, ": expected a whole number"));
+      refuse({"model.mlp_ratio", "model.width"}, "model.mlp_ratio * model.width = ", m.mlp_ratio, " * ",
+             m.width, " = ", hidden, ": expected a whole number");
   }
 
   void positions() const {
     const ModelConfig& m = config_.model;
     const auto& axes = m.position_axes;
     if (axes.empty() || axes.size() > 3)
-      refuse({"model.position_axes"}, str("model.position_axes: expected 1 to 3 axes, found ", axes.size()));
+      refuse({"model.position_axes"}, "model.position_axes: expected 1 to 3 axes, found ", axes.size());
     double product = 1;
-    for (const std::int64_t axis : axes) {
+    for (const int64_t axis : axes) {
       if (axis < 1)
-        refuse({"model.position_axes"},
-               str("model.position_axes: expected sizes of at least 1, found ", axis));
+        refuse({"model.position_axes"}, "model.position_axes: expected sizes of at least 1, found ", axis);
       product *= static_cast<double>(axis);
     }
     const bool endless = m.positions == "rotary" && axes.size() == 1;  // its angles need no table
     if (endless || product >= static_cast<double>(m.context)) return;
     const double rest = product / static_cast<double>(axes[0]);
-    refuse({"model.position_axes", "model.context"},
-           str("model.position_axes give ", static_cast<std::int64_t>(product),
-               " positions, fewer than model.context ", m.context, "; a first axis of ",
-               static_cast<std::int64_t>(std::ceil(static_cast<double>(m.context) / rest)), " is enough"));
+    refuse({"model.position_axes", "model.context"}, "model.position_axes give ",
+           static_cast<int64_t>(product), " positions, fewer than model.context ", m.context,
+           "; a first axis of ", static_cast<int64_t>(std::ceil(static_cast<double>(m.context) / rest)),
+           " is enough");
   }
 
   void attention() const {
@@ -127,59 +119,59 @@ class Check {
       std::unique_ptr<AttentionPattern> pattern;
       try {
         pattern = make_pattern(specs[i], static_cast<int>(config_.model.heads));
-      } catch (const Error& e) { refuse({key, "model.heads"}, str("model.attention: ", e.what())); }
+      } catch (const Error& e) { refuse({key, "model.heads"}, "model.attention: ", e.what()); }
       if (use_ == ConfigUse::model && !pattern->causal())
-        refuse({key},
-               str("model.attention: ", pattern->name(),
-                   " sees later positions, which the model shall predict; set causal: true (inspect draws "
-                   "such patterns, too)"));
+        refuse({key}, "model.attention: ", pattern->name(),
+               " sees later positions, which the model shall predict; set causal: true (inspect draws "
+               "such patterns, too)");
+      if (config_.data.separator >= 0 && !content_of(*pattern, static_cast<int>(config_.model.heads)).empty())
+        refuse({key, "data.separator"}, "model.attention: ", pattern->name(),
+               " takes no documents; leave data.separator out");
       const Lengths most = pattern->lengths();
       if ((most.queries && config_.model.context > most.queries) ||
           (most.keys && config_.model.context > most.keys))
-        refuse({key, "model.context"},
-               str("model.attention: ", pattern->name(), " is made for ", most.queries, " queries and ",
-                   most.keys, " keys; model.context is ", config_.model.context));
+        refuse({key, "model.context"}, "model.attention: ", pattern->name(), " is made for ", most.queries,
+               " queries and ", most.keys, " keys; model.context is ", config_.model.context);
     }
   }
 
   void batches() const {
     const TrainConfig& t = config_.train;
-    const std::int64_t ranks = config_.ranks, parts = t.accumulation * ranks;
+    const int64_t ranks = config_.ranks, parts = t.accumulation * ranks;
     if (t.batch % parts == 0) return;
-    std::int64_t below = t.accumulation;
+    int64_t below = t.accumulation;
     while (below > 0 && t.batch % (below * ranks) != 0) --below;
-    refuse({"train.accumulation", "train.batch"},
-           str("train.accumulation ", t.accumulation, ranks > 1 ? str(" on ", ranks, " processes") : "",
-               " does not divide train.batch ", t.batch, "; ",
-               below > 0 ? str("accumulation ", below, " or ") : "", "batch ", (t.batch / parts + 1) * parts,
-               " works"));
+    refuse({"train.accumulation", "train.batch"}, "train.accumulation ", t.accumulation,
+           ranks > 1 ? str(" on ", ranks, " processes") : "", " does not divide train.batch ", t.batch, "; ",
+           below > 0 ? str("accumulation ", below, " or ") : "", "batch ", (t.batch / parts + 1) * parts,
+           " works");
   }
 
   void context_schedule() const {
     const TrainConfig& t = config_.train;
-    const std::int64_t full = config_.model.context, tokens = t.batch * full;
-    const std::int64_t parts = t.accumulation * config_.ranks;
+    const int64_t full = config_.model.context, tokens = t.batch * full;
+    const int64_t parts = t.accumulation * config_.ranks;
     const std::vector<std::string> keys = {"train.context_schedule", "model.context", "train.batch",
                                            "train.accumulation"};
     const std::string name = "train.context_schedule";
-    std::int64_t previous = -1;
+    int64_t previous = -1;
     for (const auto& [step, context] : t.context_schedule) {
       if (previous < 0 && step != 0)
-        refuse(keys, str(name, ": expected the first pair to start at step 0, found ", step));
+        refuse(keys, name, ": expected the first pair to start at step 0, found ", step);
       if (step <= previous)
-        refuse(keys, str(name, ": expected ascending steps, found ", step, " after ", previous));
+        refuse(keys, name, ": expected ascending steps, found ", step, " after ", previous);
       previous = step;
       if (context < 1 || context > full)
-        refuse(keys, str(name, ": expected contexts from 1 to model.context ", full, ", found ", context));
-      const auto fits = [&](std::int64_t c) { return tokens % c == 0 && tokens / c % parts == 0; };
+        refuse(keys, name, ": expected contexts from 1 to model.context ", full, ", found ", context);
+      const auto fits = [&](int64_t c) { return tokens % c == 0 && tokens / c % parts == 0; };
       if (fits(context)) continue;
-      std::int64_t below = context, above = context;
+      int64_t below = context, above = context;
       while (below > 1 && !fits(below)) --below;
       while (above < full && !fits(above)) ++above;
-      refuse(keys,
-             str(name, ": the ", tokens, " tokens of a step (train.batch * model.context) do not split into ",
-                 parts, " equal micro-batches of sequences of ", context,
-                 "; nearest contexts that work: ", below, fits(above) ? str(" and ", above) : ""));
+      refuse(keys, name, ": the ", tokens,
+             " tokens of a step (train.batch * model.context) do not split into ", parts,
+             " equal micro-batches of sequences of ", context, "; nearest contexts that work: ", below,
+             fits(above) ? str(" and ", above) : "");
     }
   }
 
@@ -189,7 +181,7 @@ class Check {
     const auto& axes = config_.model.position_axes;
     if (a.jigsaw == 1) refuse({"augment.jigsaw"}, "augment.jigsaw: 1 is the whole image; 0 (off), 2 or 3");
     if (!config_.data.mix.empty() && config_.data.mix == config_.data.path)
-      refuse({"data.mix", "data.path"}, str("data.mix: ", config_.data.mix, " is data.path itself"));
+      refuse({"data.mix", "data.path"}, "data.mix: ", config_.data.mix, " is data.path itself");
     if (!config_.data.mix.empty() && config_.data.labels)
       refuse({"data.labels", "data.mix"}, "data.labels: is for one data file; leave data.mix out");
     std::string used = a.flip ? "augment.flip" : "";
@@ -199,39 +191,37 @@ class Check {
     if (used.empty()) return;
     const std::vector<std::string> keys = {used, "model.position_axes", "model.context"};
     if (axes.size() != 3 || axes[0] * axes[1] * axes[2] != config_.model.context)
-      refuse(keys, str(used,
-                       ": is for images, whose model.position_axes are rows, columns and channels with "
-                       "the product model.context ",
-                       config_.model.context));
+      refuse(keys, used,
+             ": is for images, whose model.position_axes are rows, columns and channels with "
+             "the product model.context ",
+             config_.model.context);
     if (!config_.train.context_schedule.empty())
       refuse({"train.context_schedule", used},
              "train.context_schedule: images are trained on whole; leave it out");
     image_shape(axes[0], axes[1], axes[2]);
   }
-  void image_shape(std::int64_t height, std::int64_t width, std::int64_t channels) const {
+  void image_shape(int64_t height, int64_t width, int64_t channels) const {
     const AugmentConfig& a = config_.augment;
     const std::string found = str("; model.position_axes are [", height, ", ", width, ", ", channels, "]");
     for (const auto& [on, key] :
          {std::pair{a.rotation, "augment.rotation"}, {a.transposition, "augment.transposition"}})
       if (on && height != width)
-        refuse({key, "model.position_axes"}, str(key, ": wants as many rows as columns", found));
+        refuse({key, "model.position_axes"}, key, ": wants as many rows as columns", found);
     if (a.color && channels != 3)
-      refuse({"augment.color", "model.position_axes"}, str("augment.color: wants 3 channels", found));
+      refuse({"augment.color", "model.position_axes"}, "augment.color: wants 3 channels", found);
     if (a.jigsaw > 1 && (height % a.jigsaw != 0 || width % a.jigsaw != 0))
-      refuse({"augment.jigsaw", "model.position_axes"},
-             str("augment.jigsaw: ", a.jigsaw, " does not divide rows and columns", found));
+      refuse({"augment.jigsaw", "model.position_axes"}, "augment.jigsaw: ", a.jigsaw,
+             " does not divide rows and columns", found);
   }
 
   const Config& config_;
   const Places& places_;
   ConfigUse use_;
 };
-
 }  // namespace
 
 void check_config(const Config& config, const Places& places, ConfigUse use) {
   Check(config, places, use).all();
 }
 void check_config(const Config& config, ConfigUse use) { check_config(config, {}, use); }
-
 }  // namespace weft

@@ -1,47 +1,32 @@
 // SPDX-License-Identifier: MIT
 // The config file: YAML read strictly into plain structs. An unknown key, a wrong type or an impossible value
-// is an Error with file:line, what was expected, and the nearest known name. fields.cpp states each key once:
-// reading, writing, --set and configs/reference.yaml come from it.
+// is an Error with file:line, what was expected, and the nearest known name. fields.cpp says once what each
+// key means: reading, writing, --set and configs/reference.yaml come from it.
 #pragma once
 
-#include <cstdint>
-#include <string>
 #include <utility>
-#include <vector>
-
-#include "kernels/dtype.h"
 #include "src/config/names.h"
 #include "src/patterns/spec.h"
 
 namespace weft {
-
 struct DataConfig {
-  std::string path;  // HDF5 file made by `prepare`; looked for beside the config and in the working directory
-  std::string mix;   // a second file of images of the same shape, mixed in during training; "": none
-  double mix_rate = 0.5;        // probability that an image comes from `mix`
-  std::int64_t mix_items = 0;   // only the first of its images; 0: all
-  std::int64_t separator = -1;  // token that ends a document: attention stays within documents; -1: none
-  bool labels = false;          // the model is told the class of an image
-  std::int64_t classes = 10;    // with labels: how many there are
+  std::string path, mix;
+  double mix_rate = 0.5;
+  int64_t mix_items = 0, separator = -1;
+  bool labels = false;
+  int64_t classes = 10;
 };
 
 // Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"): the model
 // is told how images were transformed. Each kind is drawn uniformly; 0 changes nothing. See data/augment/.
 struct AugmentConfig {
-  bool rotation = false;          // by 0, 90, 180 or 270 degrees
-  bool color = false;             // the 6 orders of the channels
-  bool transposition = false;     // rows become columns
-  bool reversal = false;          // by 180 degrees
-  std::int64_t jigsaw = 0;        // g: the (g * g)! orders of g x g tiles; 0: off
-  std::int64_t random_order = 0;  // this many fixed random orders of all sub-pixels; 0: off
-  std::vector<std::int64_t> random_order_seeds = {42, 314, 2718, 1618};  // of the first, the second ...
-  std::int64_t randaugment = 0;                                          // operations on an image; 0: off
-  double randaugment_magnitude = 2;                                      // 0 to 10
-  double randaugment_rate = 0.95;  // share of images that it is applied to
-  bool flip = false;               // left to right with probability 1/2; the model is not told
-  bool conditional = true;         // false: the model is told nothing
-  bool permute_positions = true;   // each sub-pixel keeps the position embedding of where it came from
-  double unaugmented_rate = 0;     // share of images to which no kind is applied; 0: as uniform draws give
+  bool rotation = false, color = false, transposition = false, reversal = false;
+  int64_t jigsaw = 0, random_order = 0;
+  std::vector<int64_t> random_order_seeds = {42, 314, 2718, 1618};
+  int64_t randaugment = 0;
+  double randaugment_magnitude = 2, randaugment_rate = 0.95;
+  bool flip = false, conditional = true, permute_positions = true;
+  double unaugmented_rate = 0;
 };
 
 struct InitConfig {
@@ -53,11 +38,11 @@ struct InitConfig {
 
 struct ModelConfig {
   std::string kind = "sparse_transformer";
-  std::int64_t vocab = 256;
-  std::int64_t context = 12288;
-  std::int64_t layers = 12;
-  std::int64_t width = 512;  // d
-  std::int64_t heads = 8;
+  int64_t vocab = 256;
+  int64_t context = 12288;
+  int64_t layers = 12;
+  int64_t width = 512;  // d
+  int64_t heads = 8;
   double qk_ratio = 1.0;   // width of all queries (and of all keys) / d: 0.5 in the paper's image models
   double mlp_ratio = 4.0;  // hidden width of the MLP / d: 2 in the paper's image models
   std::string activation = "gelu";  // between the matrices of the MLP: gelu | relu2
@@ -69,21 +54,20 @@ struct ModelConfig {
   std::string positions = "learned";  // learned | rotary: embeddings, or queries and keys that are rotated
   double rotary_base = 10000;         // the slowest pair of an axis turns by almost 1 / base a position
   std::string qk_norm = "none";       // none | rms: of each query and key over the features of its head
-  std::vector<std::int64_t> position_axes = {96,
-                                             128};  // outermost first: text {n / l, l}, images {32, 32, 3}
+  std::vector<int64_t> position_axes = {96, 128};        // outermost first: text {n / l, l}, {32, 32, 3}
   std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers
   InitConfig init;
 };
 
 struct TrainConfig {
-  std::int64_t steps = 3000;      // updates
-  std::int64_t batch = 4;         // sequences of full context in one update; tokens a step = batch * context
-  std::int64_t batch_tokens = 0;  // instead of batch: tokens a step; 0 in a config that was read
-  std::int64_t accumulation = 1;  // micro-batches in one update (of each process); divides batch
+  int64_t steps = 3000;      // updates
+  int64_t batch = 4;         // sequences of full context in one update; tokens a step = batch * context
+  int64_t batch_tokens = 0;  // instead of batch: tokens a step; 0 in a config that was read
+  int64_t accumulation = 1;  // micro-batches in one update (of each process); divides batch
   std::string optimizer = "adamw";  // adamw | muon: Muon for the matrices of the blocks, AdamW for the rest
   double learning_rate = 1e-3;
   double final_learning_rate = 0.1;  // at the last step, as a share of learning_rate
-  std::int64_t warmup = 200;         // steps of linear warm-up
+  int64_t warmup = 200;              // steps of linear warm-up
   std::string schedule = "cosine";   // cosine | linear | constant
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
   double muon_learning_rate = 0.02;  // at its peak, on the schedule of learning_rate
@@ -92,21 +76,21 @@ struct TrainConfig {
   double ema_decay = 0.0;          // 0: no moving average is kept
   std::string recompute = "none";  // none | attention | block
   // {step, context} pairs: from that step on sequences are this long; the tokens of a step stay the same.
-  std::vector<std::pair<std::int64_t, std::int64_t>> context_schedule;
-  double loss_scale = 65536;              // f16: initial value
-  std::int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
-  bool graph = true;                      // capture the step as a CUDA graph
-  std::string reduce_dtype = "f32";       // several processes: type of the all-reduce, f32 | bf16
-  std::int64_t bucket_mb = 25;            // several processes: MB in one all-reduce, at least
-  bool shard_optimizer = false;           // several processes: each keeps a part of the optimizer's state
-  std::int64_t log_every = 10, eval_every = 200, save_every = 1000;
-  std::int64_t eval_tokens = 0;  // at evaluations during training: 0 is the whole split
-  std::int64_t keep = 2;         // numbered checkpoints kept besides latest.h5 and best.h5; 0: all
+  std::vector<std::pair<int64_t, int64_t>> context_schedule;
+  double loss_scale = 65536;         // f16: initial value
+  int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
+  bool graph = true;                 // capture the step as a CUDA graph
+  std::string reduce_dtype = "f32";  // several processes: type of the all-reduce, f32 | bf16
+  int64_t bucket_mb = 25;            // several processes: MB in one all-reduce, at least
+  bool shard_optimizer = false;      // several processes: each keeps a part of the optimizer's state
+  int64_t log_every = 10, eval_every = 200, save_every = 1000;
+  int64_t eval_tokens = 0;  // at evaluations during training: 0 is the whole split
+  int64_t keep = 2;         // numbered checkpoints kept besides latest.h5 and best.h5; 0: all
 };
 
 struct Config {
   std::string name = "run";
-  std::uint64_t seed = 0;
+  uint64_t seed = 0;
   std::string precision = "bf16";  // f32 | f16 | bf16; a CPU computes in f32
   DataConfig data;
   AugmentConfig augment;
@@ -114,7 +98,7 @@ struct Config {
   TrainConfig train;
   // Not keys: the file this was read from, and the processes that train together, each on its share of batch.
   std::string source;
-  std::int64_t ranks = 1;
+  int64_t ranks = 1;
 };
 
 // What a config is read for: the patterns of a model have to be causal, a picture shows any.
@@ -132,7 +116,7 @@ std::string to_yaml(const Config&, bool documented = false);
 PatternSpec parse_pattern(const std::string& yaml, const std::string& where);
 std::string to_yaml(const PatternSpec&);
 // What a key may do when a run is resumed.
-enum class OnResume : std::uint8_t {
+enum class OnResume : uint8_t {
   same,   // refused: it decides what a step computes
   asked,  // changes how sums round: allowed with `train --allow-changes`, which says so
   told,   // changes what is trained from here on, for which it was set: allowed, and said
@@ -154,7 +138,33 @@ void check_config(const Config&, ConfigUse = ConfigUse::model);
 
 DType compute_dtype(const Config&);
 
-// The tables of configs/README.md: the keys of a pattern, and the kinds that read them.
-std::string config_table();
+// ---- what a sequence is told before its first token ----
 
+// The value of each kind of augmentation that training uses, and the class of the image: the sum of their
+// embeddings replaces the plain start vector. The kinds, in the order in which they are applied to an image.
+enum class Augment : uint8_t {
+  rotation,
+  color,
+  transposition,
+  reversal,
+  jigsaw,
+  randaugment,
+  random_order,
+  dataset,
+  label  // of the data, not drawn
+};
+inline constexpr int kAugments = 8;  // that are drawn
+const char* name_of(Augment);
+
+struct Condition {
+  Augment kind;
+  int64_t values = 0;     // 0 .. values - 1; 0: not augmented
+  int64_t first_row = 0;  // row of the start table that value 0 has
+};
+
+// The kinds that a config applies, whether or not the model is told.
+std::vector<Condition> augmentations(const Config&);
+// Those that the model is told, and the label with data.labels; empty: it has a plain start vector.
+std::vector<Condition> conditions(const Config&);
+int64_t condition_rows(const std::vector<Condition>&);
 }  // namespace weft

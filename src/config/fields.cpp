@@ -1,14 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Every config key, once: name, member, comment, limits.
 #include "src/config/fields.h"
-
 #include <filesystem>
-
-#include "kernels/view.h"
 
 namespace weft {
 namespace {
-
 constexpr double kMost = 1e15;  // of counts: below 2^53, so that limits are exact
 Range at_least(double low) { return {low, kMost}; }
 Range between(double low, double high) { return {low, high}; }
@@ -32,7 +28,7 @@ Field required(Field field, bool needed = true) {
 Field free(Field field) { return marked(std::move(field), OnResume::free, ""); }
 Field asked(Field field, const char* effect) { return marked(std::move(field), OnResume::asked, effect); }
 
-std::string number_text(double x) { return str(static_cast<std::int64_t>(x)); }
+std::string number_text(double x) { return str(static_cast<int64_t>(x)); }
 
 void data_fields(DataConfig& c, const Visit& visit) {
   visit({"data.path", &c.path, "HDF5 file made by prepare, as given or beside the config"});
@@ -165,7 +161,6 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit(free({"train.keep", &c.keep, "numbered checkpoints kept besides latest.h5 and best.h5; 0: all",
               at_least(0)}));
 }
-
 }  // namespace
 
 std::string Range::text() const {
@@ -200,12 +195,13 @@ void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
          between(1, 65536)});
   visit(
       required({"block", &p.block, "edge of the blocks of a block-level form; 0: exact positions", position},
-               p.kind == "bigbird"));
+               p.kind == "bigbird" || p.kind == "topk_blocks"));
   visit({"vertsize", &p.vertsize, "fixed with blocks: c = vertsize * block", size});
   visit({"causal", &p.causal, "false: later keys are seen too"});
   visit(required(
       {"of", &p.of, "merged: the patterns of the union; heads: the patterns that heads take in turn"}));
-  visit(required({"window", &p.window, "longformer, bigbird: width of the sliding window", position}));
+  visit(required({"window", &p.window,
+                  "longformer, bigbird: width of the sliding window; routing, lsh: keys seen", position}));
   visit({"dilation", &p.dilation, "longformer: distance of the window's keys, heads in turn", size});
   visit({"globals", &p.globals, "longformer, bigbird: what sees all and is seen by all", position});
   visit({"random", &p.random, "bigbird: random blocks a row of blocks", position});
@@ -216,6 +212,11 @@ void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
   visit({"transposed", &p.transposed, "convolution: queries and keys swapped"});
   visit(required({"file", &p.file, "layout: an HDF5 or numpy file"}));
   visit({"dataset", &p.dataset, "layout: its name in the HDF5 file"});
+  visit(required({"clusters", &p.clusters, "routing: clusters of queries", between(0, 1024)}));
+  visit({"rounds", &p.rounds, "lsh: independent hashes", between(1, 8)});
+  visit({"buckets", &p.buckets, "lsh: of a hash, at least; 0: context / 64", between(0, 1024)});
+  visit(required(
+      {"blocks", &p.blocks, "topk_blocks: blocks that a query sees, the own one included", position}));
   visit({"prefix", &p.prefix, "any that sees later keys: only those below this; 0: all of them", position});
   visit({"documents", &p.documents, "any: ascending first positions; none sees across a border", position});
   visit({"length", &p.length, "any: positions from here on neither see nor are seen; 0: none", position});
@@ -244,5 +245,4 @@ std::string keys_on_resume(OnResume rule) {
   });
   return joined(keys);
 }
-
 }  // namespace weft

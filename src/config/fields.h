@@ -2,18 +2,12 @@
 // The table of config keys that reading, writing, documentation and checks share. Internal to src/config.
 #pragma once
 
-#include <functional>
 #include <limits>
 #include <map>
-#include <string>
-#include <utility>
 #include <variant>
-#include <vector>
-
 #include "src/config/config.h"
 
 namespace weft {
-
 // What a number may be. open_*: the bound itself is not allowed.
 struct Range {
   double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
@@ -26,9 +20,8 @@ struct Range {
 };
 
 struct Field {
-  using Value =
-      std::variant<std::string*, bool*, std::int64_t*, std::uint64_t*, double*, std::vector<std::int64_t>*,
-                   std::vector<PatternSpec>*, std::vector<std::pair<std::int64_t, std::int64_t>>*>;
+  using Value = std::variant<std::string*, bool*, int64_t*, uint64_t*, double*, std::vector<int64_t>*,
+                             std::vector<PatternSpec>*, std::vector<std::pair<int64_t, int64_t>>*>;
   std::string key;  // with its section: "model.width"
   Value value;      // where it is stored
   std::string comment;
@@ -45,11 +38,11 @@ void for_each_field(Config&, const Visit&);
 // The keys of one entry of model.attention.
 void for_each_pattern_field(PatternSpec&, const Visit&);
 
-std::string value_text(const Field&);  // as to_yaml writes it
+std::string value_text(const Field&);    // as to_yaml writes it
+std::string full_comment(const Field&);  // the comment, with what the value may be
 
 // Where keys were set, for errors: "configs/tiny.yaml:12" or "--set model.width". Defaults have no place.
 using Places = std::map<std::string, std::string>;
 // check_config with places: errors name that of the first of the concerned keys that was set.
 void check_config(const Config&, const Places&, ConfigUse);
-
 }  // namespace weft

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "src/config/names.h"
-
 #include <algorithm>
 #include <numeric>
 
 namespace weft {
 namespace {
-
 std::size_t edit_distance(const std::string& a, const std::string& b) {
   std::vector<std::size_t> row(b.size() + 1);  // distances from the first i letters of a to each prefix of b
   std::iota(row.begin(), row.end(), std::size_t{0});
@@ -21,7 +19,6 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
   }
   return row[b.size()];
 }
-
 }  // namespace
 
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
@@ -53,5 +50,4 @@ std::string listed(const std::vector<std::string>& words, const char* last) {
     text += (i == 0 ? "" : i + 1 == words.size() ? last : ", ") + words[i];
   return text;
 }
-
 }  // namespace weft

@@ -5,14 +5,11 @@
 #include <charconv>
 #include <functional>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <vector>
-
 #include "kernels/view.h"
 
 namespace weft {
-
 // The first candidate with the least edit distance from `word`, of those that begin with it where some do;
 // else "" when more than a third of the longer word would have to change.
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates);
@@ -32,11 +29,9 @@ std::string joined(Items&& items, const char* separator = ", ", const Text& text
 std::string listed(const std::vector<std::string>& words, const char* last = " and ");
 
 // The whole of `text` as a number.
-template <class T>
-std::optional<T> number_in(std::string_view text) {
+template <class T> std::optional<T> number_in(std::string_view text) {
   T value{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc{} && end == text.data() + text.size() ? std::optional(value) : std::nullopt;
 }
-
 }  // namespace weft

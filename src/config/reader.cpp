@@ -3,18 +3,12 @@
 #include <yaml-cpp/anchor.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
-
 #include <algorithm>
-#include <cmath>
 #include <set>
-#include <sstream>
-
-#include "kernels/view.h"
 #include "src/config/fields.h"
 
 namespace weft {
 namespace {
-
 constexpr int kMaxPatterns = 65536;  // aliases make long lists of short texts
 
 std::string found_text(const YAML::Node& node) {
@@ -55,7 +49,7 @@ YAML::Node one_document(const std::string& yaml, const std::string& where) {
   YAML::Parser parser(in);
   DocumentCount documents;
   while (documents.count < 2 && parser.HandleNextDocument(documents)) {}
-  if (documents.count > 1) fail(str(where, ": expected one YAML document, but something follows it"));
+  if (documents.count > 1) fail(where, ": expected one YAML document, but something follows it");
   return YAML::Load(yaml);
 }
 
@@ -68,9 +62,8 @@ class Reader {
 
   void read_pattern(const YAML::Node& map, const std::string& key, PatternSpec& pattern) {
     if (++nesting_ > kMaxPatternNesting)
-      fail(str(place(map), ": ", key, ": patterns nest at most ", kMaxPatternNesting, " deep"));
-    if (++patterns_ > kMaxPatterns)
-      fail(str(place(map), ": ", key, ": more than ", kMaxPatterns, " patterns"));
+      fail(place(map), ": ", key, ": patterns nest at most ", kMaxPatternNesting, " deep");
+    if (++patterns_ > kMaxPatterns) fail(place(map), ": ", key, ": more than ", kMaxPatterns, " patterns");
     std::vector<Field> fields;
     std::vector<std::string> known;
     for_each_pattern_field(pattern, [&](const Field& f) {
@@ -80,25 +73,25 @@ class Reader {
     std::map<std::string, std::string> seen;  // key -> place
     for (const auto& entry : map) {
       const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "", at = place(entry.first);
-      const auto found = std::find(known.begin(), known.end(), name);
+      const auto found = std::ranges::find(known, name);
       if (found == known.end())
-        fail(str(at, ": ", key, ": unknown key ", name, " of a pattern", did_you_mean(name, known),
-                 " (known: ", joined(known), ")"));
-      if (!seen.emplace(name, at).second) fail(str(at, ": ", key, ": ", name, " is given twice"));
-      Field field = fields[static_cast<std::size_t>(found - known.begin())];
+        fail(at, ": ", key, ": unknown key ", name, " of a pattern", did_you_mean(name, known),
+             " (known: ", joined(known), ")");
+      if (!seen.emplace(name, at).second) fail(at, ": ", key, ": ", name, " is given twice");
+      Field field = fields[found - known.begin()];
       field.key = key + "." + name;
       read_field(field, entry.second);
     }
-    if (!seen.contains("kind")) fail(str(place(map), ": ", key, ": a pattern needs a kind"));
+    if (!seen.contains("kind")) fail(place(map), ": ", key, ": a pattern needs a kind");
     const std::vector<std::string> read = fields_read(pattern);
     for (const auto& [name, at] : seen)
-      if (std::count(read.begin(), read.end(), name) == 0)
-        fail(str(at, ": ", key, ": a pattern ", to_yaml(pattern), " does not read ", name, "; it reads ",
-                 joined(read)));
+      if (std::ranges::count(read, name) == 0)
+        fail(at, ": ", key, ": a pattern ", to_yaml(pattern), " does not read ", name, "; it reads ",
+             joined(read));
     for_each_pattern_field(pattern, [&](const Field& f) {
-      if (f.required && !seen.contains(f.key) && std::count(read.begin(), read.end(), f.key) > 0)
-        fail(str(place(map), ": ", key, ": ", f.key, " is required in a pattern of kind ", pattern.kind, " (",
-                 f.comment, ")"));
+      if (f.required && !seen.contains(f.key) && std::ranges::count(read, f.key) > 0)
+        fail(place(map), ": ", key, ": ", f.key, " is required in a pattern of kind ", pattern.kind, " (",
+             f.comment, ")");
     });
     --nesting_;
   }
@@ -107,14 +100,14 @@ class Reader {
     const std::string section = prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1);
     if (map.IsNull()) return;
     if (!map.IsMap())
-      fail(str(place(map), ": ", section.empty() ? "the config" : section, ": expected keys with values (",
-               joined(keys_below(prefix, false)), "), found ", found_text(map)));
+      fail(place(map), ": ", section.empty() ? "the config" : section, ": expected keys with values (",
+           joined(keys_below(prefix, false)), "), found ", found_text(map));
     std::set<std::string> seen;
     for (const auto& entry : map) {
       if (!entry.first.IsScalar())
-        fail(str(place(entry.first), ": expected the name of a key, found ", found_text(entry.first)));
+        fail(place(entry.first), ": expected the name of a key, found ", found_text(entry.first));
       const std::string key = prefix + entry.first.Scalar(), where = place(entry.first);
-      if (!seen.insert(key).second) fail(str(where, ": ", key, " is given twice"));
+      if (!seen.insert(key).second) fail(where, ": ", key, " is given twice");
       places_[key] = where;
       if (const Field* field = find(key)) {
         read_field(*field, entry.second);
@@ -132,18 +125,18 @@ class Reader {
     const std::string key = text.substr(0, equals);
     file_ = "--set " + key;
     if (equals == std::string::npos)
-      fail(str("--set ", text, ": expected KEY=VALUE, for example train.steps=100"));
+      fail("--set ", text, ": expected KEY=VALUE, for example train.steps=100");
     const Field* field = find(key);
     if (!field && is_section(key + "."))
-      fail(str(file_, ": is a section; set one of its keys: ", joined(keys_below(key + ".", true))));
+      fail(file_, ": is a section; set one of its keys: ", joined(keys_below(key + ".", true)));
     if (!field) unknown_key(file_, key);
     try {
       places_[key] = file_;
       read_field(*field, one_document(text.substr(equals + 1), file_));
       // Two ways to say one thing: what is set here takes the place of what stood in the file.
-      if (key == "train.batch") *std::get<std::int64_t*>(find("train.batch_tokens")->value) = 0;
+      if (key == "train.batch") *std::get<int64_t*>(find("train.batch_tokens")->value) = 0;
       if (key == "train.batch_tokens") places_.erase("train.batch");
-    } catch (const YAML::Exception& e) { fail(str(file_, ": the value is not valid YAML: ", e.msg)); }
+    } catch (const YAML::Exception& e) { fail(file_, ": the value is not valid YAML: ", e.msg); }
   }
 
  private:
@@ -181,10 +174,10 @@ class Reader {
       if (f.key.ends_with("." + name)) nearest = f.key;
     if (nearest.empty()) nearest = nearest_name(key, keys_below("", true));
     const auto known = keys_below(section, false);
-    fail(str(where, ": unknown key ", key,
-             !nearest.empty() ? "; did you mean " + nearest + "?"
-             : known.empty()  ? ""
-                              : "; known here: " + joined(known)));
+    fail(where, ": unknown key ", key,
+         !nearest.empty() ? "; did you mean " + nearest + "?"
+         : known.empty()  ? ""
+                          : "; known here: " + joined(known));
   }
 
   void read_field(const Field& field, const YAML::Node& node) {
@@ -196,7 +189,7 @@ class Reader {
     // A missing value has the place of whatever comes next.
     const auto key = places_.find(field.key);
     const std::string where = node.IsNull() && key != places_.end() ? key->second : place(node);
-    fail(str(where, ": ", field.key, ": expected ", what, ", found ", found_text(node), hint));
+    fail(where, ": ", field.key, ": expected ", what, ", found ", found_text(node), hint);
   }
 
   void read_value(const Field& field, const YAML::Node& node, std::string& value) {
@@ -222,7 +215,7 @@ class Reader {
       const auto real = !kReal && is_plain(node) ? number_in<double>(node.Scalar()) : std::nullopt;
       std::string whole;  // the same number as an integer, when it is one
       if (real && std::abs(*real) < 1e15 && *real == std::trunc(*real))
-        whole = str(static_cast<std::int64_t>(*real));
+        whole = str(static_cast<int64_t>(*real));
       expected(field, node, what, whole.empty() || whole == node.Scalar() ? "" : "; write " + whole);
     }
     if (!(std::abs(static_cast<double>(*parsed)) <= std::numeric_limits<double>::max()) ||
@@ -230,13 +223,13 @@ class Reader {
       expected(field, node, what);
     value = *parsed;
   }
-  void read_value(const Field& field, const YAML::Node& node, std::vector<std::int64_t>& value) {
+  void read_value(const Field& field, const YAML::Node& node, std::vector<int64_t>& value) {
     if (!node.IsSequence()) expected(field, node, "a list of integers such as [96, 128]");
     value.clear();
     for (const auto& item : node) read_value(field, item, value.emplace_back());
   }
   void read_value(const Field& field, const YAML::Node& node,
-                  std::vector<std::pair<std::int64_t, std::int64_t>>& value) {
+                  std::vector<std::pair<int64_t, int64_t>>& value) {
     const std::string what = "a list of [step, context] pairs such as [[0, 1536], [1500, 12288]]";
     if (!node.IsSequence()) expected(field, node, what);
     value.clear();
@@ -267,25 +260,24 @@ class Reader {
 
 // Turns train.batch_tokens into train.batch.
 void resolve_batch(Config& config, Places& places) {
-  const std::int64_t context = config.model.context, tokens = config.train.batch_tokens;
+  const int64_t context = config.model.context, tokens = config.train.batch_tokens;
   if (tokens == 0) return;
   const std::string place = places.at("train.batch_tokens");
   if (places.contains("train.batch"))
-    fail(str(place, ": train.batch_tokens and train.batch (", places.at("train.batch"),
-             ") say the same thing; keep one of them"));
-  const std::int64_t below = tokens / context * context;
+    fail(place, ": train.batch_tokens and train.batch (", places.at("train.batch"),
+         ") say the same thing; keep one of them");
+  const int64_t below = tokens / context * context;
   if (below != tokens)
-    fail(str(place, ": train.batch_tokens ", tokens, " is not a multiple of model.context ", context, "; ",
-             below > 0 ? str(below, " or ") : "", below + context, " works"));
+    fail(place, ": train.batch_tokens ", tokens, " is not a multiple of model.context ", context, "; ",
+         below > 0 ? str(below, " or ") : "", below + context, " works");
   config.train.batch = tokens / context;
   config.train.batch_tokens = 0;
   places["train.batch"] = place;
 }
 
 [[noreturn]] void not_yaml(const std::string& where, const YAML::Exception& e) {
-  fail(str(where, e.mark.is_null() ? "" : str(":", e.mark.line + 1), ": not valid YAML: ", e.msg));
+  fail(where, e.mark.is_null() ? "" : str(":", e.mark.line + 1), ": not valid YAML: ", e.msg);
 }
-
 }  // namespace
 
 Config parse_config(const std::string& yaml, const std::string& where,
@@ -309,10 +301,9 @@ PatternSpec parse_pattern(const std::string& yaml, const std::string& where) {
   PatternSpec pattern;
   try {
     const YAML::Node node = one_document(yaml, where);
-    if (!node.IsMap()) fail(str(where, ": expected a pattern such as {kind: local, stride: 128}"));
+    if (!node.IsMap()) fail(where, ": expected a pattern such as {kind: local, stride: 128}");
     Reader(unused, places, where).read_pattern(node, "pattern", pattern);
   } catch (const YAML::Exception& e) { not_yaml(where, e); }
   return pattern;
 }
-
 }  // namespace weft

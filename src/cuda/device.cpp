@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: MIT
 // The CUDA device: one non-blocking stream, cuBLASLt, a pool over cudaMalloc, and copies. Host code only.
 #include "src/device.h"
-
 #include <cublasLt.h>
-
 #include <fstream>
-
 #include "kernels/linear/linear.h"
-#include "src/cuda/check.h"
 #include "src/cuda/graph.h"
 #include "src/cuda/staging.h"
 
 namespace weft {
 namespace {
-
 constexpr int kOldestMajor = 8;  // compute capability: Ampere
 
 std::string version_text(int version) { return str(version / 1000, '.', version % 1000 / 10); }
@@ -36,13 +31,13 @@ void check_driver() {
   WEFT_CUDA_CALL(cudaDriverGetVersion(&driver));
   WEFT_CUDA_CALL(cudaRuntimeGetVersion(&runtime));
   if (driver == 0)
-    fail(str("no NVIDIA driver was found: install one for CUDA ", runtime / 1000,
-             ".0 or newer, or use --device cpu"));
+    fail("no NVIDIA driver was found: install one for CUDA ", runtime / 1000,
+         ".0 or newer, or use --device cpu");
   if (driver / 1000 >= runtime / 1000) return;
   const std::string version = kernel_driver_version();
-  fail(str("the NVIDIA driver ", version.empty() ? "" : version + " ", "is too old: it supports CUDA ",
-           version_text(driver), ", this program needs a driver for CUDA ", runtime / 1000, ".0 or newer",
-           "; update the driver, or use --device cpu"));
+  fail("the NVIDIA driver ", version.empty() ? "" : version + " ", "is too old: it supports CUDA ",
+       version_text(driver), ", this program needs a driver for CUDA ", runtime / 1000, ".0 or newer",
+       "; update the driver, or use --device cpu");
 }
 
 std::shared_ptr<MemoryPool> make_cuda_pool(const std::string& name, int index) {
@@ -76,8 +71,7 @@ class CudaMark : public QueueMark {
   explicit CudaMark(cudaStream_t stream) : stream_(stream) {
     WEFT_CUDA_CALL(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
   }
-  CudaMark(const CudaMark&) = delete;
-  CudaMark& operator=(const CudaMark&) = delete;
+  CudaMark& operator=(CudaMark&&) = delete;  // nor copied
   ~CudaMark() override { static_cast<void>(cudaEventDestroy(event_)); }
   void record() override { WEFT_CUDA_CALL(cudaEventRecord(event_, stream_)); }
   void wait() override { WEFT_CUDA_CALL(cudaEventSynchronize(event_)); }
@@ -93,9 +87,9 @@ class CudaDevice : public Device {
     WEFT_CUDA_CALL(cudaSetDevice(index));
     WEFT_CUDA_CALL(cudaGetDeviceProperties(&properties_, index));
     if (properties_.major < kOldestMajor)
-      fail(str("cuda:", index, " (", properties_.name, ") has compute capability ", properties_.major, '.',
-               properties_.minor, "; ", kOldestMajor,
-               ".0 (Ampere) or newer is needed; choose another GPU with --device cuda:N, or --device cpu"));
+      fail("cuda:", index, " (", properties_.name, ") has compute capability ", properties_.major, '.',
+           properties_.minor, "; ", kOldestMajor,
+           ".0 (Ampere) or newer is needed; choose another GPU with --device cuda:N, or --device cpu");
     name = str("cuda:", index);
     compute_capability = 10 * properties_.major + properties_.minor;
     pool = make_cuda_pool(name, index);
@@ -107,8 +101,7 @@ class CudaDevice : public Device {
                cublasLtGetStatusString(status));
     queue = CudaQueue{stream_, cublaslt_, workspace_.get(), kWorkspaceBytes};
   }
-  CudaDevice(const CudaDevice&) = delete;
-  CudaDevice& operator=(const CudaDevice&) = delete;
+  CudaDevice& operator=(CudaDevice&&) = delete;  // nor copied
   ~CudaDevice() override {
     static_cast<void>(cudaStreamSynchronize(stream_));
     forget_algorithms(cublaslt_);
@@ -167,7 +160,6 @@ class CudaDevice : public Device {
   std::shared_ptr<void> workspace_;
   StagingRing staging_;
 };
-
 }  // namespace
 
 int gpu_count() {
@@ -189,11 +181,10 @@ std::unique_ptr<Device> make_cuda_device(int index) {
     fail("no NVIDIA GPU was found (is CUDA_VISIBLE_DEVICES empty?); use --device cpu");
   WEFT_CUDA_CALL(result);
   if (index >= count)
-    fail(str("device cuda:", index, " does not exist: ",
-             count == 1 ? "there is one GPU, cuda:0"
-                        : str("there are ", count, " GPUs, cuda:0 to cuda:", count - 1),
-             "; name one of those, or use --device cpu"));
+    fail("device cuda:", index, " does not exist: ",
+         count == 1 ? "there is one GPU, cuda:0"
+                    : str("there are ", count, " GPUs, cuda:0 to cuda:", count - 1),
+         "; name one of those, or use --device cpu");
   return std::make_unique<CudaDevice>(index);
 }
-
 }  // namespace weft

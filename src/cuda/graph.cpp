@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Stream capture: thread-local, so that other threads (data, sampling) may use CUDA meanwhile.
 #include "src/cuda/graph.h"
-
-#include "src/cuda/check.h"
+#include <algorithm>
 #include "src/cuda/staging.h"
 
 namespace weft {
 namespace {
-
 thread_local CudaGraph* recording = nullptr;
 
 // The copy that was recorded last on a stream: what comes next there depends on it alone.
@@ -29,7 +27,6 @@ cudaGraphNode_t last_copy(cudaStream_t stream) {
   WEFT_CHECK(type == cudaGraphNodeTypeMemcpy, "an upload was recorded as a node of type ", int{type});
   return node;
 }
-
 }  // namespace
 
 CudaGraph::~CudaGraph() {
@@ -55,8 +52,7 @@ void CudaGraph::capture(const CudaQueue& queue, const std::function<void()>& wor
   if (recorded_) static_cast<void>(cudaGraphDestroy(recorded_));
   recorded_ = nullptr;
   uploads_.clear();
-  fail(str("the step could not be captured as a CUDA graph: ", trouble,
-           "; train.graph: false runs without one"));
+  fail("the step could not be captured as a CUDA graph: ", trouble, "; train.graph: false runs without one");
 }
 
 void CudaGraph::launch(const CudaQueue& queue) {
@@ -77,4 +73,51 @@ void CudaGraph::add_upload(StagingRing& ring, void* dst, const void* src, std::s
   uploads_.push_back({&ring, last_copy(queue_->stream), dst, src, bytes});
 }
 
+// ---- StagingRing ----
+
+StagingRing::~StagingRing() {
+  for (Buffer& b : buffers_) {
+    static_cast<void>(cudaFreeHost(b.data));
+    if (b.done) static_cast<void>(cudaEventDestroy(b.done));
+  }
+  for (void* data : outgrown_) static_cast<void>(cudaFreeHost(data));
+}
+
+const void* StagingRing::stage(const void* src, std::size_t bytes) {
+  Buffer& b = buffers_[next_];
+  WEFT_CHECK(b.marked, "more copies staged for one launch than there are buffers: ", buffers_.size());
+  next_ = (next_ + 1) % buffers_.size();
+  if (!b.done) WEFT_CUDA_CALL(cudaEventCreateWithFlags(&b.done, cudaEventDisableTiming));
+  WEFT_CUDA_CALL(cudaEventSynchronize(b.done));  // returns at once for an event never recorded
+  if (b.bytes < bytes) {
+    const std::size_t size = std::max<std::size_t>(bytes, 4096);
+    void* data = nullptr;
+    WEFT_CUDA_CALL(cudaMallocHost(&data, size));
+    if (b.data) outgrown_.push_back(b.data);
+    b.data = data;
+    b.bytes = size;
+  }
+  std::memcpy(b.data, src, bytes);
+  b.marked = false;
+  return b.data;
+}
+
+void StagingRing::mark(cudaStream_t stream) {
+  for (Buffer& b : buffers_) {
+    if (b.marked) continue;
+    WEFT_CUDA_CALL(cudaEventRecord(b.done, stream));
+    b.marked = true;
+  }
+}
+
+const void* StagingRing::any(std::size_t bytes) const {
+  for (const Buffer& b : buffers_)
+    if (b.bytes >= bytes) return b.data;
+  return nullptr;
+}
+
+void StagingRing::follow() {
+  for (const Buffer& b : buffers_)
+    if (b.done) WEFT_CUDA_CALL(cudaEventSynchronize(b.done));
+}
 }  // namespace weft

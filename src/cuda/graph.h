@@ -2,10 +2,7 @@
 // A captured CUDA graph, without CUDA's headers.
 #pragma once
 
-#include <cstddef>
 #include <functional>
-#include <vector>
-
 #include "kernels/queue.h"
 
 struct CUgraph_st;      // cudaGraph_t
@@ -13,14 +10,12 @@ struct CUgraphExec_st;  // cudaGraphExec_t
 struct CUgraphNode_st;  // cudaGraphNode_t
 
 namespace weft {
-
 class StagingRing;
 
 class CudaGraph {
  public:
   CudaGraph() = default;
-  CudaGraph(const CudaGraph&) = delete;
-  CudaGraph& operator=(const CudaGraph&) = delete;
+  CudaGraph& operator=(CudaGraph&&) = delete;  // nor copied
   ~CudaGraph();
 
   // Records what `work` launches on the queue's stream; nothing of it runs yet.
@@ -45,5 +40,4 @@ class CudaGraph {
   CUgraphExec_st* graph_ = nullptr;
   std::vector<Upload> uploads_;
 };
-
 }  // namespace weft

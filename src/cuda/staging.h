@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: MIT
-// Pinned host memory for asynchronous copies to the device.
+// Checked calls of the CUDA runtime, and pinned host memory for asynchronous copies to the device.
 #pragma once
 
 #include <cuda_runtime.h>
-
 #include <array>
-#include <cstddef>
-#include <vector>
+#include "kernels/view.h"
+
+// A failure is an Error with the statement and CUDA's words.
+#define WEFT_CUDA_CALL(call)                                                                                \
+  do {                                                                                                      \
+    if (const cudaError_t result_ = (call); result_ != cudaSuccess)                                         \
+      ::weft::fail("CUDA: ", cudaGetErrorString(result_), " (", cudaGetErrorName(result_), ") in ", #call); \
+  } while (0)
 
 namespace weft {
-
 // A ring of buffers. One is reused when the work enqueued up to the mark() after it is done.
 class StagingRing {
  public:
   StagingRing() = default;
-  StagingRing(const StagingRing&) = delete;
-  StagingRing& operator=(const StagingRing&) = delete;
+  StagingRing& operator=(StagingRing&&) = delete;  // nor copied
   ~StagingRing();
 
   // A pinned copy of bytes > 0 bytes at `src`; waits while all buffers are in use. It stays until the stream
@@ -37,5 +40,4 @@ class StagingRing {
   std::vector<void*> outgrown_;  // what any() may have named
   std::size_t next_ = 0;
 };
-
 }  // namespace weft

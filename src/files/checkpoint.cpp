@@ -1,21 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/checkpoint.h"
-
-#include <bit>
-#include <cmath>
-#include <cstring>
-#include <functional>
-#include <memory>
 #include <numeric>
 #include <set>
-#include <string_view>
-
-#include "kernels/view.h"
 #include "src/files/hdf5.h"
 
 namespace weft {
 namespace {
-
 struct Group {
   const char* path;
   Tensor block;
@@ -38,7 +28,7 @@ std::vector<Group> groups_of(const ParameterStore& store) {
 void write_group(Hdf5File& file, Device& device, const ParameterStore& store, const Group& group) {
   std::vector<char> values;
   store.visit_whole(group.block, [&](const ParamInfo& p, const TensorView& view) {
-    values.resize(static_cast<std::size_t>(view.bytes()));
+    values.resize(view.bytes());
     device.download(values.data(), view);
     file.write(path_in(group.path, p), stored_type(view.dtype), p.shape, values.data());
   });
@@ -50,8 +40,8 @@ void check_numbers(const std::string& where, bool squares, const std::vector<cha
     Number value;
     std::memcpy(&value, &values[at], sizeof value);
     if (!std::isfinite(value) || (squares && value < 0))
-      fail(str(where, " holds ", value, " (element ", at / sizeof value, "), expected ",
-               squares ? "means of squares" : "finite numbers"));
+      fail(where, " holds ", value, " (element ", at / sizeof value, "), expected ",
+           squares ? "means of squares" : "finite numbers");
   }
 }
 
@@ -61,7 +51,7 @@ void read_group(const Hdf5File& file, const ParameterStore& store, const Group& 
   const DType dtype = group.block.dtype();
   std::vector<char> values;
   for (const ParamInfo& p : store.params()) {
-    values.resize(static_cast<std::size_t>(p.size * size_of(dtype)));
+    values.resize(p.size * size_of(dtype));
     file.read(path_in(group.path, p), stored_type(dtype), p.shape, values.data());
     use(p, values);
   }
@@ -90,22 +80,21 @@ void check_group(const Hdf5File& file, const ParameterStore& store, const std::s
   for (const ParamInfo& p : store.params()) {
     const std::string path = path_in(group, p);
     if (there.erase(path) == 0)
-      fail(str(other, p.name, " is ", shape_text(p.shape), " here and missing there (", group, ")"));
+      fail(other, p.name, " is ", shape_text(p.shape), " here and missing there (", group, ")");
     if (const Shape shape = file.shape_of(path); shape != p.shape)
-      fail(str(other, p.name, " is ", shape_text(p.shape), " here and ", shape_text(shape), " there (", group,
-               ")"));
+      fail(other, p.name, " is ", shape_text(p.shape), " here and ", shape_text(shape), " there (", group,
+           ")");
   }
   if (!there.empty())
-    fail(str(other, there.begin()->substr(group.size() + 1), " is missing here and ",
-             shape_text(file.shape_of(*there.begin())), " there (", group, ")"));
+    fail(other, there.begin()->substr(group.size() + 1), " is missing here and ",
+         shape_text(file.shape_of(*there.begin())), " there (", group, ")");
 }
 
-template <class T>
-T required(const Hdf5File& file, const char* name, const std::optional<T>& value) {
-  if (!value) fail(str(file.path(), ": has no attribute ", name, ", which every checkpoint has"));
+template <class T> T required(const Hdf5File& file, const char* name, const std::optional<T>& value) {
+  if (!value) fail(file.path(), ": has no attribute ", name, ", which every checkpoint has");
   return *value;
 }
-std::int64_t required_int(const Hdf5File& file, const char* name) {
+int64_t required_int(const Hdf5File& file, const char* name) {
   return required(file, name, file.int_attribute(name));
 }
 double required_real(const Hdf5File& file, const char* name) {
@@ -115,10 +104,10 @@ double required_real(const Hdf5File& file, const char* name) {
 Hdf5File open_checkpoint(const std::string& path) {
   Hdf5File file = Hdf5File::open(path);
   if (!file.has("/params"))
-    fail(str(path, ": is not a checkpoint (it has no group /params)",
-             file.has("/train") ? "; it looks like a data file made by prepare" : ""));
-  if (const std::int64_t format = required_int(file, "format"); format != kCheckpointFormat)
-    fail(str(path, ": is of checkpoint format ", format, "; this program reads format ", kCheckpointFormat));
+    fail(path, ": is not a checkpoint (it has no group /params)",
+         file.has("/train") ? "; it looks like a data file made by prepare" : "");
+  if (const int64_t format = required_int(file, "format"); format != kCheckpointFormat)
+    fail(path, ": is of checkpoint format ", format, "; this program reads format ", kCheckpointFormat);
   return file;
 }
 
@@ -128,9 +117,9 @@ TrainState read_state(const Hdf5File& file) {
                          .loss_scale = required_real(file, "loss_scale"),
                          .good_steps = required_int(file, "good_steps"),
                          .best_valid_bits = required_real(file, "best_valid_bits"),
-                         .seed = std::bit_cast<std::uint64_t>(required_int(file, "seed"))};
+                         .seed = std::bit_cast<uint64_t>(required_int(file, "seed"))};
   const auto refuse = [&](const char* name, auto value, const char* expected) {
-    fail(str(file.path(), ": attribute ", name, " is ", value, ", expected ", expected));
+    fail(file.path(), ": attribute ", name, " is ", value, ", expected ", expected);
   };
   if (state.step < 0) refuse("step", state.step, "0 or more");
   if (state.updates < 0 || state.updates > state.step) refuse("updates", state.updates, "0 to step");
@@ -141,7 +130,6 @@ TrainState read_state(const Hdf5File& file) {
     refuse("best_valid_bits", state.best_valid_bits, "0 or more");
   return state;
 }
-
 }  // namespace
 
 void save_checkpoint(const std::string& path, Device& device, const ParameterStore& store,
@@ -154,7 +142,7 @@ void save_checkpoint(const std::string& path, Device& device, const ParameterSto
   file.set_real_attribute("loss_scale", state.loss_scale);
   file.set_attribute("good_steps", state.good_steps);
   file.set_real_attribute("best_valid_bits", state.best_valid_bits);
-  file.set_attribute("seed", std::bit_cast<std::int64_t>(state.seed));
+  file.set_attribute("seed", std::bit_cast<int64_t>(state.seed));
   for (const Group& group : groups_of(store)) write_group(file, device, store, group);
   file.commit();
 }
@@ -168,9 +156,9 @@ TrainState load_checkpoint(const std::string& path, Device& device, ParameterSto
   const Hdf5File file = open_checkpoint(path);
   const bool moving_average = use_ema || store.ema();
   if (moving_average && !file.has("/ema"))
-    fail(str(path, ": holds no moving average of the weights (it was trained with train.ema_decay 0)"));
+    fail(path, ": holds no moving average of the weights (it was trained with train.ema_decay 0)");
   if (store.m() && !file.has("/optimizer"))
-    fail(str(path, ": holds no optimizer state, so that training cannot go on from it"));
+    fail(path, ": holds no optimizer state, so that training cannot go on from it");
   const TrainState state = read_state(file);
   std::vector<Group> groups = groups_of(store);
   if (use_ema) groups[0].path = "/ema";
@@ -198,17 +186,16 @@ WeightsFile checkpoint_weights(const std::string& path, bool last) {
   const std::string group = weights.ema ? "/ema/" : "/params/";
   for (const std::string& dataset : file->list(group)) {
     if (file->type_of(dataset) != StoredType::f32)
-      fail(str(path, ": ", dataset, " is ", name_of(file->type_of(dataset)), ", expected f32"));
+      fail(path, ": ", dataset, " is ", name_of(file->type_of(dataset)), ", expected f32");
     weights.shapes[dataset.substr(group.size())] = file->shape_of(dataset);
   }
   weights.read = [file, group](const std::string& name) {
     const Shape shape = file->shape_of(group + name);
-    const auto size = std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>());
-    std::vector<float> values(static_cast<std::size_t>(size));
+    const auto size = std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>());
+    std::vector<float> values(size);
     file->read(group + name, StoredType::f32, shape, values.data());
     return values;
   };
   return weights;
 }
-
 }  // namespace weft

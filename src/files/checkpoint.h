@@ -5,24 +5,19 @@
 // Written to a temporary file, synced, renamed: an earlier checkpoint is never lost.
 #pragma once
 
-#include <cstdint>
-#include <string>
-
 #include "src/files/weights.h"
-#include "src/parameters.h"
 
 namespace weft {
-
-inline constexpr std::int64_t kCheckpointFormat = 1;
+inline constexpr int64_t kCheckpointFormat = 1;
 
 // Everything but the tensors that decides how training goes on.
 struct TrainState {
-  std::int64_t step = 0;     // updates tried: decides data, dropout, learning rate
-  std::int64_t updates = 0;  // updates applied (f16 skips some): Adam's t
+  int64_t step = 0;     // updates tried: decides data, dropout, learning rate
+  int64_t updates = 0;  // updates applied (f16 skips some): Adam's t
   double loss_scale = 1;
-  std::int64_t good_steps = 0;  // since the loss scale last changed
-  double best_valid_bits = 0;   // 0: none yet
-  std::uint64_t seed = 0;
+  int64_t good_steps = 0;      // since the loss scale last changed
+  double best_valid_bits = 0;  // 0: none yet
+  uint64_t seed = 0;
 };
 
 void save_checkpoint(const std::string& path, Device&, const ParameterStore&, const TrainState&,
@@ -40,5 +35,4 @@ std::string checkpoint_config(const std::string& path);
 bool checkpoint_has_ema(const std::string& path);
 // The weights alone; the moving average where there is one, unless the `last` are wanted.
 WeightsFile checkpoint_weights(const std::string& path, bool last);
-
 }  // namespace weft

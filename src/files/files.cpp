@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/files.h"
-
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <random>
 #include <set>
-#include <sstream>
-#include <string_view>
-
 #include "kernels/view.h"
+#include "src/files/hash.h"
 
 namespace weft {
 namespace {
-
 Descriptor open_file(const std::string& path, int how) {
   return Descriptor(uninterrupted([&] { return open(path.c_str(), how | O_CLOEXEC, 0666); }));
 }
@@ -51,8 +45,8 @@ Output find_output(const std::string& path, Devices devices) {
   if (path.empty()) fail("expected the name of a file to write, got an empty one");
   struct stat info {};
   const bool exists = ::stat(path.c_str(), &info) == 0;
-  if (!exists && errno != ENOENT) fail(str(shown(path), ": cannot be written: ", std::strerror(errno)));
-  if (exists && S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected the name of a file to write"));
+  if (!exists && errno != ENOENT) fail(shown(path), ": cannot be written: ", std::strerror(errno));
+  if (exists && S_ISDIR(info.st_mode)) fail(path, ": is a folder, expected the name of a file to write");
   Output output{path, exists && !S_ISREG(info.st_mode)};
   // A link to nothing passes stat() as a missing file; one that leads in a circle does not.
   std::error_code none;
@@ -63,10 +57,16 @@ Output find_output(const std::string& path, Devices devices) {
     output.target = at.string();
   }
   if (output.is_device && devices == Devices::refused)
-    fail(str(path, ": is a device or pipe, expected the name of a regular file to write"));
+    fail(path, ": is a device or pipe, expected the name of a regular file to write");
   return output;
 }
 
+constexpr char kMagic[] = "weft: length and hash of what follows\n";
+struct Seal {
+  char magic[40];
+  uint64_t size, hash;
+};
+static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
 }  // namespace
 
 int Descriptor::close() { return number_ < 0 ? 0 : ::close(std::exchange(number_, -1)); }
@@ -105,7 +105,7 @@ int sync_to_disk(int file) {
   return uninterrupted([&] { return ::fsync(file); }) == 0 ? 0 : errno;
 }
 
-int read_at(int file, std::int64_t at, std::size_t size, void* to) {
+int read_at(int file, int64_t at, std::size_t size, void* to) {
   for (auto* bytes = static_cast<char*>(to); size > 0;) {
     const ssize_t n = uninterrupted([&] { return ::pread(file, bytes, size, at); });
     if (n <= 0) return n < 0 ? errno : -1;
@@ -114,19 +114,19 @@ int read_at(int file, std::int64_t at, std::size_t size, void* to) {
   return 0;
 }
 
-void StoredBytes::read(std::int64_t first, std::size_t size, void* to) const {
+void StoredBytes::read(int64_t first, std::size_t size, void* to) const {
   if (values) return static_cast<void>(std::copy_n(values->data() + first, size, static_cast<char*>(to)));
   const int error = read_at(file->get(), offset + first, size, to);
-  if (error > 0) fail(str(path, ": cannot be read: ", std::strerror(error)));
-  if (error < 0) fail(str(path, ": is truncated in ", name, "; copy or make it again"));
+  if (error > 0) fail(path, ": cannot be read: ", std::strerror(error));
+  if (error < 0) fail(path, ": is truncated in ", name, "; copy or make it again");
 }
 
-void StoredBytes::expect(std::int64_t first, std::int64_t size) const {
+void StoredBytes::expect(int64_t first, int64_t size) const {
   if (!values) posix_fadvise(file->get(), offset + first, size, POSIX_FADV_WILLNEED);
 }
 
 void check_once(int file, const std::string& what, const std::function<void()>& check) {
-  constexpr std::int64_t kRemembered = 1 << 20, kNoted = 1 << 28;  // bytes
+  constexpr int64_t kRemembered = 1 << 20, kNoted = 1 << 28;  // bytes
   static std::mutex mutex;
   static std::set<std::string> passed;
   struct stat info {};
@@ -154,13 +154,11 @@ NewFile::NewFile(const std::string& path, Devices devices) : path_(path) {
   Output output = find_output(path, devices);
   target_ = std::move(output.target);
   is_device_ = output.is_device;
-  if (is_device_)
-    file_ = open_file(path_, O_WRONLY | O_APPEND | O_NOCTTY);
-  else
-    open_unnamed();
+  if (is_device_) file_ = open_file(path_, O_WRONLY | O_APPEND | O_NOCTTY);
+  else open_unnamed();
   if (!file_ && errno == ENOENT)
-    fail(str(path_, ": cannot be written: there is no folder ", parent_folder(target_)));
-  if (!file_) fail(str(path_, ": cannot be written: ", std::strerror(errno)));
+    fail(path_, ": cannot be written: there is no folder ", parent_folder(target_));
+  if (!file_) fail(path_, ": cannot be written: ", std::strerror(errno));
 }
 
 // Some file systems give every file a name.
@@ -191,8 +189,8 @@ NewFile::~NewFile() {
 void NewFile::check(int error) const {
   if (error == 0) return;
   std::error_code unknown;
-  fail(str(path_, ": could not be written: ", disk_error(error),
-           !is_device_ && std::filesystem::exists(path_, unknown) ? " (the earlier file is unchanged)" : ""));
+  fail(path_, ": could not be written: ", disk_error(error),
+       !is_device_ && std::filesystem::exists(path_, unknown) ? " (the earlier file is unchanged)" : "");
 }
 
 void NewFile::write(const char* bytes, std::size_t size) { check(write_all(file_.get(), bytes, size)); }
@@ -223,40 +221,44 @@ void write_whole_file(const std::string& path, const std::function<void(std::ost
   file.commit();
 }
 
+void make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) fail("cannot make the folder ", path, ": ", error.message());
+}
+
 void copy_whole_file(const std::string& from, const std::string& path) {
   const Descriptor in = open_file(from, O_RDONLY);
-  if (!in) fail(str(from, ": cannot be opened: ", std::strerror(errno)));
+  if (!in) fail(from, ": cannot be opened: ", std::strerror(errno));
   NewFile file(path);
   std::vector<char> piece(std::size_t{1} << 20);
   for (;;) {
     const ssize_t n = uninterrupted([&] { return read(in.get(), piece.data(), piece.size()); });
-    if (n < 0) fail(str(from, ": cannot be read: ", std::strerror(errno)));
+    if (n < 0) fail(from, ": cannot be read: ", std::strerror(errno));
     if (n == 0) return file.commit();
     file.write(piece.data(), static_cast<std::size_t>(n));
   }
 }
 
-std::vector<char> read_input(const std::string& path, std::int64_t most) {
+std::vector<char> read_input(const std::string& path, int64_t most) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) fail(str(shown(path), ": cannot be opened: ", std::strerror(errno)));
-  if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected a file"));
+  if (::stat(path.c_str(), &info) != 0) fail(shown(path), ": cannot be opened: ", std::strerror(errno));
+  if (S_ISDIR(info.st_mode)) fail(path, ": is a folder, expected a file");
   if (!S_ISREG(info.st_mode) && !(S_ISFIFO(info.st_mode) && is_open_file(path)))
-    fail(
-        str(path, ": is a device or named pipe, expected a file (or <(command), or /dev/stdin with a pipe)"));
+    fail(path, ": is a device or named pipe, expected a file (or <(command), or /dev/stdin with a pipe)");
   const Descriptor in = open_file(path, O_RDONLY | O_NOCTTY);
-  if (!in) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
-  constexpr std::int64_t kMostOfPipe = std::int64_t{1} << 30;
+  if (!in) fail(path, ": cannot be opened: ", std::strerror(errno));
+  constexpr int64_t kMostOfPipe = int64_t{1} << 30;
   if (S_ISFIFO(info.st_mode)) most = std::min(most, kMostOfPipe);
-  if (info.st_size > most) fail(str(path, ": has ", info.st_size, " bytes; at most ", most, " are read"));
+  if (info.st_size > most) fail(path, ": has ", info.st_size, " bytes; at most ", most, " are read");
   std::vector<char> bytes, piece(std::size_t{1} << 20);
-  bytes.reserve(static_cast<std::size_t>(info.st_size));
+  bytes.reserve(info.st_size);
   for (;;) {
     const ssize_t n = uninterrupted([&] { return read(in.get(), piece.data(), piece.size()); });
-    if (n < 0) fail(str(path, ": cannot be read: ", std::strerror(errno)));
+    if (n < 0) fail(path, ": cannot be read: ", std::strerror(errno));
     if (n == 0) return bytes;
     bytes.insert(bytes.end(), piece.begin(), piece.begin() + n);
-    if (static_cast<std::int64_t>(bytes.size()) > most)
-      fail(str(path, ": has more than ", most, " bytes, which is all that is read"));
+    if (std::ssize(bytes) > most) fail(path, ": has more than ", most, " bytes, which is all that is read");
   }
 }
 
@@ -265,4 +267,48 @@ void sync_names_beside(const std::string& path) {
     static_cast<void>(sync_to_disk(folder.get()));
 }
 
+void print_error_line(const std::string& what) noexcept {
+  std::string line = "error: ";
+  for (const char c : what) line += c == '\n' ? std::string("; ") : std::string(1, c);
+  while (line.ends_with("; ")) line.resize(line.size() - 2);
+  line += '\n';
+  const char* of_launcher = std::getenv("WEFT_ERROR_FD");
+  if (of_launcher && write(std::atoi(of_launcher), line.data(), line.size()) > 0) return;
+  static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
+}
+
+void write_seal(char* block, std::size_t size, uint64_t hash) {
+  Seal seal{{}, size, hash};
+  std::memcpy(seal.magic, kMagic, sizeof kMagic);
+  std::memcpy(block, &seal, sizeof seal);
+}
+
+bool check_seal(const std::string& path, int file) {
+  struct stat info {};
+  ::fstat(file, &info);
+  const auto size = static_cast<std::size_t>(info.st_size);
+  const auto get = [&](std::size_t at, std::size_t wanted, void* to) {
+    const int error = read_at(file, static_cast<int64_t>(at), wanted, to);
+    if (error > 0) fail(path, ": cannot be read: ", std::strerror(error));
+    return error == 0;
+  };
+  Seal seal{};
+  if (size < kSealBlock || !get(0, sizeof seal, &seal)) return false;
+  if (std::memcmp(seal.magic, kMagic, sizeof kMagic) != 0) return false;
+  const auto check = [&] {
+    std::vector<char> piece(std::size_t{1} << 20);
+    FastHash hash;
+    std::size_t at = kSealBlock;
+    for (std::size_t wanted; (wanted = std::min(piece.size(), size - at)) > 0; at += wanted) {
+      if (seal.size != size - kSealBlock || !get(at, wanted, piece.data()))
+        fail(path, ": is truncated (", size, " bytes are left, expected ", seal.size + kSealBlock,
+             ") or damaged; copy or make it again");
+      hash.add(piece.data(), wanted);
+    }
+    if (hash.value() != seal.hash || seal.size != size - kSealBlock)
+      fail(path, ": is damaged (its hash is not that of its bytes); copy or make it again");
+  };
+  if (verify_seals) check_once(file, "seal", check);
+  return true;
+}
 }  // namespace weft

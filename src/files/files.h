@@ -2,6 +2,7 @@
 // Files that appear whole or not at all.
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <cstddef>
 #include <cstdint>
@@ -13,10 +14,8 @@
 #include <vector>
 
 namespace weft {
-
 // The result of a system call, repeated while signals interrupt it: some file systems let them end any call.
-template <class Call>
-auto uninterrupted(Call call) {
+template <class Call> auto uninterrupted(Call call) {
   for (;;)
     if (const auto result = call(); result >= 0 || errno != EINTR) return result;
 }
@@ -53,7 +52,7 @@ bool receive_all(int socket, void* bytes, std::size_t size);
 
 // What a NewFile does with a device or pipe of this name: a format that is read from front to back can go
 // there.
-enum class Devices : std::uint8_t { refused, written };
+enum class Devices : uint8_t { refused, written };
 
 // Throws Error for a name under which no file can appear: empty, too long, that of a folder.
 void check_output(const std::string& path, Devices = Devices::refused);
@@ -64,8 +63,7 @@ void check_output(const std::string& path, Devices = Devices::refused);
 class NewFile {
  public:
   explicit NewFile(const std::string& path, Devices = Devices::refused);
-  NewFile(const NewFile&) = delete;
-  NewFile& operator=(const NewFile&) = delete;
+  NewFile& operator=(NewFile&&) = delete;  // nor copied
   ~NewFile();
   void write(const char* bytes, std::size_t size);
   void commit();
@@ -82,27 +80,33 @@ class NewFile {
 
 // A NewFile with what `write` puts out, held in memory until then; an exception of `write` leaves no file.
 void write_whole_file(const std::string& path, const std::function<void(std::ostream&)>& write);
+// A folder, with those above it. Error, naming it, when it cannot be made.
+void make_folder(const std::string& path);
 // A NewFile with what is in the file `from`.
 void copy_whole_file(const std::string& from, const std::string& path);
 
 // The bytes of a regular file, or of a pipe that a shell gives: /dev/stdin, or <(command). Error for other
 // devices, pipes and folders, and for more than `most` bytes (of a pipe 2^30).
-std::vector<char> read_input(const std::string& path, std::int64_t most);
+std::vector<char> read_input(const std::string& path, int64_t most);
+inline std::string read_text(const std::string& path, int64_t most) {
+  const std::vector<char> bytes = read_input(path, most);
+  return {bytes.begin(), bytes.end()};
+}
 
 // Bytes at .. at + size - 1 of an open file; 0, the errno, or -1 when the file ends before them.
-int read_at(int file, std::int64_t at, std::size_t size, void* to);
+int read_at(int file, int64_t at, std::size_t size, void* to);
 
 // The values of an array in a file that stays open, read when they are asked for.
 struct StoredBytes {
   std::string name, path;  // of array and file, for errors
   std::shared_ptr<const Descriptor> file;
-  std::int64_t offset = 0;                    // of the values in it
+  int64_t offset = 0;                         // of the values in it
   std::shared_ptr<const std::string> values;  // of compressed ones, in memory: then these are read
 
   // Bytes first .. first + size - 1. Throws Error when the file has shrunk or cannot be read.
-  void read(std::int64_t first, std::size_t size, void* to) const;
+  void read(int64_t first, std::size_t size, void* to) const;
   // These will be read soon: the system brings them to memory meanwhile.
-  void expect(std::int64_t first, std::int64_t size) const;
+  void expect(int64_t first, int64_t size) const;
 };
 
 // Calls `check`, which reads much of a file, unless it has passed for this file of this size and time before:
@@ -113,4 +117,21 @@ void check_once(int file, const std::string& what, const std::function<void()>& 
 // (some network disks) are let pass.
 void sync_names_beside(const std::string& path);
 
+// The last words of a process that fails. Writes "error: <what>" at once, with "; " for line ends: to the
+// file descriptor that WEFT_ERROR_FD names, where a launcher reads the lines of its processes, otherwise to
+// stderr.
+void print_error_line(const std::string& what) noexcept;
+
+// ---- the seal of a file: its first 512 bytes hold the length and the hash of all that follows ----
+
+inline constexpr std::size_t kSealBlock = 512;
+inline std::atomic<bool> verify_seals = true;  // false: --no-verify, a seal is believed
+
+// Writes to a block of kSealBlock zeros the seal of a file with so many bytes behind it, whose FastHash is
+// `hash`.
+void write_seal(char* block, std::size_t size, uint64_t hash);
+
+// Whether the file has a seal; an Error when it does not fit what follows. A large file is read once
+// for that (check_once). A file that shrinks meanwhile is an error, too.
+bool check_seal(const std::string& path, int file);
 }  // namespace weft

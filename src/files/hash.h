@@ -10,22 +10,20 @@
 #include <vector>
 
 namespace weft {
-
 class Hash {  // FNV-1a
  public:
   void add(std::string_view bytes) {
     add(bytes.size());
     for (const char byte : bytes) add_byte(static_cast<unsigned char>(byte));
   }
-  template <class Number>
-  void add(const std::vector<Number>& numbers) {
+  template <class Number> void add(const std::vector<Number>& numbers) {
     add(numbers.size());
-    for (const Number number : numbers) add(static_cast<std::uint64_t>(number));
+    for (const Number number : numbers) add(static_cast<uint64_t>(number));
   }
-  void add(std::uint64_t word) {
+  void add(uint64_t word) {
     for (int byte = 0; byte < 8; ++byte) add_byte(word >> 8 * byte & 0xff);
   }
-  std::uint64_t value() const { return value_; }
+  uint64_t value() const { return value_; }
   std::string text() const {  // 16 hexadecimal digits
     constexpr const char* kDigits = "0123456789abcdef";
     std::string digits;
@@ -34,8 +32,8 @@ class Hash {  // FNV-1a
   }
 
  private:
-  void add_byte(std::uint64_t byte) { value_ = (value_ ^ byte) * 0x100000001b3u; }
-  std::uint64_t value_ = 0xcbf29ce484222325u;
+  void add_byte(uint64_t byte) { value_ = (value_ ^ byte) * 0x100000001b3u; }
+  uint64_t value_ = 0xcbf29ce484222325u;
 };
 
 // 64 bits of whole files: eight lanes of words, so that one core keeps up with its memory. A change within
@@ -45,7 +43,7 @@ class FastHash {
   // The next piece; all but the last one are multiples of 64 bytes.
   void add(const char* bytes, std::size_t size) {
     size_ += size;
-    for (std::uint64_t words[kLanes]; size > 0; bytes += sizeof words) {
+    for (uint64_t words[kLanes]; size > 0; bytes += sizeof words) {
       const std::size_t taken = size < sizeof words ? size : sizeof words;
       if (taken < sizeof words) std::memset(words, 0, sizeof words);
       std::memcpy(words, bytes, taken);
@@ -53,19 +51,18 @@ class FastHash {
       size -= taken;
     }
   }
-  std::uint64_t value() const {
-    std::uint64_t all = size_;
-    for (const std::uint64_t lane : lanes_) all = mix(all, lane);
+  uint64_t value() const {
+    uint64_t all = size_;
+    for (const uint64_t lane : lanes_) all = mix(all, lane);
     return all;
   }
 
  private:
   static constexpr std::size_t kLanes = 8;
-  static std::uint64_t mix(std::uint64_t state, std::uint64_t word) {
+  static uint64_t mix(uint64_t state, uint64_t word) {
     return std::rotl((state ^ word) * 0x9e3779b97f4a7c15u, 29);
   }
 
-  std::uint64_t lanes_[kLanes] = {1, 2, 3, 4, 5, 6, 7, 8}, size_ = 0;
+  uint64_t lanes_[kLanes] = {1, 2, 3, 4, 5, 6, 7, 8}, size_ = 0;
 };
-
 }  // namespace weft

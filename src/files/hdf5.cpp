@@ -2,27 +2,20 @@
 // Hdf5File over the C API of HDF5 1.10. HDF5 writes to memory, for a write that fails breaks its state; it
 // reads in a child process, for a read that fails can crash it.
 #include "src/files/hdf5.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
-#include <cstring>
 #include <map>
-
-#include "kernels/view.h"
 #include "src/config/names.h"
-#include "src/files/answer_process.h"
 #include "src/files/hash.h"
 #include "src/files/hdf5_reader.h"
-#include "src/files/seal.h"
 
 namespace weft {
 const char* name_of(StoredType type) { return row_of(type).name; }
 
-std::string shape_text(const std::vector<std::int64_t>& shape) { return "(" + joined(shape) + ")"; }
+std::string shape_text(const std::vector<int64_t>& shape) { return "(" + joined(shape) + ")"; }
 
 struct Hdf5File::Handle {
   std::string path;
@@ -30,7 +23,7 @@ struct Hdf5File::Handle {
   std::unique_ptr<NewFile> made;
   Id file;
   struct Later {
-    std::int64_t first, end;  // bytes of the file
+    int64_t first, end;  // bytes of the file
     FillBytes fill;
   };
   std::vector<Later> later;  // of write_later()
@@ -48,8 +41,7 @@ struct Hdf5File::Handle {
     std::size_t at = 0;
     return known != places.end() ? known->second : StoredPlace::from(ask("p", dataset), at);
   }
-  template <class T>
-  std::optional<T> number(const char* what, const std::string& name) const {
+  template <class T> std::optional<T> number(const char* what, const std::string& name) const {
     const std::string found = ask(what, name);
     T value{};
     if (found.size() != 1 + sizeof value) return std::nullopt;
@@ -57,7 +49,7 @@ struct Hdf5File::Handle {
     return value;
   }
   [[noreturn]] void library_failed(const std::string& what) const {
-    fail(str(path, ": ", what, ": ", library_error()));
+    fail(path, ": ", what, ": ", library_error());
   }
   void each_piece(const std::function<void(const char*, std::size_t)>& take) const;
   void write_attribute(const std::string& name, hid_t file_type, hid_t memory_type, const void* value) {
@@ -80,11 +72,11 @@ Hdf5File Hdf5File::open(const std::string& path) {
   struct stat info {};
   h.fd = std::make_shared<const Descriptor>(
       ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // a FIFO does not wait
-  if (!*h.fd) fail(str(path, ": cannot be opened: ", std::strerror(errno)));
+  if (!*h.fd) fail(path, ": cannot be opened: ", std::strerror(errno));
   ::fstat(h.fd->get(), &info);
-  if (S_ISDIR(info.st_mode)) fail(str(path, ": is a folder, expected an HDF5 file"));
-  if (!S_ISREG(info.st_mode)) fail(str(path, ": is not a regular file, expected an HDF5 file"));
-  if (info.st_size == 0) fail(str(path, ": is empty, expected an HDF5 file"));
+  if (S_ISDIR(info.st_mode)) fail(path, ": is a folder, expected an HDF5 file");
+  if (!S_ISREG(info.st_mode)) fail(path, ": is not a regular file, expected an HDF5 file");
+  if (info.st_size == 0) fail(path, ": is empty, expected an HDF5 file");
   check_seal(path, h.fd->get());
   // Damage, or a read that fails, can bring down the process that HDF5 runs in.
   std::optional<Hdf5Reader> reader;
@@ -129,12 +121,12 @@ void Hdf5File::Handle::each_piece(const std::function<void(const char*, std::siz
     return take(*static_cast<char**>(memory) + kSealBlock, static_cast<std::size_t>(size));
   }
   std::vector<char> piece(std::size_t{1} << 20);
-  const std::int64_t all = lseek(fd->get(), 0, SEEK_END);
-  for (std::int64_t at = kSealBlock, end; at < all; at = end) {
+  const int64_t all = lseek(fd->get(), 0, SEEK_END);
+  for (int64_t at = kSealBlock, end; at < all; at = end) {
     end = std::min(at + std::ssize(piece), all);
     if (read_at(fd->get(), at, end - at, piece.data()) != 0) library_failed("cannot be completed in memory");
     for (const Later& l : later) {
-      const std::int64_t from = std::max(at, l.first), to = std::min(end, l.end);
+      const int64_t from = std::max(at, l.first), to = std::min(end, l.end);
       if (from < to) l.fill(from - l.first, std::span(piece).subspan(from - at, to - from));
     }
     take(piece.data(), static_cast<std::size_t>(end - at));
@@ -176,17 +168,16 @@ StoredType Hdf5File::type_of(const std::string& dataset) const {
   return static_cast<StoredType>(handle_->ask("t", dataset).at(0));
 }
 
-std::vector<std::int64_t> Hdf5File::shape_of(const std::string& dataset) const {
+std::vector<int64_t> Hdf5File::shape_of(const std::string& dataset) const {
   return handle_->place_of(dataset).shape;
 }
 
-void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector<std::int64_t>& shape,
+void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector<int64_t>& shape,
                     void* data) const {
   const Handle& h = *handle_;
   const StoredPlace place = h.place_of(dataset);
   if (place.shape != shape)
-    fail(
-        str(path(), ": ", dataset, " has shape ", shape_text(place.shape), ", expected ", shape_text(shape)));
+    fail(path(), ": ", dataset, " has shape ", shape_text(place.shape), ", expected ", shape_text(shape));
   const std::size_t size = elements_of(shape) * H5Tget_size(row_of(as).memory);
   bytes_of(dataset, as).read(0, size, data);
 }
@@ -195,14 +186,14 @@ StoredBytes Hdf5File::bytes_of(const std::string& dataset, StoredType as) const 
   const Handle& h = *handle_;
   const StoredPlace place = h.place_of(dataset);
   StoredBytes bytes{dataset, path(), h.fd, place.offset, nullptr};
-  if (place.offset >= 0 && place.type == static_cast<std::int64_t>(as)) return bytes;
+  if (place.offset >= 0 && place.type == static_cast<int64_t>(as)) return bytes;
   bytes.values = std::make_shared<std::string>(h.ask("r", static_cast<char>(as) + dataset));
   if (bytes.values->size() != elements_of(place.shape) * H5Tget_size(row_of(as).memory))
-    fail(str(path(), ": ", dataset, " changes while it is read"));
+    fail(path(), ": ", dataset, " changes while it is read");
   return bytes;
 }
 
-void Hdf5File::write(const std::string& dataset, StoredType type, const std::vector<std::int64_t>& shape,
+void Hdf5File::write(const std::string& dataset, StoredType type, const std::vector<int64_t>& shape,
                      const void* data, const FillBytes& later) {
   Handle& h = *handle_;
   const std::vector<hsize_t> dims(shape.begin(), shape.end());
@@ -210,12 +201,12 @@ void Hdf5File::write(const std::string& dataset, StoredType type, const std::vec
   const Id creation = creation_list(H5P_DATASET_CREATE);
   H5Pset_fill_time(creation, H5D_FILL_TIME_NEVER);
   const TypeRow& row = row_of(type);
-  const auto size = static_cast<std::int64_t>(elements_of(shape) * H5Tget_size(row.memory));
+  const auto size = static_cast<int64_t>(elements_of(shape) * H5Tget_size(row.memory));
   if (later) {
     H5Pset_alloc_time(creation, H5D_ALLOC_TIME_EARLY);
     // HDF5 does not survive a file that may not have its size.
     if (ftruncate(h.fd->get(), lseek(h.fd->get(), 0, SEEK_END) + size) != 0)
-      fail(str(path(), ": could not be written: ", disk_error(errno)));
+      fail(path(), ": could not be written: ", disk_error(errno));
   }
   // Groups on the way are made one by one: those that HDF5 makes by itself carry the time.
   for (std::size_t slash = dataset.find('/', 1); slash != std::string::npos;
@@ -231,7 +222,7 @@ void Hdf5File::write(const std::string& dataset, StoredType type, const std::vec
                H5Dclose);
   if (!set.ok() || (!later && H5Dwrite(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0))
     h.library_failed("dataset " + dataset + " " + shape_text(shape) + " cannot be written");
-  const auto first = static_cast<std::int64_t>(H5Dget_offset(set));
+  const auto first = static_cast<int64_t>(H5Dget_offset(set));
   if (later && size > 0) h.later.push_back({first, first + size, later});
 }
 
@@ -243,7 +234,7 @@ void Hdf5File::set_attribute(const std::string& name, const std::string& value) 
   H5Tset_cset(type, H5T_CSET_UTF8);
   handle_->write_attribute(name, type, type, value.c_str());
 }
-void Hdf5File::set_attribute(const std::string& name, std::int64_t value) {
+void Hdf5File::set_attribute(const std::string& name, int64_t value) {
   handle_->write_attribute(name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value);
 }
 void Hdf5File::set_real_attribute(const std::string& name, double value) {
@@ -254,11 +245,10 @@ std::optional<std::string> Hdf5File::text_attribute(const std::string& name) con
   const std::string found = handle_->ask("x", name);
   return found.empty() ? std::nullopt : std::optional(found.substr(1));
 }
-std::optional<std::int64_t> Hdf5File::int_attribute(const std::string& name) const {
-  return handle_->number<std::int64_t>("i", name);
+std::optional<int64_t> Hdf5File::int_attribute(const std::string& name) const {
+  return handle_->number<int64_t>("i", name);
 }
 std::optional<double> Hdf5File::real_attribute(const std::string& name) const {
   return handle_->number<double>("d", name);
 }
-
 }  // namespace weft

@@ -3,25 +3,18 @@
 // object, what was expected and what was found.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
 #include <optional>
 #include <span>
-#include <string>
-#include <vector>
-
 #include "kernels/dtype.h"
 #include "src/files/files.h"
 
 namespace weft {
-
-enum class StoredType : std::uint8_t { u8, u16, u32, i32, i64, f32, f64 };
+enum class StoredType : uint8_t { u8, u16, u32, i32, i64, f32, f64 };
 const char* name_of(StoredType);
-std::string shape_text(const std::vector<std::int64_t>& shape);  // "(2, 3)"
+std::string shape_text(const std::vector<int64_t>& shape);  // "(2, 3)"
 
 // Writes bytes first .. first + size - 1 of the values of a dataset.
-using FillBytes = std::function<void(std::int64_t first, std::span<char>)>;
+using FillBytes = std::function<void(int64_t first, std::span<char>)>;
 
 class Hdf5File {
  public:
@@ -31,7 +24,7 @@ class Hdf5File {
   // To write. The file is built in memory (HDF5 does not survive a write that fails); commit() writes it as a
   // NewFile (src/files/files.h), after a user block with its length and hash. Equal data makes equal bytes.
   // Size::large: memory does not hold the values that write() is given later.
-  enum class Size : std::uint8_t { fits_memory, large };
+  enum class Size : uint8_t { fits_memory, large };
   static Hdf5File create(const std::string& path, Size = Size::fits_memory);
   Hdf5File(Hdf5File&&) noexcept;
   Hdf5File& operator=(Hdf5File&&) noexcept;
@@ -42,24 +35,23 @@ class Hdf5File {
   bool has(const std::string& object) const;
   std::vector<std::string> list(const std::string& group) const;  // paths of all datasets below it, sorted
   StoredType type_of(const std::string& dataset) const;
-  std::vector<std::int64_t> shape_of(const std::string& dataset) const;
+  std::vector<int64_t> shape_of(const std::string& dataset) const;
 
   // Groups on the way are made. Data is contiguous, uncompressed, row-major. `later`, of a large file, stands
   // for `data`: commit() asks it, twice, for pieces of at most 1 MiB.
-  void write(const std::string& dataset, StoredType, const std::vector<std::int64_t>& shape, const void* data,
+  void write(const std::string& dataset, StoredType, const std::vector<int64_t>& shape, const void* data,
              const FillBytes& later = {});
   // The values. Those that are compressed or stored as another type are unpacked to memory.
   StoredBytes bytes_of(const std::string& dataset, StoredType as) const;
   // The whole dataset, converted by HDF5 to `as`; the stored shape must be `shape`.
-  void read(const std::string& dataset, StoredType as, const std::vector<std::int64_t>& shape,
-            void* data) const;
+  void read(const std::string& dataset, StoredType as, const std::vector<int64_t>& shape, void* data) const;
 
   // Attributes of the root group.
   void set_attribute(const std::string& name, const std::string& value);
-  void set_attribute(const std::string& name, std::int64_t value);
+  void set_attribute(const std::string& name, int64_t value);
   void set_real_attribute(const std::string& name, double value);
   std::optional<std::string> text_attribute(const std::string& name) const;
-  std::optional<std::int64_t> int_attribute(const std::string& name) const;
+  std::optional<int64_t> int_attribute(const std::string& name) const;
   std::optional<double> real_attribute(const std::string& name) const;
 
  private:
@@ -67,5 +59,4 @@ class Hdf5File {
   struct Handle;
   std::unique_ptr<Handle> handle_;
 };
-
 }  // namespace weft

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/hdf5_reader.h"
-
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <algorithm>
-#include <optional>
-#include <sstream>
-
-#include "kernels/view.h"
+#include <csignal>
+#include <exception>
 #include "src/config/names.h"
 
 namespace weft {
 namespace {
-
 std::optional<StoredType> type_in(hid_t set) {
   const Id type(H5Dget_type(set), H5Tclose);
   for (const TypeRow& row : types())
@@ -18,11 +19,41 @@ std::optional<StoredType> type_in(hid_t set) {
   return std::nullopt;
 }
 
+// Every message is its length, then its bytes. False: the other process is gone.
+bool send_message(int socket, const std::string& text) {
+  const uint64_t size = text.size();
+  return send_all(socket, &size, sizeof size) && send_all(socket, text.data(), text.size());
+}
+
+bool receive_message(int socket, std::string& text) {
+  uint64_t size = 0;
+  if (!receive_all(socket, &size, sizeof size)) return false;
+  text.resize(size);
+  return receive_all(socket, text.data(), size);
+}
+
+[[noreturn]] void answer_all(int socket, const AnswerProcess::Answer& answer, int64_t cpu_seconds) {
+  for (const int signal : {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}) std::signal(signal, SIG_DFL);
+  const rlimit none{0, 0}, time{static_cast<rlim_t>(cpu_seconds), static_cast<rlim_t>(cpu_seconds)};
+  setrlimit(RLIMIT_CORE, &none);
+  setrlimit(RLIMIT_CPU, &time);
+  dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);  // last words of the C library
+  for (std::string question; receive_message(socket, question);) {
+    std::string reply;
+    try {
+      reply = "+" + answer(question);
+    } catch (const std::bad_alloc&) { reply = "-out of memory"; } catch (const std::exception& e) {
+      reply = str("-", e.what());
+    }
+    if (!send_message(socket, reply)) break;
+  }
+  _exit(0);
+}
 }  // namespace
 
 void StoredPlace::add_to(std::string& bytes) const {
   bytes += str(type, ' ', offset);
-  for (const std::int64_t extent : shape) bytes += str(' ', extent);
+  for (const int64_t extent : shape) bytes += str(' ', extent);
   bytes += '\0';
 }
 
@@ -30,24 +61,24 @@ StoredPlace StoredPlace::from(const std::string& bytes, std::size_t& at) {
   std::istringstream in(bytes.c_str() + at);
   StoredPlace place;
   if (!(in >> place.type >> place.offset)) fail("an answer about an HDF5 file that is too short");
-  for (std::int64_t extent = 0; in >> extent;) place.shape.push_back(extent);
+  for (int64_t extent = 0; in >> extent;) place.shape.push_back(extent);
   at = std::min(bytes.find('\0', at), bytes.size() - 1) + 1;
   return place;
 }
 
-std::size_t elements_of(const std::vector<std::int64_t>& shape) {
+std::size_t elements_of(const std::vector<int64_t>& shape) {
   std::size_t count = 1;
-  for (const std::int64_t extent : shape) count *= static_cast<std::size_t>(extent);
+  for (const int64_t extent : shape) count *= static_cast<std::size_t>(extent);
   return count;
 }
 
 // By its number: the file of this name may be another one by now. (HDF5's default driver follows the link
 // back.)
-Hdf5Reader::Hdf5Reader(std::string path, int file, std::int64_t size) : path_(std::move(path)) {
+Hdf5Reader::Hdf5Reader(std::string path, int file, int64_t size) : path_(std::move(path)) {
   start_hdf5();
   const std::string opened = str("/proc/self/fd/", file);
   if (H5Fis_hdf5(opened.c_str()) <= 0)
-    fail(str(path_, ": is not an HDF5 file (", size, " bytes of something else)"));
+    fail(path_, ": is not an HDF5 file (", size, " bytes of something else)");
   const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_fapl_stdio(access);
   H5Pset_file_locking(access, false, true);  // files never change in place; some file systems have no locks
@@ -55,8 +86,8 @@ Hdf5Reader::Hdf5Reader(std::string path, int file, std::int64_t size) : path_(st
   if (file_.ok()) return;
   const std::string reason = library_error();
   if (reason.find("truncated") != std::string::npos)
-    fail(str(path_, ": is truncated (", size, " bytes are left: ", reason, "); copy or make it again"));
-  fail(str(path_, ": is damaged or not readable as HDF5: ", reason));
+    fail(path_, ": is truncated (", size, " bytes are left: ", reason, "); copy or make it again");
+  fail(path_, ": is damaged or not readable as HDF5: ", reason);
 }
 
 std::string Hdf5Reader::answer(const std::string& question) const {
@@ -69,8 +100,8 @@ std::string Hdf5Reader::answer(const std::string& question) const {
     case 't': {
       const auto type = type_in(open_dataset(name));
       if (type) return {static_cast<char>(*type)};
-      fail(str(path_, ": ", name, " has an element type that is not one of ",
-               joined(types(), ", ", &TypeRow::name)));
+      fail(path_, ": ", name, " has an element type that is not one of ",
+           joined(types(), ", ", &TypeRow::name));
     }
     case 'r': return values_of(name.substr(1), static_cast<StoredType>(name[0]));
     case 'x': return text_attribute(name);
@@ -80,15 +111,15 @@ std::string Hdf5Reader::answer(const std::string& question) const {
 }
 
 void Hdf5Reader::library_failed(const std::string& what) const {
-  fail(str(path_, ": ", what, ": ", library_error()));
+  fail(path_, ": ", what, ": ", library_error());
 }
 
 Id Hdf5Reader::open_dataset(const std::string& name) const {
   Id set(H5Dopen2(file_, name.c_str(), H5P_DEFAULT), H5Dclose);
-  if (!set.ok()) fail(str(path_, ": has no dataset ", name));
+  if (!set.ok()) fail(path_, ": has no dataset ", name);
   const Id creation(H5Dget_create_plist(set), H5Pclose);
   if (H5Pget_external_count(creation) != 0 || H5Pget_layout(creation) == H5D_VIRTUAL)
-    fail(str(path_, ": ", name, " lies in another file, expected its values in this one"));
+    fail(path_, ": ", name, " lies in another file, expected its values in this one");
   return set;
 }
 
@@ -103,14 +134,14 @@ bool Hdf5Reader::has(const std::string& object) const {
 
 std::string Hdf5Reader::list(const std::string& group) const {
   const Id root(H5Gopen2(file_, group.c_str(), H5P_DEFAULT), H5Gclose);
-  if (!root.ok()) fail(str(path_, ": has no group ", group));
+  if (!root.ok()) fail(path_, ": has no group ", group);
   std::vector<std::string> names;
   const auto visit = [](hid_t, const char* name, const H5O_info_t* info, void* out) -> herr_t {
     if (info->type == H5O_TYPE_DATASET) static_cast<std::vector<std::string>*>(out)->push_back(name);
     return 0;
   };
   if (H5Ovisit(root, H5_INDEX_NAME, H5_ITER_INC, visit, &names) < 0) library_failed("cannot list " + group);
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   const std::string prefix = (group.starts_with('/') ? "" : "/") + group + (group.ends_with('/') ? "" : "/");
   std::string all;
   for (const std::string& name : names) {
@@ -123,17 +154,16 @@ std::string Hdf5Reader::list(const std::string& group) const {
 StoredPlace Hdf5Reader::place_of(const std::string& dataset) const {
   const Id set = open_dataset(dataset), space(H5Dget_space(set), H5Sclose);
   const int rank = H5Sget_simple_extent_ndims(space);
-  std::vector<hsize_t> dims(static_cast<std::size_t>(std::max(rank, 0)));
+  std::vector<hsize_t> dims(std::max(rank, 0));
   if (rank < 0 || H5Sget_simple_extent_dims(space, dims.data(), nullptr) < 0)
     library_failed(dataset + " has no readable shape");
   StoredPlace place{-1, -1, {dims.begin(), dims.end()}};
   const auto type = type_in(set);
   if (!type) return place;
-  place.type = static_cast<std::int64_t>(*type);
+  place.type = static_cast<int64_t>(*type);
   const haddr_t offset = H5Dget_offset(set);  // of contiguous data without filters
   const std::size_t bytes = elements_of(place.shape) * H5Tget_size(row_of(*type).memory);
-  if (offset != HADDR_UNDEF && H5Dget_storage_size(set) == bytes)
-    place.offset = static_cast<std::int64_t>(offset);
+  if (offset != HADDR_UNDEF && H5Dget_storage_size(set) == bytes) place.offset = static_cast<int64_t>(offset);
   return place;
 }
 
@@ -141,7 +171,7 @@ std::string Hdf5Reader::values_of(const std::string& dataset, StoredType as) con
   const Id set = open_dataset(dataset), type(H5Dget_type(set), H5Tclose);
   const TypeRow& row = row_of(as);
   if (H5Tget_class(type) != H5Tget_class(row.memory))
-    fail(str(path_, ": ", dataset, " does not hold ", row.name, " or what converts to it"));
+    fail(path_, ": ", dataset, " does not hold ", row.name, " or what converts to it");
   std::string values(elements_of(place_of(dataset).shape) * H5Tget_size(row.memory), '\0');
   if (!values.empty() && H5Dread(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)
     library_failed(dataset + " cannot be read (a damaged file?)");
@@ -155,7 +185,7 @@ Id Hdf5Reader::open_attribute(const std::string& name, H5T_class_t cls, const ch
   if (!a.ok()) library_failed("attribute " + name + " cannot be opened");
   const Id type(H5Aget_type(a), H5Tclose), space(H5Aget_space(a), H5Sclose);
   if (H5Tget_class(type) != cls || H5Sget_simple_extent_npoints(space) != 1)
-    fail(str(path_, ": attribute ", name, " should be ", wanted));
+    fail(path_, ": attribute ", name, " should be ", wanted);
   return a;
 }
 
@@ -180,9 +210,47 @@ std::string Hdf5Reader::number(const std::string& name, H5T_class_t cls, const c
                                hid_t type) const {
   const Id a = open_attribute(name, cls, wanted);
   if (!a.ok()) return "";
-  std::string value(8, '\0');  // an std::int64_t or a double
+  std::string value(8, '\0');  // an int64_t or a double
   if (H5Aread(a, type, value.data()) < 0) library_failed("attribute " + name + " cannot be read");
   return "+" + value;
 }
 
+AnswerProcess::AnswerProcess(const Answer& answer, int64_t cpu_seconds) {
+  int ends[2];
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+    fail("no socket for a new process: ", std::strerror(errno));
+  child_ = fork();
+  if (child_ == 0) {
+    close(ends[0]);
+    answer_all(ends[1], answer, cpu_seconds);
+  }
+  const int error = errno;
+  close(ends[1]);
+  socket_ = Descriptor(ends[0]);
+  if (child_ < 0) fail("no new process: ", std::strerror(error));
+}
+
+AnswerProcess::~AnswerProcess() {
+  socket_.close();
+  if (child_ < 0) return;
+  kill(child_, SIGKILL);
+  uninterrupted([&] { return waitpid(child_, nullptr, 0); });
+}
+
+std::string AnswerProcess::ask(const std::string& name, const std::string& question) {
+  std::string reply;
+  if (child_ > 0 && send_message(socket_.get(), question) && receive_message(socket_.get(), reply)) {
+    if (reply[0] == '-') fail(reply.substr(1));
+    return reply.substr(1);
+  }
+  int status = 0;
+  shutdown(socket_.get(), SHUT_RDWR);  // so that a child that still waits ends, too
+  if (child_ > 0) uninterrupted([&] { return waitpid(child_, &status, 0); });
+  child_ = -1;
+  const char* how = !WIFSIGNALED(status)          ? "ended"
+                    : WTERMSIG(status) == SIGKILL ? "took too long or was killed"
+                    : WTERMSIG(status) == SIGXCPU ? "took too long"
+                                                  : strsignal(WTERMSIG(status));
+  fail(name, ": is damaged, or memory is out (the process that read it: ", how, ")");
+}
 }  // namespace weft

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT
 // .npy: magic, version, length of the header, a Python dict {'descr', 'fortran_order', 'shape'}, the data.
 #include "src/files/npy.h"
-
 #include <algorithm>
 #include <charconv>
 #include <limits>
 #include <set>
-
 #include "kernels/view.h"
 
 namespace weft {
 namespace {
-
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr std::size_t kMostDimensions = 32;
 
@@ -27,14 +24,10 @@ class HeaderReader {
       const std::string key = quoted();
       if (!seen.insert(key).second) bad("'" + key + "' is given twice");
       expect(':');
-      if (key == "descr")
-        type(array);
-      else if (key == "fortran_order")
-        order();
-      else if (key == "shape")
-        shape(array.shape);
-      else
-        bad("unknown key '" + key + "'");
+      if (key == "descr") type(array);
+      else if (key == "fortran_order") order();
+      else if (key == "shape") shape(array.shape);
+      else bad("unknown key '" + key + "'");
       if (!accept(',')) {
         expect('}');
         break;
@@ -48,7 +41,7 @@ class HeaderReader {
 
  private:
   [[noreturn]] void bad(const std::string& what) const {
-    fail(str(where_, ": the header of the .npy file is damaged: ", what, " (at its character ", at_, ")"));
+    fail(where_, ": the header of the .npy file is damaged: ", what, " (at its character ", at_, ")");
   }
   void skip_spaces() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
@@ -69,7 +62,7 @@ class HeaderReader {
     const std::size_t end = text_.find(quote, at_ + 1);
     if (end == std::string_view::npos || end - at_ > 32) bad("a quoted word does not end");
     const std::string_view word = text_.substr(at_ + 1, end - at_ - 1);
-    if (!std::all_of(word.begin(), word.end(), [](char c) { return c >= ' ' && c <= '~'; }))
+    if (!std::ranges::all_of(word, [](char c) { return c >= ' ' && c <= '~'; }))
       bad("a quoted word holds unprintable characters");
     at_ = end + 1;
     return std::string(word);
@@ -85,22 +78,22 @@ class HeaderReader {
         array.item = known[2] - '0';
         return;
       }
-    fail(str(where_, ": holds elements of type '", name,
-             "'; expected bool, int8 to int64 or uint8 to uint32, little-endian; in numpy: "
-             "a.astype(numpy.uint8)"));
+    fail(where_, ": holds elements of type '", name,
+         "'; expected bool, int8 to int64 or uint8 to uint32, little-endian; in numpy: "
+         "a.astype(numpy.uint8)");
   }
   void order() {
     skip_spaces();
     if (text_.substr(at_, 4) == "True")
-      fail(str(where_, ": is stored in Fortran order; save it as numpy.ascontiguousarray(a)"));
+      fail(where_, ": is stored in Fortran order; save it as numpy.ascontiguousarray(a)");
     if (text_.substr(at_, 5) != "False") bad("fortran_order is neither True nor False");
     at_ += 5;
   }
-  void shape(std::vector<std::int64_t>& shape) {
+  void shape(std::vector<int64_t>& shape) {
     expect('(');
     while (!accept(')')) {
       skip_spaces();
-      std::int64_t size = -1;
+      int64_t size = -1;
       const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), size);
       if (error != std::errc{} || size < 0) bad("a size in shape is not a number that can be");
       at_ = static_cast<std::size_t>(end - text_.data());
@@ -118,64 +111,63 @@ class HeaderReader {
   std::size_t at_ = 0;
 };
 
-std::uint64_t little_endian(std::string_view bytes) {
-  std::uint64_t value = 0;
-  for (std::size_t k = bytes.size(); k-- > 0;) value = value << 8 | static_cast<std::uint8_t>(bytes[k]);
+uint64_t little_endian(std::string_view bytes) {
+  uint64_t value = 0;
+  for (std::size_t k = bytes.size(); k-- > 0;) value = value << 8 | static_cast<uint8_t>(bytes[k]);
   return value;
 }
 
 // Bytes of an array of this shape; false when they do not fit into 64 bits.
-bool bytes_of(const NpyArray& array, std::int64_t& bytes) {
+bool bytes_of(const NpyArray& array, int64_t& bytes) {
   bytes = array.item;
-  if (std::count(array.shape.begin(), array.shape.end(), 0) > 0) bytes = 0;
-  for (const std::int64_t size : array.shape) {
-    if (size > 0 && bytes > std::numeric_limits<std::int64_t>::max() / size) return false;
+  if (std::ranges::count(array.shape, 0) > 0) bytes = 0;
+  for (const int64_t size : array.shape) {
+    if (size > 0 && bytes > std::numeric_limits<int64_t>::max() / size) return false;
     bytes *= size;
   }
   return true;
 }
-
 }  // namespace
 
-std::int64_t NpyArray::value(std::int64_t index) const {
-  const std::uint64_t raw = little_endian(data.substr(static_cast<std::size_t>(index * item), item));
+int64_t NpyArray::value(int64_t index) const {
+  const uint64_t raw = little_endian(data.substr(static_cast<std::size_t>(index * item), item));
   const int unused = 64 - 8 * item;  // bits above the element
-  if (kind == 'i') return static_cast<std::int64_t>(raw << unused) >> unused;
-  return static_cast<std::int64_t>(raw);
+  if (kind == 'i') return static_cast<int64_t>(raw << unused) >> unused;
+  return static_cast<int64_t>(raw);
 }
 
 bool is_npy(std::string_view bytes) { return bytes.starts_with(kMagic); }
 
 NpyArray parse_npy(std::string_view bytes, const std::string& where) {
-  if (!is_npy(bytes)) fail(str(where, ": is not a .npy file (", bytes.size(), " bytes of something else)"));
+  if (!is_npy(bytes)) fail(where, ": is not a .npy file (", bytes.size(), " bytes of something else)");
   const std::size_t version_at = kMagic.size(), length_at = version_at + 2;
   const int version = bytes.size() > version_at ? bytes[version_at] : 0;
   const std::size_t length_bytes = version == 1 ? 2 : 4, header_at = length_at + length_bytes;
-  if (bytes.size() < header_at) fail(str(where, ": is truncated: ", bytes.size(), " bytes are left of it"));
+  if (bytes.size() < header_at) fail(where, ": is truncated: ", bytes.size(), " bytes are left of it");
   if (version < 1 || version > 3 || bytes[version_at + 1] != 0)
-    fail(str(where, ": is of .npy version ", int{static_cast<std::uint8_t>(bytes[version_at])}, ".",
-             int{static_cast<std::uint8_t>(bytes[version_at + 1])}, "; expected 1.0, 2.0 or 3.0"));
-  const std::uint64_t length = little_endian(bytes.substr(length_at, length_bytes));
+    fail(where, ": is of .npy version ", int{static_cast<uint8_t>(bytes[version_at])}, ".",
+         int{static_cast<uint8_t>(bytes[version_at + 1])}, "; expected 1.0, 2.0 or 3.0");
+  const uint64_t length = little_endian(bytes.substr(length_at, length_bytes));
   if (length > bytes.size() - header_at)
-    fail(str(where, ": is truncated: its header should have ", length, " bytes, ", bytes.size() - header_at,
-             " are left"));
+    fail(where, ": is truncated: its header should have ", length, " bytes, ", bytes.size() - header_at,
+         " are left");
   NpyArray array;
   HeaderReader(bytes.substr(header_at, length), where).read(array);
   array.data = bytes.substr(header_at + length);
-  std::int64_t expected = 0;
+  int64_t expected = 0;
   const bool fits = bytes_of(array, expected);
-  if (!fits || static_cast<std::uint64_t>(expected) != array.data.size())
-    fail(str(where, ": its header promises ", fits ? std::to_string(expected) : "more than 2^63",
-             " bytes of data, the file holds ", array.data.size(),
-             !fits || static_cast<std::uint64_t>(expected) > array.data.size()
-                 ? "; it is truncated: copy or make it again"
-                 : "; something was added to it"));
+  if (!fits || static_cast<uint64_t>(expected) != array.data.size())
+    fail(where, ": its header promises ", fits ? std::to_string(expected) : "more than 2^63",
+         " bytes of data, the file holds ", array.data.size(),
+         !fits || static_cast<uint64_t>(expected) > array.data.size()
+             ? "; it is truncated: copy or make it again"
+             : "; something was added to it");
   return array;
 }
 
-std::string npy_header(std::string_view type, const std::vector<std::int64_t>& shape) {
+std::string npy_header(std::string_view type, const std::vector<int64_t>& shape) {
   std::string dict = str("{'descr': '", type, "', 'fortran_order': False, 'shape': (");
-  for (const std::int64_t size : shape) dict += str(size, ", ");
+  for (const int64_t size : shape) dict += str(size, ", ");
   if (shape.size() > 1) dict.resize(dict.size() - 2);  // a tuple of one keeps its comma
   dict += "), }";
   const std::size_t preamble = kMagic.size() + 4;  // magic, version, length of the header
@@ -184,5 +176,4 @@ std::string npy_header(std::string_view type, const std::vector<std::int64_t>& s
                                       static_cast<char>(dict.size() >> 8)};
   return std::string(kMagic).append(version_and_length, 4).append(dict);
 }
-
 }  // namespace weft

@@ -9,14 +9,13 @@
 #include <vector>
 
 namespace weft {
-
 struct NpyArray {
   char kind = 'b';  // numpy's: 'b' bool, 'i' signed, 'u' unsigned
   int item = 1;     // bytes of an element: 1, 2, 4 or 8 (unsigned: up to 4)
-  std::vector<std::int64_t> shape;
+  std::vector<int64_t> shape;
   std::string_view data;  // row-major, little-endian, in the bytes that were parsed
-  std::int64_t size() const { return static_cast<std::int64_t>(data.size()) / item; }
-  std::int64_t value(std::int64_t index) const;
+  int64_t size() const { return std::ssize(data) / item; }
+  int64_t value(int64_t index) const;
 };
 
 bool is_npy(std::string_view bytes);  // by the first six
@@ -24,6 +23,5 @@ bool is_npy(std::string_view bytes);  // by the first six
 NpyArray parse_npy(std::string_view bytes, const std::string& where);
 
 // Everything before the data of a file of version 1.0: `type` is numpy's ("|b1"), the data is row-major.
-std::string npy_header(std::string_view type, const std::vector<std::int64_t>& shape);
-
+std::string npy_header(std::string_view type, const std::vector<int64_t>& shape);
 }  // namespace weft

@@ -1,30 +1,22 @@
 // SPDX-License-Identifier: MIT
-#include "src/files/safetensors.h"
-
-#include <algorithm>
-#include <bit>
-#include <cstring>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
-
-#include "src/files/files.h"
 #include "src/files/hdf5.h"
+#include "src/files/weights.h"
 
 namespace weft {
 namespace {
-
 using nlohmann::json;
 static_assert(std::endian::native == std::endian::little, "the format is little-endian");
 
-constexpr std::int64_t kMost = std::int64_t{1} << 48;  // bytes, elements, steps
-constexpr std::size_t kLength = 8;                     // bytes of the number before the header
+constexpr int64_t kMost = int64_t{1} << 48;  // bytes, elements, steps
+constexpr std::size_t kLength = 8;           // bytes of the number before the header
 constexpr int kDeepest = 8;
 constexpr const char* kMetadata = "__metadata__";
 
 struct Array {
-  std::int64_t begin = 0, end = 0;  // bytes behind the header
+  int64_t begin = 0, end = 0;  // bytes behind the header
   DType dtype = DType::f32;
   std::string name;
   Shape shape;
@@ -32,8 +24,7 @@ struct Array {
 
 // What these throw lacks the path, and the array that it is about.
 
-template <class... Text>
-void expect(bool condition, const Text&... text) {
+template <class... Text> void expect(bool condition, const Text&... text) {
   if (!condition) throw Error(str(text...));
 }
 
@@ -54,20 +45,20 @@ json parse_header(const char* begin, const char* end) {
   return header;
 }
 
-std::int64_t whole_number(const json& value, std::int64_t most) {
-  expect(value.is_number_unsigned() && value.get<std::uint64_t>() <= static_cast<std::uint64_t>(most),
+int64_t whole_number(const json& value, int64_t most) {
+  expect(value.is_number_unsigned() && value.get<uint64_t>() <= static_cast<uint64_t>(most),
          "expected a whole number up to ", most, ", found ", value.dump());
-  return value.get<std::int64_t>();
+  return value.get<int64_t>();
 }
 
-Array array_of(const std::string& name, const json& entry, std::int64_t data_bytes) {
+Array array_of(const std::string& name, const json& entry, int64_t data_bytes) {
   expect(entry.is_object() && entry.size() == 3, "expected dtype, shape and data_offsets, found ",
          entry.dump());
   Array array{.name = name, .shape = {}};
   const std::string dtype = entry.at("dtype").get<std::string>();
   expect(dtype == "F32" || dtype == "BF16", "dtype ", dtype, ", expected F32 or BF16");
   array.dtype = dtype == "F32" ? DType::f32 : DType::bf16;
-  std::int64_t size = 1;
+  int64_t size = 1;
   for (const json& axis : entry.at("shape").get_ref<const json::array_t&>()) {
     array.shape.push_back(whole_number(axis, kMost));
     expect(array.shape.back() > 0 && size <= kMost / array.shape.back(), "shape ", entry.at("shape").dump(),
@@ -93,12 +84,12 @@ std::string metadata(const json& header, const char* key) {
 // `where` names what is at fault when this throws.
 std::vector<Array> read_header(const std::vector<char>& bytes, WeightsFile& weights, std::size_t& begin,
                                std::string& where) {
-  std::uint64_t length = 0;
+  uint64_t length = 0;
   expect(bytes.size() >= kLength, "would begin behind the ", bytes.size(), " bytes of the file");
   std::memcpy(&length, bytes.data(), kLength);
   expect(length <= bytes.size() - kLength, "would have ", length, " bytes, the file has ", bytes.size());
   begin = kLength + length;
-  const auto data_bytes = static_cast<std::int64_t>(bytes.size() - begin);
+  const auto data_bytes = static_cast<int64_t>(bytes.size() - begin);
   const json header = parse_header(bytes.data() + kLength, bytes.data() + begin);
   std::vector<Array> arrays;
   for (const auto& [name, entry] : header.items()) {
@@ -107,7 +98,7 @@ std::vector<Array> read_header(const std::vector<char>& bytes, WeightsFile& weig
     arrays.push_back(array_of(name, entry, data_bytes));
   }
   std::ranges::sort(arrays, {}, &Array::begin);
-  std::int64_t end = 0;
+  int64_t end = 0;
   for (const Array& array : arrays) {
     where = array.name;
     expect(array.begin == end, "begins at byte ", array.begin, " of the data, the array before it ends at ",
@@ -124,15 +115,13 @@ std::vector<Array> read_header(const std::vector<char>& bytes, WeightsFile& weig
 }
 
 // `count` numbers of one type as another.
-template <class To, class From>
-std::vector<To> converted(const void* values, std::size_t count) {
+template <class To, class From> std::vector<To> converted(const void* values, std::size_t count) {
   std::vector<From> from(count);
   std::memcpy(from.data(), values, count * sizeof(From));
   std::vector<To> to(count);
   std::ranges::transform(from, to.begin(), [](From x) { return To(x); });
   return to;
 }
-
 }  // namespace
 
 WeightsFile safetensors_weights(const std::string& path) {
@@ -147,7 +136,7 @@ WeightsFile safetensors_weights(const std::string& path) {
       arrays[array.name] = array;
     }
   } catch (const std::exception& e) {
-    fail(str(path, ": is not a safetensors file of weights: ", where, ": ", e.what()));
+    fail(path, ": is not a safetensors file of weights: ", where, ": ", e.what());
   }
   weights.read = [bytes, begin, arrays](const std::string& name) {
     const Array& array = arrays.at(name);
@@ -167,15 +156,15 @@ void save_safetensors(const std::string& path, const WeightsFile& weights, DType
                        {"weft.config", weights.config},
                        {"weft.step", str(weights.step)},
                        {"weft.weights", weights.ema ? "ema" : "last"}};
-  std::int64_t end = 0;
+  int64_t end = 0;
   for (const auto& [name, shape] : weights.shapes) {
-    const std::int64_t begin = end;
+    const int64_t begin = end;
     end += std::accumulate(shape.begin(), shape.end(), size_of(dtype), std::multiplies<>());
     header[name] = {{"dtype", wide ? "F32" : "BF16"}, {"shape", shape}, {"data_offsets", {begin, end}}};
   }
   std::string text = header.dump();
   text.resize((text.size() + kLength - 1) / kLength * kLength, ' ');  // data is aligned
-  const std::uint64_t length = text.size();
+  const uint64_t length = text.size();
   NewFile file(path);
   const auto write = [&](const auto* values, std::size_t count) {
     file.write(reinterpret_cast<const char*>(values), count * sizeof *values);
@@ -189,5 +178,4 @@ void save_safetensors(const std::string& path, const WeightsFile& weights, DType
   }
   file.commit();
 }
-
 }  // namespace weft

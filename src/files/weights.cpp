@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/weights.h"
-
-#include <algorithm>
-#include <cmath>
-
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
-#include "src/files/safetensors.h"
 
 namespace weft {
 namespace {
-
 bool is_position(const std::string& name) { return name.starts_with("position."); }
 
 // Index t / (product of the later axes) finds the row: more rows of the first axis change no other.
@@ -19,23 +13,30 @@ bool extends(const Shape& there, const ParamInfo& p) {
 }
 
 void check_shapes(const WeightsFile& file, const ParameterStore& store) {
-  const auto of_axes = [&](std::int64_t here) {
-    const auto there = std::count_if(file.shapes.begin(), file.shapes.end(),
-                                     [](const auto& entry) { return is_position(entry.first); });
+  const auto of_axes = [&](int64_t here) {
+    const auto there =
+        std::ranges::count_if(file.shapes, [](const auto& entry) { return is_position(entry.first); });
     if (here != 0 && there != 0 && here != there)
-      fail(str(file.path, ": has position tables of ", there, " axes, the model has ", here,
-               ": take the model.position_axes of the file, with a larger first one for a longer context"));
+      fail(file.path, ": has position tables of ", there, " axes, the model has ", here,
+           ": take the model.position_axes of the file, with a larger first one for a longer context");
   };
   of_axes(std::count_if(store.params().begin(), store.params().end(),
                         [](const ParamInfo& p) { return is_position(p.name); }));
   for (const ParamInfo& p : store.params()) {
     const auto found = file.shapes.find(p.name);
     if (found == file.shapes.end() || found->second == p.shape || extends(found->second, p)) continue;
-    fail(str(file.path, ": ", p.name, " is ", shape_text(found->second), " there and ", shape_text(p.shape),
-             " here", is_position(p.name) ? "; of position tables only position.0 may get more rows" : ""));
+    fail(file.path, ": ", p.name, " is ", shape_text(found->second), " there and ", shape_text(p.shape),
+         " here", is_position(p.name) ? "; of position tables only position.0 may get more rows" : "");
   }
 }
 
+constexpr std::size_t kNamed = 6;  // names on a line
+
+std::string some_of(std::vector<std::string> names) {
+  const std::size_t all = names.size();
+  if (all > kNamed) names.resize(kNamed);
+  return joined(names) + (all > kNamed ? str(" and ", all - kNamed, " more") : "");
+}
 }  // namespace
 
 std::string WeightsFile::text() const {
@@ -46,8 +47,7 @@ std::vector<float> WeightsFile::values(const std::string& name) const {
   std::vector<float> all = read(name);
   const auto bad = std::ranges::find_if_not(all, [](float x) { return std::isfinite(x); });
   if (bad != all.end())
-    fail(str(path, ": ", name, " holds ", *bad, " (element ", bad - all.begin(),
-             "), expected finite numbers"));
+    fail(path, ": ", name, " holds ", *bad, " (element ", bad - all.begin(), "), expected finite numbers");
   return all;
 }
 
@@ -68,14 +68,14 @@ TakenWeights take_weights(const WeightsFile& file, Device& device, ParameterStor
   if (!result.extended.empty())
     store.visit_whole(store.master(), [&](const ParamInfo& p, const TensorView& view) {
       if (p.name != result.extended[0]) return;
-      longer.resize(static_cast<std::size_t>(p.size));
+      longer.resize(p.size);
       device.download(longer.data(), view);
     });
   for (const ParamInfo& p : store.params()) {
     if (!file.shapes.contains(p.name)) continue;
     std::vector<float> values = file.values(p.name);
     if (!longer.empty() && p.name == result.extended[0]) {
-      std::copy(values.begin(), values.end(), longer.begin());
+      std::ranges::copy(values, longer.begin());
       values = longer;
     }
     for (const Tensor& block : {store.master(), store.ema()})
@@ -90,4 +90,24 @@ TakenWeights take_weights(const WeightsFile& file, Device& device, ParameterStor
   return result;
 }
 
+std::vector<std::string> take_initial_weights(const std::string& path, const Config& config, Device& device,
+                                              ParameterStore& store) {
+  const WeightsFile file = open_weights(path);
+  const Config there = parse_config(file.config, path);
+  if (there.model.heads != config.model.heads)
+    fail(path, ": its model has ", there.model.heads, " heads, this one ", config.model.heads,
+         ": set model.heads=", there.model.heads);
+  const TakenWeights result = take_weights(file, device, store);
+  if (result.taken.empty()) fail(path, ": holds none of the parameters of this model");
+  std::vector<std::string> lines = {
+      str(file.text(), ": ", result.taken.size(), " of ", store.params().size(), " parameters taken")};
+  for (const std::string& name : result.extended)
+    lines.push_back(str("extended: ", name, ", the first ", file.shapes.at(name)[0],
+                        " rows taken, the others drawn anew"));
+  if (!result.drawn.empty()) lines.push_back("drawn anew: " + some_of(result.drawn));
+  if (!result.unused.empty()) lines.push_back("left in the file: " + some_of(result.unused));
+  for (const KeyDifference& d : config_differences(there, config))
+    if (d.key.starts_with("model.")) lines.push_back(str(d.key, ": ", d.there, " there, ", d.here, " here"));
+  return lines;
+}
 }  // namespace weft

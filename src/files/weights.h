@@ -2,20 +2,14 @@
 // Weights that travel: those of a checkpoint without the rest of its run, or a safetensors file.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <map>
-#include <string>
-#include <vector>
-
+#include "src/config/config.h"
 #include "src/parameters.h"
 
 namespace weft {
-
 struct WeightsFile {
   std::string path;
   std::string config;                     // the YAML of the model that they are of
-  std::int64_t step = 0;                  // updates tried before
+  int64_t step = 0;                       // updates tried before
   bool ema = false;                       // they are the moving average
   std::map<std::string, Shape> shapes{};  // by name: the model's path
   std::function<std::vector<float>(const std::string& name)> read{};
@@ -39,4 +33,20 @@ struct TakenWeights {
 // axes. Collective where the store has shards.
 TakenWeights take_weights(const WeightsFile&, Device&, ParameterStore&);
 
+// train --init: fine-tuning from the weights of another run.
+// Takes what the file (see open_weights) has into an allocated store. Lines for people: what was taken,
+// extended, drawn anew or left, and which keys of the model differ. Throws Error when nothing fits, and when
+// heads differ in number: then weights of equal shape mean something else.
+std::vector<std::string> take_initial_weights(const std::string& path, const Config&, Device&,
+                                              ParameterStore&);
+
+// ---- safetensors (https://github.com/huggingface/safetensors): the length of the header in 8 bytes, the
+// header in JSON, the arrays one behind the other. Ours have the config, the step and which weights these are
+// as metadata.
+
+// F32 or BF16. Every number of the header is checked against the file before any is used.
+WeightsFile safetensors_weights(const std::string& path);
+
+// All arrays of `weights` as f32 or, rounded to nearest even, as bf16. The file appears whole or not at all.
+void save_safetensors(const std::string& path, const WeightsFile& weights, DType dtype);
 }  // namespace weft

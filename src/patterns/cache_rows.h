@@ -6,16 +6,14 @@
 #include "src/patterns/spec.h"
 
 namespace weft {
-
 // For each of the first n positions the last query that reads it, -1: none. Error unless the pattern is
 // causal.
-std::vector<std::int32_t> last_readers(const AttentionPattern&, int head, std::int64_t n);
+std::vector<int32_t> last_readers(const AttentionPattern&, int head, int64_t n);
 
 struct CacheRows {
-  std::vector<std::int32_t> row_of;  // position -> row; -1: no query reads it
-  std::int64_t rows = 0;             // the most that are held at once: no assignment needs fewer
+  std::vector<int32_t> row_of;  // position -> row; -1: no query reads it
+  int64_t rows = 0;             // the most that are held at once: no assignment needs fewer
 };
 // For a text of n positions.
-CacheRows cache_rows(const AttentionPattern&, int head, std::int64_t n);
-
+CacheRows cache_rows(const AttentionPattern&, int head, int64_t n);
 }  // namespace weft

@@ -5,12 +5,11 @@
 #include "src/patterns/pattern.h"
 
 namespace weft {
-
 // The keys of `run` that are not below `low` and below `high`; empty runs are not appended.
-void clip_run(const KeyRun& run, std::int64_t low, std::int64_t high, std::vector<KeyRun>& out);
+void clip_run(const KeyRun& run, int64_t low, int64_t high, std::vector<KeyRun>& out);
 
 // Appends keys begin .. end - 1: to the last of runs[first ..] where they touch it.
-void append_run(std::int64_t begin, std::int64_t end, std::size_t first, std::vector<KeyRun>& runs);
+void append_run(int64_t begin, int64_t end, std::size_t first, std::vector<KeyRun>& runs);
 
 // Removes the keys of `taken` from runs[first ..]. Unequal steps cost time for each key taken within a run.
 void subtract_runs(const std::vector<KeyRun>& taken, std::size_t first, std::vector<KeyRun>& runs);
@@ -42,5 +41,4 @@ class Composite : public AttentionPattern {
   std::vector<int> group_;  // by head
   int groups_ = 0;
 };
-
 }  // namespace weft

@@ -2,12 +2,10 @@
 // heads: the patterns `of` taken in turn by the heads ("multiple heads ... separate patterns", arXiv
 // 1904.10509 section 4.2): head h sees what of[h mod size] lets its head floor(h / size) see.
 #include <map>
-
 #include "src/patterns/combine.h"
 
 namespace weft {
 namespace {
-
 // How many of `heads` heads take pattern p of `size`.
 int heads_of(std::size_t p, std::size_t size, int heads) {
   return static_cast<int>((heads - p + size - 1) / size);
@@ -30,14 +28,25 @@ class ByHead : public Composite {
     group_heads(sets);
   }
 
-  bool attends(int head, std::int64_t i, std::int64_t j) const override {
+  bool attends(int head, int64_t i, int64_t j) const override {
     return inner(head).pattern->attends(inner(head).head, i, j);
   }
-  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
     inner(head).pattern->key_runs(inner(head).head, i, runs);
   }
   void parts(int head, std::vector<PatternPart>& parts) const override {
     inner(head).pattern->parts(inner(head).head, parts);
+  }
+  int64_t most_keys(int head) const override { return inner(head).pattern->most_keys(inner(head).head); }
+  void content(int heads, std::vector<ContentHeads>& out) const override {
+    for (int p = 0; p < size(); ++p) {
+      const std::size_t first = out.size();
+      of_[static_cast<std::size_t>(p)]->content(heads_of(p, of_.size(), heads), out);
+      for (std::size_t i = first; i < out.size(); ++i) {
+        HeadRange& range = out[i].heads;
+        range = {p + size() * range.first, size() * range.step, range.count};
+      }
+    }
   }
 
  private:
@@ -53,11 +62,9 @@ std::unique_ptr<AttentionPattern> make_heads(const PatternSpec& spec, int heads)
     of.push_back(make_inner(spec, p, heads_of(p, spec.of.size(), heads)));
   return std::make_unique<ByHead>(std::move(of), heads);
 }
-
 }  // namespace
 
 PatternKind heads_pattern() {
   return {"heads", "the patterns `of`, taken in turn by the heads", reads({"of"}), make_heads};
 }
-
 }  // namespace weft

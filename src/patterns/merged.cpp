@@ -2,14 +2,13 @@
 // merged: one head sees the union of what the patterns `of` see, "merged head" attention of arXiv 1904.10509
 // section 4.2. Each inner pattern less the earlier ones is a part, in the inner pattern's own order of slots.
 #include <algorithm>
-
 #include "src/patterns/combine.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {
-
 // The runs of `of`, less the keys that earlier patterns see already, appended.
-void remaining_runs(PatternPart of, const std::vector<PatternPart>& earlier, std::int64_t i,
+void remaining_runs(PatternPart of, const std::vector<PatternPart>& earlier, int64_t i,
                     std::vector<KeyRun>& runs) {
   const std::size_t first = runs.size();
   of.pattern->key_runs(of.head, i, runs);
@@ -27,30 +26,28 @@ class Remainder : public AttentionPattern {
     for (const PatternPart& e : earlier_) text += (&e == earlier_.data() ? "" : " and ") + e.pattern->name();
     return text;
   }
-  bool attends(int, std::int64_t i, std::int64_t j) const override {
-    return of_.pattern->attends(of_.head, i, j) &&
-           std::none_of(earlier_.begin(), earlier_.end(),
-                        [&](const PatternPart& e) { return e.pattern->attends(e.head, i, j); });
+  bool attends(int, int64_t i, int64_t j) const override {
+    return of_.pattern->attends(of_.head, i, j) && std::ranges::none_of(earlier_, [&](const PatternPart& e) {
+             return e.pattern->attends(e.head, i, j);
+           });
   }
-  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     remaining_runs(of_, earlier_, i, runs);
   }
   bool causal() const override { return of_.pattern->causal(); }
   Lengths lengths() const override { return of_.pattern->lengths(); }
   // A band less a window of the nearest positions is a band.
-  Band band(int, std::int64_t n) const override {
+  Band band(int, int64_t n) const override {
     Band rest = of_.pattern->band(of_.head, n);
     const Band window = earlier_[0].pattern->band(earlier_[0].head, n);
     if (!rest || earlier_.size() > 1 || window.stride != 1 || window.skip != 0) return {};
     rest.skip = std::max(rest.skip, (window.reach + rest.stride - 1) / rest.stride);
     return rest;
   }
-  std::int64_t query_slot(int, std::int64_t i, std::int64_t n) const override {
+  int64_t query_slot(int, int64_t i, int64_t n) const override {
     return of_.pattern->query_slot(of_.head, i, n);
   }
-  std::int64_t key_slot(int, std::int64_t j, std::int64_t n) const override {
-    return of_.pattern->key_slot(of_.head, j, n);
-  }
+  int64_t key_slot(int, int64_t j, int64_t n) const override { return of_.pattern->key_slot(of_.head, j, n); }
 
  private:
   PatternPart of_;
@@ -60,7 +57,7 @@ class Remainder : public AttentionPattern {
 class Merged : public Composite {
  public:
   Merged(Patterns of, int heads) : Composite("merged", std::move(of)) {
-    std::vector<std::vector<int>> sets(static_cast<std::size_t>(heads));
+    std::vector<std::vector<int>> sets(heads);
     for (int head = 0; head < heads; ++head)
       for (const auto& pattern : of_) sets[head].push_back(pattern->group(head));
     group_heads(sets);
@@ -68,10 +65,10 @@ class Merged : public Composite {
       if (group(head) == static_cast<int>(parts_.size())) make_parts(head);
   }
 
-  bool attends(int head, std::int64_t i, std::int64_t j) const override {
-    return std::any_of(of_.begin(), of_.end(), [&](const auto& p) { return p->attends(head, i, j); });
+  bool attends(int head, int64_t i, int64_t j) const override {
+    return std::ranges::any_of(of_, [&](const auto& p) { return p->attends(head, i, j); });
   }
-  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
     std::vector<PatternPart> earlier;
     for (const auto& pattern : of_) {
       remaining_runs({pattern.get(), head}, earlier, i, runs);
@@ -98,8 +95,8 @@ class Merged : public Composite {
     }
     constexpr std::size_t kMost = AttentionMaps::kMaxPasses / 2;
     if (all.size() > kMost)
-      fail(str("attention pattern 'merged': a union of at most ", kMost, " patterns, got ", all.size(),
-               ", those of inner unions included"));
+      refuse_pattern("merged", "a union of at most ", kMost, " patterns, got ", all.size(),
+                     ", those of inner unions included");
     parts_.push_back(std::move(all));
   }
 
@@ -110,14 +107,15 @@ class Merged : public Composite {
 std::unique_ptr<AttentionPattern> make_merged(const PatternSpec& spec, int heads) {
   check_number_of_patterns(spec, 2, AttentionMaps::kMaxPasses / 2);
   std::vector<std::unique_ptr<AttentionPattern>> of;
-  for (std::size_t p = 0; p < spec.of.size(); ++p) of.push_back(make_inner(spec, p, heads));
+  for (std::size_t p = 0; p < spec.of.size(); ++p) {
+    of.push_back(make_inner(spec, p, heads));
+    refuse_content(*of.back(), heads, "attention pattern 'merged'");
+  }
   return std::make_unique<Merged>(std::move(of), heads);
 }
-
 }  // namespace
 
 PatternKind merged_pattern() {
   return {"merged", "what any of the patterns `of` sees, in one softmax", reads({"of"}), make_merged};
 }
-
 }  // namespace weft

@@ -3,23 +3,22 @@
 // sees across a border) and `length` (positions from there on are padding). They leave one interval of S_i.
 #include <algorithm>
 #include <map>
-
 #include "src/patterns/combine.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {
-
 struct Limits {
-  std::int64_t prefix = 0;
-  std::vector<std::int64_t> documents;
-  std::int64_t length = 0;
+  int64_t prefix = 0;
+  std::vector<int64_t> documents;
+  int64_t length = 0;
 
   // The keys that query i may see at most.
-  KeyRun interval(std::int64_t i) const {
-    std::int64_t low = 0, high = length ? length : kMaxPositions;
+  KeyRun interval(int64_t i) const {
+    int64_t low = 0, high = length ? length : kMaxPositions;
     if (length && i >= length) high = 0;
     if (prefix) high = std::min(high, std::max(prefix, i + 1));
-    const auto next = std::upper_bound(documents.begin(), documents.end(), i);
+    const auto next = std::ranges::upper_bound(documents, i);
     if (next != documents.begin()) low = next[-1];
     if (next != documents.end()) high = std::min(high, *next);
     return {low, high};
@@ -29,7 +28,7 @@ struct Limits {
     if (prefix) s += str(", prefix ", prefix);
     if (!documents.empty()) {
       s += ", documents";
-      for (const std::int64_t first : documents) s += str(" ", first);
+      for (const int64_t first : documents) s += str(" ", first);
     }
     if (length) s += str(", length ", length);
     return s.substr(2);
@@ -41,11 +40,11 @@ class Limited : public AttentionPattern {
  public:
   Limited(const AttentionPattern& base, const Limits& limits) : base_(base), limits_(limits) {}
   std::string name() const override { return base_.name() + " with " + limits_.text(); }
-  bool attends(int head, std::int64_t i, std::int64_t j) const override {
+  bool attends(int head, int64_t i, int64_t j) const override {
     const KeyRun may = limits_.interval(i);
     return may.begin <= j && j < may.end && base_.attends(head, i, j);
   }
-  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
     const KeyRun may = limits_.interval(i);
     if (may.size() == 0) return;
     std::vector<KeyRun> all;
@@ -56,12 +55,8 @@ class Limited : public AttentionPattern {
   Lengths lengths() const override { return base_.lengths(); }
   int groups(int heads) const override { return base_.groups(heads); }
   int group(int head) const override { return base_.group(head); }
-  std::int64_t query_slot(int head, std::int64_t i, std::int64_t n) const override {
-    return base_.query_slot(head, i, n);
-  }
-  std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const override {
-    return base_.key_slot(head, j, n);
-  }
+  int64_t query_slot(int head, int64_t i, int64_t n) const override { return base_.query_slot(head, i, n); }
+  int64_t key_slot(int head, int64_t j, int64_t n) const override { return base_.key_slot(head, j, n); }
 
  private:
   const AttentionPattern& base_;
@@ -93,29 +88,27 @@ class Modified : private Owned, public Limited {
  private:
   std::map<const AttentionPattern*, std::unique_ptr<Limited>> parts_;
 };
-
 }  // namespace
 
 std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern> base, const PatternSpec& spec,
                                            int heads) {
-  const auto check = [&](const char* field, std::int64_t value) {
+  const auto check = [&](const char* field, int64_t value) {
     if (value < 0 || value > kMaxPositions)
-      fail(str("attention pattern '", spec.kind, "': ", field, " must be between 0 and ", kMaxPositions,
-               ", got ", value));
+      refuse_pattern(spec.kind, field, " must be between 0 and ", kMaxPositions, ", got ", value);
   };
   check("prefix", spec.prefix);
   check("length", spec.length);
   for (std::size_t d = 0; d < spec.documents.size(); ++d) {
     check("documents", spec.documents[d]);
     if (d > 0 && spec.documents[d] <= spec.documents[d - 1])
-      fail(str("attention pattern '", spec.kind, "': documents must ascend, got ", spec.documents[d],
-               " after ", spec.documents[d - 1]));
+      refuse_pattern(spec.kind, "documents must ascend, got ", spec.documents[d], " after ",
+                     spec.documents[d - 1]);
   }
   if (spec.prefix == 0 && spec.documents.empty() && spec.length == 0) return base;
+  refuse_content(*base, heads, "prefix, documents or length");
   if (spec.prefix && base->causal())
-    fail(str("attention pattern '", spec.kind, "': prefix lets queries see later keys, and ", base->name(),
-             " sees none; set causal: false, or leave prefix out"));
+    refuse_pattern(spec.kind, "prefix lets queries see later keys, and ", base->name(),
+                   " sees none; set causal: false, or leave prefix out");
   return std::make_unique<Modified>(std::move(base), Limits{spec.prefix, spec.documents, spec.length}, heads);
 }
-
 }  // namespace weft

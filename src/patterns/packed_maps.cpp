@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: MIT
 // PackedMaps: parts of equal edge that do not depend on each other share a pass.
 #include "src/patterns/packed_maps.h"
-#include "src/patterns/pattern.h"
-
 #include <algorithm>
-#include <cstring>
-#include <functional>
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {
-
 constexpr std::size_t kAlignment = 16;  // kernels copy 16 bytes at a time
 
 // Lays arrays down one after the other; with no image it only counts.
@@ -18,8 +14,7 @@ class Writer {
   Writer(void* image, void* base) : image_(static_cast<char*>(image)), base_(static_cast<char*>(base)) {}
 
   // Where the array lies once the image is at its base.
-  template <class T>
-  const T* put(const std::vector<T>& values) {
+  template <class T> const T* put(const std::vector<T>& values) {
     const std::size_t at = used_, bytes = values.size() * sizeof(T);
     used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (image_ && bytes) std::memcpy(image_ + at, values.data(), bytes);
@@ -34,18 +29,18 @@ class Writer {
 
 // Whether each aligned group of `run` slots holds successive positions, or none; slots may be empty only past
 // the end of the sequence.
-bool follows(const std::vector<std::int32_t>& order, std::size_t run, std::int64_t n) {
+bool follows(const std::vector<int32_t>& order, std::size_t run, int64_t n) {
   for (std::size_t first = 0; first < order.size(); first += run)
     for (std::size_t i = 1; i < run; ++i) {
-      const std::int64_t expected = order[first] < 0 ? -1 : order[first] + static_cast<std::int64_t>(i);
+      const int64_t expected = order[first] < 0 ? -1 : order[first] + static_cast<int64_t>(i);
       if (order[first + i] != (expected < n ? expected : -1)) return false;
     }
   return true;
 }
 
 // The longest of 64, 32, 16 and 8, up to `longest`, that holds; 0: none.
-std::int32_t run_of(const std::vector<std::int32_t>& order, std::int64_t n, std::int32_t longest) {
-  for (std::int32_t run = longest; run >= 8; run /= 2)
+int32_t run_of(const std::vector<int32_t>& order, int64_t n, int32_t longest) {
+  for (int32_t run = longest; run >= 8; run /= 2)
     if (follows(order, static_cast<std::size_t>(run), n)) return run;
   return 0;
 }
@@ -69,22 +64,22 @@ TileMap put(Writer& out, const TileTables& t) {
   map.masks_transposed = out.put(t.masks_transposed);
   return map;
 }
-
 }  // namespace
 
-PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size,
-                       int edge)
+PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size, int edge)
     : n_(n), groups_(pattern.groups(heads)) {
   for (int head = 0; head < heads; ++head) group_of_head_.push_back(pattern.group(head));
   for (int group = 0; group < groups_; ++group) {
-    const auto found = std::find(group_of_head_.begin(), group_of_head_.end(), group);
+    const auto found = std::ranges::find(group_of_head_, group);
     WEFT_CHECK(found != group_of_head_.end(), pattern.name(), ": group ", group, " of ", groups_,
                " has no head");
     std::vector<PatternPart> parts;
-    pattern.parts(static_cast<int>(found - group_of_head_.begin()), parts);
+    pairs_.emplace_back();
+    const auto first = static_cast<int>(found - group_of_head_.begin());
+    if (pattern.most_keys(first)) continue;  // content has maps of its own
+    pattern.parts(first, parts);
     WEFT_CHECK(!parts.empty() && parts.size() <= AttentionMaps::kMaxPasses / 2, pattern.name(),
                ": a head has ", parts.size(), " parts; 1 to ", AttentionMaps::kMaxPasses / 2, " work");
-    pairs_.emplace_back();
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const auto& [part, head] = parts[p];
       TileTables tables =
@@ -130,7 +125,7 @@ AttentionMaps PackedMaps::write(void* image, void* base) const {
   std::vector<TileMap> maps;
   for (const TileTables& t : tables_) maps.push_back(put(out, t));
   AttentionMaps result;
-  result.passes = static_cast<std::int32_t>(passes_.size());
+  result.passes = static_cast<int32_t>(passes_.size());
   result.groups = groups_;
   for (std::size_t p = 0; p < passes_.size(); ++p) {
     AttentionPass& pass = result.pass[p];
@@ -145,7 +140,7 @@ AttentionMaps PackedMaps::write(void* image, void* base) const {
       of_group[g].accumulate = passes_[p].accumulate[g];
       pass.query_tiles = std::max(pass.query_tiles, of_group[g].query_tiles);
       pass.key_tiles = std::max(pass.key_tiles, of_group[g].key_tiles);
-      pass.visited = std::max(pass.visited, static_cast<std::int64_t>(tables_[table].row_tile.size()));
+      pass.visited = std::max(pass.visited, std::ssize(tables_[table].row_tile));
     }
     pass.edge = passes_[p].edge;
     pass.band = band_of(passes_[p]);
@@ -163,5 +158,4 @@ const TileTables* PackedMaps::tables(int pass, int group) const {
   const int table = passes_.at(pass).table_of_group.at(group);
   return table < 0 ? nullptr : &tables_[table];
 }
-
 }  // namespace weft

@@ -1,13 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The table of patterns, and what all of them share.
 #include "src/patterns/pattern.h"
-
 #include <algorithm>
-
 #include "src/config/names.h"
 
 namespace weft {
-
 // Each is in the file of src/patterns/ that has its name.
 PatternKind all_pattern();
 PatternKind local_pattern();
@@ -21,20 +18,23 @@ PatternKind convolution_pattern();
 PatternKind layout_kind();
 PatternKind merged_pattern();
 PatternKind heads_pattern();
+PatternKind routing_pattern();  // content.cpp
+PatternKind lsh_pattern();
+PatternKind topk_blocks_pattern();
 // src/patterns/modified.cpp: the pattern within its prefix, documents and length.
 std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern>, const PatternSpec&, int heads);
 
 const std::vector<PatternKind>& patterns() {
   static const std::vector<PatternKind> table = {
-      all_pattern(),         local_pattern(),   strided_pattern(),    fixed_pattern(),
-      block_pattern(),       summary_pattern(), longformer_pattern(), bigbird_pattern(),
-      convolution_pattern(), layout_kind(),     merged_pattern(),     heads_pattern(),
+      all_pattern(),         local_pattern(),   strided_pattern(),     fixed_pattern(),
+      block_pattern(),       summary_pattern(), longformer_pattern(),  bigbird_pattern(),
+      convolution_pattern(), layout_kind(),     merged_pattern(),      heads_pattern(),
+      routing_pattern(),     lsh_pattern(),     topk_blocks_pattern(),
   };
   return table;
 }
 
 namespace {
-
 const PatternKind& kind_of(const PatternSpec& spec) {
   std::vector<std::string> known;
   for (const PatternKind& entry : patterns()) {
@@ -42,10 +42,9 @@ const PatternKind& kind_of(const PatternSpec& spec) {
     known.push_back(entry.kind);
   }
   const std::string nearest = nearest_name(spec.kind, known);
-  fail(str("unknown attention pattern '", spec.kind, "'; known: ", joined(known),
-           nearest.empty() ? "" : str("; did you mean '", nearest, "'?")));
+  fail("unknown attention pattern '", spec.kind, "'; known: ", joined(known),
+       nearest.empty() ? "" : str("; did you mean '", nearest, "'?"));
 }
-
 }  // namespace
 
 std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<std::string> fields) {
@@ -64,58 +63,54 @@ std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec& spec, int head
   return modified(kind_of(spec).make(spec, heads), spec, heads);
 }
 
-void check_pattern_field(const char* kind, const char* field, std::int64_t value) {
+void check_pattern_field(const char* kind, const char* field, int64_t value) {
   if (value < 1 || value > kMaxPositions)
-    fail(str("attention pattern '", kind, "': ", field, " must be between 1 and ", kMaxPositions, ", got ",
-             value));
+    refuse_pattern(kind, field, " must be between 1 and ", kMaxPositions, ", got ", value);
 }
 
-void require_pattern_field(const char* kind, const char* field, std::int64_t value) {
-  if (value == 0)
-    fail(str("attention pattern '", kind, "': ", field, " is required, a number from 1 to ", kMaxPositions));
+void require_pattern_field(const char* kind, const char* field, int64_t value) {
+  if (value == 0) refuse_pattern(kind, field, " is required, a number from 1 to ", kMaxPositions);
   check_pattern_field(kind, field, value);
 }
 
-std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::int64_t> globals) {
-  std::sort(globals.begin(), globals.end());
+std::vector<int64_t> ascending_globals(const char* kind, std::vector<int64_t> globals) {
+  std::ranges::sort(globals);
   for (std::size_t k = 0; k < globals.size(); ++k) {
     if (globals[k] < 0 || globals[k] >= kMaxPositions)
-      fail(str("attention pattern '", kind, "': globals must be between 0 and ", kMaxPositions - 1, ", got ",
-               globals[k]));
+      refuse_pattern(kind, "globals must be between 0 and ", kMaxPositions - 1, ", got ", globals[k]);
     if (k > 0 && globals[k] == globals[k - 1])
-      fail(str("attention pattern '", kind, "': globals must be different, got ", globals[k], " twice"));
+      refuse_pattern(kind, "globals must be different, got ", globals[k], " twice");
   }
   return globals;
 }
 
-std::string list_text(const std::vector<std::int64_t>& numbers) { return "[" + joined(numbers) + "]"; }
+std::string list_text(const std::vector<int64_t>& numbers) { return "[" + joined(numbers) + "]"; }
 
-void AttentionPattern::keys_of(int head, std::int64_t i, std::int64_t keys,
-                               std::vector<std::int32_t>& out) const {
+void AttentionPattern::keys_of(int head, int64_t i, int64_t keys, std::vector<int32_t>& out) const {
   std::vector<KeyRun> runs;
   key_runs(head, i, runs);
   const auto first = static_cast<std::ptrdiff_t>(out.size());
   for (const KeyRun& run : runs)
-    for (std::int64_t j = run.begin; j < std::min(run.end, keys); j += run.step)
-      out.push_back(static_cast<std::int32_t>(j));
+    for (int64_t j = run.begin; j < std::min(run.end, keys); j += run.step)
+      out.push_back(static_cast<int32_t>(j));
   if (!std::is_sorted(out.begin() + first, out.end())) std::sort(out.begin() + first, out.end());
 }
 
-std::int64_t keys_in(const std::vector<KeyRun>& runs, std::int64_t keys) {
-  std::int64_t sum = 0;
+int64_t keys_in(const std::vector<KeyRun>& runs, int64_t keys) {
+  int64_t sum = 0;
   for (const KeyRun& run : runs) sum += KeyRun{run.begin, std::min(run.end, keys), run.step}.size();
   return sum;
 }
 
-std::int64_t needed_pairs(const AttentionPattern& pattern, int head, Lengths n) {
+int64_t needed_pairs(const AttentionPattern& pattern, int head, Lengths n) {
   std::vector<KeyRun> runs;
-  std::int64_t pairs = 0;
-  for (std::int64_t i = 0; i < n.queries; ++i) {
+  int64_t pairs = 0;
+  for (int64_t i = 0; i < n.queries; ++i) {
     runs.clear();
     pattern.key_runs(head, i, runs);
-    pairs += keys_in(runs, n.keys);
+    const int64_t keys = keys_in(runs, n.keys), most = pattern.most_keys(head);
+    pairs += most ? std::min(keys, most) : keys;
   }
   return pairs;
 }
-
 }  // namespace weft

@@ -3,17 +3,16 @@
 // decoding and drawings are built from it; no other code knows the patterns by name.
 #pragma once
 
-#include "kernels/attention/attention.h"
+#include "kernels/attention/content.h"
 #include "src/patterns/spec.h"
 
 namespace weft {
-
-inline constexpr std::int64_t kMaxPositions = 1 << 30;  // positions and slots are stored as int32
+inline constexpr int64_t kMaxPositions = 1 << 30;  // positions and slots are stored as int32
 
 // Positions begin, begin + step, ... below end.
 struct KeyRun {
-  std::int64_t begin = 0, end = 0, step = 1;
-  std::int64_t size() const {
+  int64_t begin = 0, end = 0, step = 1;
+  int64_t size() const {
     if (begin >= end) return 0;
     return step == 1 ? end - begin : (end - begin + step - 1) / step;
   }
@@ -26,6 +25,12 @@ struct PatternPart {
   int head = 0;
 };
 
+// Heads where content decides what they see.
+struct ContentHeads {
+  PatternSpec spec;
+  HeadRange heads;
+};
+
 // A wrong order of slots costs time; a wrong run, group, part or band gives wrong results. tests/src/patterns
 // hold all of them against attends(), and attends() against a second definition.
 class AttentionPattern {
@@ -36,16 +41,21 @@ class AttentionPattern {
   virtual std::string name() const = 0;
 
   // The definition of S_i for one head: does query i see key j?
-  virtual bool attends(int head, std::int64_t i, std::int64_t j) const = 0;
+  virtual bool attends(int head, int64_t i, int64_t j) const = 0;
 
   // S_i as runs, appended: each key of attends() once, in time that grows with the number of runs. Runs may
   // reach beyond the sequence; the caller clips them.
-  virtual void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const = 0;
+  virtual void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const = 0;
   // The keys below `keys`, one by one, ascending, appended to `out`.
-  void keys_of(int head, std::int64_t i, std::int64_t keys, std::vector<std::int32_t>& out) const;
+  void keys_of(int head, int64_t i, int64_t keys, std::vector<int32_t>& out) const;
 
   // No query sees a later key: what an autoregressive model needs.
   virtual bool causal() const { return true; }
+
+  // Content decides which of these keys a query of the head sees (src/ops/content.h), at most this many; 0:
+  // all.
+  virtual int64_t most_keys(int /*head*/) const { return 0; }
+  virtual void content(int /*heads*/, std::vector<ContentHeads>&) const {}  // those heads, appended
 
   // The longest sequences that the pattern allows (a layout, a grid); 0: any.
   virtual Lengths lengths() const { return {}; }
@@ -60,35 +70,35 @@ class AttentionPattern {
 
   // S_i of a head as a band (attention.h), if it is one for n queries and n keys and its stride divides n.
   // Band kernels read it instead of the tiles: a wrong band gives wrong results.
-  virtual Band band(int /*head*/, std::int64_t /*n*/) const { return {}; }
+  virtual Band band(int /*head*/, int64_t /*n*/) const { return {}; }
 
   // The slot of a position in the order of the tiles, for n queries or n keys: tile t holds the `edge` slots
   // from t * edge on. Each position has its own slot; gaps let blocks start on a tile. Called for parts only.
-  virtual std::int64_t query_slot(int /*head*/, std::int64_t i, std::int64_t /*n*/) const { return i; }
-  virtual std::int64_t key_slot(int head, std::int64_t j, std::int64_t n) const {
-    return query_slot(head, j, n);
-  }
+  virtual int64_t query_slot(int /*head*/, int64_t i, int64_t /*n*/) const { return i; }
+  virtual int64_t key_slot(int head, int64_t j, int64_t n) const { return query_slot(head, j, n); }
 };
 
 // ---- for the files of the patterns ------------------------------------------------------------------------
 
 // PatternKind::fields of a kind that always reads the same fields.
 std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<std::string> fields);
+template <class... Parts> [[noreturn]] void refuse_pattern(const std::string& kind, const Parts&... why) {
+  fail("attention pattern '", kind, "': ", why...);
+}
 // Throws Error unless 1 <= value <= kMaxPositions.
-void check_pattern_field(const char* kind, const char* field, std::int64_t value);
+void check_pattern_field(const char* kind, const char* field, int64_t value);
 // The same for a field without a default: 0 means that it is missing.
-void require_pattern_field(const char* kind, const char* field, std::int64_t value);
+void require_pattern_field(const char* kind, const char* field, int64_t value);
 // `globals`, ascending. Throws Error for one that is there twice or no position.
-std::vector<std::int64_t> ascending_globals(const char* kind, std::vector<std::int64_t> globals);
-std::string list_text(const std::vector<std::int64_t>&);  // "[1, 2]"
+std::vector<int64_t> ascending_globals(const char* kind, std::vector<int64_t> globals);
+std::string list_text(const std::vector<int64_t>&);  // "[1, 2]"
 // The first slot of a tile that is not below `slots`.
-inline std::int64_t tile_ceil(std::int64_t slots) { return (slots + kTile - 1) / kTile * kTile; }
+inline int64_t tile_ceil(int64_t slots) { return (slots + kTile - 1) / kTile * kTile; }
 
 // ---- counts -----------------------------------------------------------------------------------------------
 
 // The keys below `keys` in the runs of one query.
-std::int64_t keys_in(const std::vector<KeyRun>& runs, std::int64_t keys);
-// The number of attended pairs of one head, counted from the runs.
-std::int64_t needed_pairs(const AttentionPattern&, int head, Lengths);
-
+int64_t keys_in(const std::vector<KeyRun>& runs, int64_t keys);
+// The number of attended pairs of one head, counted from the runs; where content decides, at most.
+int64_t needed_pairs(const AttentionPattern&, int head, Lengths);
 }  // namespace weft

@@ -6,41 +6,39 @@
 // every tile below the diagonal holds pairs, at most one in l. Tiles therefore take the positions column by
 // column: each column is a short causal sequence, dense below its diagonal.
 #include <numeric>
-
 #include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {
-
 class Strided : public AttentionPattern {
  public:
-  explicit Strided(std::int64_t l) : l_(l) {}
+  explicit Strided(int64_t l) : l_(l) {}
   std::string name() const override { return str("strided(stride ", l_, ")"); }
   // S_i three times: as a predicate, as runs of keys, and as a band for the kernels that know bands.
-  bool attends(int, std::int64_t i, std::int64_t j) const override { return j <= i && (i - j) % l_ == 0; }
-  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  bool attends(int, int64_t i, int64_t j) const override { return j <= i && (i - j) % l_ == 0; }
+  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     runs.push_back({i % l_, i + 1, l_});
   }
-  Band band(int, std::int64_t n) const override {
+  Band band(int, int64_t n) const override {
     if (n % l_ != 0) return {};
-    return {static_cast<std::int32_t>(l_), static_cast<std::int32_t>(n / l_), 0};
+    return {static_cast<int32_t>(l_), static_cast<int32_t>(n / l_), 0};
   }
 
   // Slot: the place of position i in the order of the tiles. Columns of ceil(n / l) positions come first,
   // then those of floor(n / l), which start on a tile.
-  std::int64_t query_slot(int, std::int64_t i, std::int64_t n) const override {
-    const std::int64_t column = i % l_, row = i / l_, shorter = n / l_, longer_columns = n % l_;
+  int64_t query_slot(int, int64_t i, int64_t n) const override {
+    const int64_t column = i % l_, row = i / l_, shorter = n / l_, longer_columns = n % l_;
     if (column < longer_columns) return start_of(column, shorter + 1) + row;
-    const std::int64_t longer_end = start_of(longer_columns, shorter + 1);
+    const int64_t longer_end = start_of(longer_columns, shorter + 1);
     return tile_ceil(longer_end) + start_of(column - longer_columns, shorter) + row;
   }
 
  private:
   // Slot of the first position of a column among columns of one length. They lie one behind the other, or
   // each starts on a tile (several to a tile where they are short): whichever needs fewer tiles.
-  static std::int64_t start_of(std::int64_t column, std::int64_t length) {
+  static int64_t start_of(int64_t column, int64_t length) {
     if (!starts_on_tile(length)) return column * length;
-    const std::int64_t a_tile = length == 0 ? 1 : kTile / length;  // whole columns that fit into a tile
+    const int64_t a_tile = length == 0 ? 1 : kTile / length;  // whole columns that fit into a tile
     return a_tile > 0 ? column / a_tile * kTile + column % a_tile * (kTile / a_tile)
                       : column * tile_ceil(length);
   }
@@ -48,16 +46,15 @@ class Strided : public AttentionPattern {
   // for a = 0. One behind the other, it starts at any multiple of g = gcd(b, 64), and the tiles on the
   // diagonal are shared: a (a + 1) / 2 + (a + 1) (b - g) / 64 + a + b / 64 in the mean. Compared 64 times as
   // large.
-  static bool starts_on_tile(std::int64_t length) {
-    const std::int64_t a = length / kTile, b = length % kTile;
+  static bool starts_on_tile(int64_t length) {
+    const int64_t a = length / kTile, b = length % kTile;
     if (b == 0) return true;
-    const std::int64_t behind = kTile * a * (a + 1) / 2 + (a + 1) * (b - std::gcd(b, kTile)) + length;
+    const int64_t behind = kTile * a * (a + 1) / 2 + (a + 1) * (b - std::gcd(b, kTile)) + length;
     return a > 0 ? kTile * (a + 1) * (a + 2) / 2 < behind : kTile < behind * (kTile / b);
   }
 
-  std::int64_t l_;
+  int64_t l_;
 };
-
 }  // namespace
 
 PatternKind strided_pattern() {
@@ -67,5 +64,4 @@ PatternKind strided_pattern() {
             return std::make_unique<Strided>(spec.stride);
           }};
 }
-
 }  // namespace weft

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: MIT
 // One query tile at a time: runs of keys become runs of key slots, and those become bits.
+#include "src/patterns/tile_tables.h"
 #include <algorithm>
 #include <array>
-#include <bit>
 #include <deque>
-#include <functional>
 #include <limits>
 #include <numeric>
 #include <unordered_map>
-
 #include "src/patterns/pattern.h"
-#include "src/patterns/tile_tables.h"
 
 namespace weft {
 namespace {
+using Mask = std::array<uint64_t, kTile>;  // word r: row r of the tile; small tiles use the first words
 
-using Mask = std::array<std::uint64_t, kTile>;  // word r: row r of the tile; small tiles use the first words
-
-std::uint64_t hash_of(const Mask& mask, int edge) {
-  std::uint64_t h = 0;
+uint64_t hash_of(const Mask& mask, int edge) {
+  uint64_t h = 0;
   for (int r = 0; r < edge; ++r) h = (std::rotl(h, 5) ^ mask[r]) * 0x9e3779b97f4a7c15u;
   return h ^ (h >> 32);
 }
@@ -26,57 +22,56 @@ std::uint64_t hash_of(const Mask& mask, int edge) {
 Mask transposed(const Mask& mask) {
   Mask out{};
   for (std::size_t r = 0; r < mask.size(); ++r)
-    for (std::uint64_t bits = mask[r]; bits != 0; bits &= bits - 1)
-      out[std::countr_zero(bits)] |= std::uint64_t{1} << r;
+    for (uint64_t bits = mask[r]; bits != 0; bits &= bits - 1)
+      out[std::countr_zero(bits)] |= uint64_t{1} << r;
   return out;
 }
 
 // slot -> position (-1: empty), whole tiles, from position -> slot.
-std::vector<std::int32_t> order_of(const std::vector<std::int64_t>& slots, int edge,
-                                   const std::string& what) {
-  const std::int64_t last = *std::max_element(slots.begin(), slots.end());
-  WEFT_CHECK(last < std::numeric_limits<std::int32_t>::max() - edge, what, ": too many slots: ", last + 1);
-  std::vector<std::int32_t> order((last / edge + 1) * edge, -1);
+std::vector<int32_t> order_of(const std::vector<int64_t>& slots, int edge, const std::string& what) {
+  const int64_t last = *std::ranges::max_element(slots);
+  WEFT_CHECK(last < std::numeric_limits<int32_t>::max() - edge, what, ": too many slots: ", last + 1);
+  std::vector<int32_t> order((last / edge + 1) * edge, -1);
   for (std::size_t position = 0; position < slots.size(); ++position) {
     WEFT_CHECK(slots[position] >= 0, what, ": position ", position, " has the negative slot ",
                slots[position]);
-    std::int32_t& entry = order[slots[position]];
+    int32_t& entry = order[slots[position]];
     WEFT_CHECK(entry == -1, what, ": positions ", entry, " and ", position, " share slot ", slots[position]);
-    entry = static_cast<std::int32_t>(position);
+    entry = static_cast<int32_t>(position);
   }
   return order;
 }
 
 // Of lists with entries start[t] .. start[t + 1] - 1.
-std::vector<std::int32_t> lengths_of(const std::vector<std::int32_t>& start) {
-  std::vector<std::int32_t> lengths(start.size() - 1);
+std::vector<int32_t> lengths_of(const std::vector<int32_t>& start) {
+  std::vector<int32_t> lengths(start.size() - 1);
   for (std::size_t t = 0; t < lengths.size(); ++t) lengths[t] = start[t + 1] - start[t];
   return lengths;
 }
 
 // 0, 1, ... ordered by falling work; equal ones ascending, or descending where `last_first`.
-std::vector<std::int32_t> most_work_first(const std::vector<std::int32_t>& work, bool last_first = false) {
-  std::vector<std::int32_t> schedule(work.size());
+std::vector<int32_t> most_work_first(const std::vector<int32_t>& work, bool last_first = false) {
+  std::vector<int32_t> schedule(work.size());
   std::iota(schedule.begin(), schedule.end(), 0);
-  if (last_first) std::reverse(schedule.begin(), schedule.end());
-  std::stable_sort(schedule.begin(), schedule.end(), [&](auto a, auto b) { return work[a] > work[b]; });
+  if (last_first) std::ranges::reverse(schedule);
+  std::ranges::stable_sort(schedule, [&](auto a, auto b) { return work[a] > work[b]; });
   return schedule;
 }
 
 // Of each tile of one side, the tiles of the other side that it meets; `others`: how many there are.
 struct Lists {
-  const std::vector<std::int32_t>&start, &tile;
-  std::int32_t others;
-  std::int32_t tiles() const { return static_cast<std::int32_t>(start.size()) - 1; }
+  const std::vector<int32_t>&start, &tile;
+  int32_t others;
+  int32_t tiles() const { return static_cast<int32_t>(start.size()) - 1; }
 };
 
 // Of tasks of `owners` tiles in schedule order: how many tiles the tasks meet, each once a task.
-std::int64_t steps_of(const std::vector<std::int32_t>& schedule, const Lists& lists, std::int32_t owners) {
-  std::vector<std::int32_t> last_task(lists.others, -1);
-  std::int64_t steps = 0;
-  for (std::int32_t rank = 0; rank < lists.tiles(); ++rank)
-    for (std::int32_t at = lists.start[schedule[rank]]; at < lists.start[schedule[rank] + 1]; ++at) {
-      std::int32_t& last = last_task[lists.tile[at]];
+int64_t steps_of(const std::vector<int32_t>& schedule, const Lists& lists, int32_t owners) {
+  std::vector<int32_t> last_task(lists.others, -1);
+  int64_t steps = 0;
+  for (int32_t rank = 0; rank < lists.tiles(); ++rank)
+    for (int32_t at = lists.start[schedule[rank]]; at < lists.start[schedule[rank] + 1]; ++at) {
+      int32_t& last = last_task[lists.tile[at]];
       if (last == rank / owners) continue;
       last = rank / owners;
       ++steps;
@@ -88,33 +83,31 @@ std::int64_t steps_of(const std::vector<std::int32_t>& schedule, const Lists& li
 // equal work follow each other, or runs of `run` neighbours, whichever makes fewer steps: in fixed attention
 // the tiles of a block share its keys but not its work. A shorter last run counts as a whole one, for it
 // often has the longest lists, which must not come late. Of runs with equal work the last come first.
-std::vector<std::int32_t> schedule_of(const Lists& lists, std::int32_t owners, std::int32_t run) {
-  const std::vector<std::int32_t> lengths = lengths_of(lists.start);
-  std::vector<std::int32_t> of_runs;  // a whole run's work at the mean of its tiles
-  for (std::int32_t first = 0; first < lists.tiles(); first += run) {
-    const std::int32_t end = std::min(first + run, lists.tiles());
-    const std::int64_t entries = lists.start[end] - lists.start[first];  // `run` times that may be 2^31
-    of_runs.push_back(static_cast<std::int32_t>(entries * run / (end - first)));
+std::vector<int32_t> schedule_of(const Lists& lists, int32_t owners, int32_t run) {
+  const std::vector<int32_t> lengths = lengths_of(lists.start);
+  std::vector<int32_t> of_runs;  // a whole run's work at the mean of its tiles
+  for (int32_t first = 0; first < lists.tiles(); first += run) {
+    const int32_t end = std::min(first + run, lists.tiles());
+    const int64_t entries = lists.start[end] - lists.start[first];  // `run` times that may be 2^31
+    of_runs.push_back(static_cast<int32_t>(entries * run / (end - first)));
   }
-  std::vector<std::int32_t> neighbours, alike = most_work_first(lengths);
-  for (const std::int32_t r : most_work_first(of_runs, true))
-    for (std::int32_t t = std::min((r + 1) * run, lists.tiles()); t > r * run; --t)
-      neighbours.push_back(t - 1);
+  std::vector<int32_t> neighbours, alike = most_work_first(lengths);
+  for (const int32_t r : most_work_first(of_runs, true))
+    for (int32_t t = std::min((r + 1) * run, lists.tiles()); t > r * run; --t) neighbours.push_back(t - 1);
   return steps_of(neighbours, lists, owners) < steps_of(alike, lists, owners) ? neighbours : alike;
 }
 
 // Runs of key positions become runs of key slots: one, where j, j + step, ... have slots in sequence.
 class KeySlots {
  public:
-  KeySlots(std::vector<std::int64_t> slots) : slots_(std::move(slots)) {}  // NOLINT: a list of slots
-  const std::vector<std::int64_t>& all() const { return slots_; }
+  KeySlots(std::vector<int64_t> slots) : slots_(std::move(slots)) {}  // NOLINT: a list of slots
+  const std::vector<int64_t>& all() const { return slots_; }
 
   // visit(first, count): key slots first .. first + count - 1.
-  template <class Visit>
-  void for_each(const KeyRun& run, const Visit& visit) {
-    const std::vector<std::int32_t>* follow = run.size() > 1 ? following(run.step) : nullptr;
-    for (std::int64_t j = run.begin, left = run.size(); left > 0;) {
-      const std::int64_t count = follow ? std::min<std::int64_t>((*follow)[j], left) : 1;
+  template <class Visit> void for_each(const KeyRun& run, const Visit& visit) {
+    const std::vector<int32_t>* follow = run.size() > 1 ? following(run.step) : nullptr;
+    for (int64_t j = run.begin, left = run.size(); left > 0;) {
+      const int64_t count = follow ? std::min<int64_t>((*follow)[j], left) : 1;
       visit(slots_[j], count);
       j += count * run.step;
       left -= count;
@@ -123,39 +116,35 @@ class KeySlots {
 
  private:
   // [j]: how many of j, j + step, ... have slots that follow each other; nullptr: too many steps to know.
-  const std::vector<std::int32_t>* following(std::int64_t step) {
+  const std::vector<int32_t>* following(int64_t step) {
     for (const auto& [known, follow] : following_)
       if (known == step) return &follow;
     constexpr std::size_t kMostSteps = 4;  // of 4 bytes a key each
     if (following_.size() == kMostSteps) return nullptr;
-    const auto keys = static_cast<std::int64_t>(slots_.size());
-    std::vector<std::int32_t> follow(slots_.size(), 1);
-    for (std::int64_t j = keys - 1 - step; j >= 0; --j)
+    const auto keys = std::ssize(slots_);
+    std::vector<int32_t> follow(slots_.size(), 1);
+    for (int64_t j = keys - 1 - step; j >= 0; --j)
       if (slots_[j + step] == slots_[j] + 1) follow[j] = follow[j + step] + 1;
     return &following_.emplace_back(step, std::move(follow)).second;
   }
 
-  std::vector<std::int64_t> slots_;  // position -> slot
-  std::deque<std::pair<std::int64_t, std::vector<std::int32_t>>> following_;
+  std::vector<int64_t> slots_;  // position -> slot
+  std::deque<std::pair<int64_t, std::vector<int32_t>>> following_;
 };
 
-std::vector<std::int64_t> slots_of(std::int64_t count,
-                                   const std::function<std::int64_t(std::int64_t)>& slot_of) {
-  std::vector<std::int64_t> slots(count);
-  for (std::int64_t t = 0; t < count; ++t) slots[t] = slot_of(t);
+std::vector<int64_t> slots_of(int64_t count, const std::function<int64_t(int64_t)>& slot_of) {
+  std::vector<int64_t> slots(count);
+  for (int64_t t = 0; t < count; ++t) slots[t] = slot_of(t);
   return slots;
 }
 
 class Builder {
  public:
   Builder(const AttentionPattern& pattern, int head, Lengths n, int edge)
-      : pattern_(pattern),
-        head_(head),
-        n_(n),
-        edge_(edge),
-        key_slots_(slots_of(n.keys, [&](std::int64_t j) { return pattern.key_slot(head, j, n.keys); })) {
+      : pattern_(pattern), head_(head), n_(n), edge_(edge),
+        key_slots_(slots_of(n.keys, [&](int64_t j) { return pattern.key_slot(head, j, n.keys); })) {
     out_.edge = edge;
-    const auto query_slot = [&](std::int64_t i) { return pattern.query_slot(head, i, n.queries); };
+    const auto query_slot = [&](int64_t i) { return pattern.query_slot(head, i, n.queries); };
     out_.query_order = order_of(slots_of(n.queries, query_slot), edge, pattern.name() + ", queries");
     out_.key_order = order_of(key_slots_.all(), edge, pattern.name() + ", keys");
     bits_.resize(out_.key_tiles());
@@ -164,8 +153,8 @@ class Builder {
 
   TileTables build() {
     out_.row_start.push_back(0);
-    for (std::int32_t tile = 0; tile < out_.query_tiles(); ++tile) {
-      add_query_tile(&out_.query_order[std::int64_t{edge_} * tile]);
+    for (int32_t tile = 0; tile < out_.query_tiles(); ++tile) {
+      add_query_tile(&out_.query_order[int64_t{edge_} * tile]);
       finish_query_tile();
     }
     transpose();
@@ -177,13 +166,13 @@ class Builder {
     out_.col_schedule =
         shared ? schedule_of(columns, kTaskTiles, kTaskTiles) : most_work_first(lengths_of(out_.col_start));
     take_turns();
-    out_.pairs.executed = static_cast<std::int64_t>(out_.row_tile.size()) * edge_ * edge_;
+    out_.pairs.executed = std::ssize(out_.row_tile) * edge_ * edge_;
     return std::move(out_);
   }
 
  private:
   // Sets runs_: those of a query inside the sequence, without empty ones.
-  void ask(std::int64_t i) {
+  void ask(int64_t i) {
     runs_.clear();
     pattern_.key_runs(head_, i, runs_);
     std::size_t kept = 0;
@@ -199,7 +188,7 @@ class Builder {
 
   // Neighbouring queries share most runs (the summaries of earlier blocks): the common beginning of their
   // lists is set once.
-  void add_query_tile(const std::int32_t* queries) {
+  void add_query_tile(const int32_t* queries) {
     first_.clear();
     rest_.clear();
     Mask sees{};
@@ -212,7 +201,7 @@ class Builder {
       ask(queries[r]);
       if (runs_.empty()) continue;
       if (first_.empty()) first_ = runs_, common_to_all = runs_.size();
-      sees[r] = ~std::uint64_t{0};
+      sees[r] = ~uint64_t{0};
       const auto differs = std::mismatch(runs_.begin(), runs_.end(), first_.begin(), first_.end()).first;
       common[r] = static_cast<std::size_t>(differs - runs_.begin());
       common_to_all = std::min(common_to_all, common[r]);
@@ -220,25 +209,24 @@ class Builder {
       rest_begin[r + 1] = rest_.size();
     }
     for (std::size_t k = 0; k < common_to_all; ++k)
-      set_bits(first_[k], [&](Mask& bits, std::uint64_t word) {
+      set_bits(first_[k], [&](Mask& bits, uint64_t word) {
         for (int r = 0; r < edge_; ++r) bits[r] |= word & sees[r];
       });
     for (int r = 0; r < edge_; ++r) {
-      const auto set = [r](Mask& bits, std::uint64_t word) { bits[r] |= word; };
+      const auto set = [r](Mask& bits, uint64_t word) { bits[r] |= word; };
       for (std::size_t k = common_to_all; k < common[r]; ++k) set_bits(first_[k], set);
       for (std::size_t k = rest_begin[r]; k < rest_begin[r + 1]; ++k) set_bits(rest_[k], set);
     }
   }
 
   // set(bits of a key tile, word of the keys of the run in it).
-  template <class Set>
-  void set_bits(const KeyRun& run, const Set& set) {
-    key_slots_.for_each(run, [&](std::int64_t first, std::int64_t count) {
-      for (const std::int64_t end = first + count; first < end;) {
-        const auto tile = static_cast<std::int32_t>(first / edge_);
+  template <class Set> void set_bits(const KeyRun& run, const Set& set) {
+    key_slots_.for_each(run, [&](int64_t first, int64_t count) {
+      for (const int64_t end = first + count; first < end;) {
+        const auto tile = static_cast<int32_t>(first / edge_);
         const int offset = static_cast<int>(first % edge_);
-        const int here = static_cast<int>(std::min<std::int64_t>(edge_ - offset, end - first));
-        set(bits_[tile], (~std::uint64_t{0} >> (64 - here)) << offset);
+        const int here = static_cast<int>(std::min<int64_t>(edge_ - offset, end - first));
+        set(bits_[tile], (~uint64_t{0} >> (64 - here)) << offset);
         if (!touched_[tile]) tiles_.push_back(tile);
         touched_[tile] = 1;
         first += here;
@@ -248,10 +236,10 @@ class Builder {
 
   // Turns the collected bits into entries of the row tables, and clears them.
   void finish_query_tile() {
-    if (!std::is_sorted(tiles_.begin(), tiles_.end())) std::sort(tiles_.begin(), tiles_.end());
-    for (const std::int32_t tile : tiles_) {
+    if (!std::ranges::is_sorted(tiles_)) std::ranges::sort(tiles_);
+    for (const int32_t tile : tiles_) {
       Mask& mask = bits_[tile];
-      std::int64_t pairs = 0;
+      int64_t pairs = 0;
       for (int r = 0; r < edge_; ++r) pairs += std::popcount(mask[r]);
       out_.pairs.needed += pairs;
       out_.row_tile.push_back(tile);
@@ -260,20 +248,19 @@ class Builder {
       touched_[tile] = 0;
     }
     tiles_.clear();
-    WEFT_CHECK(out_.row_tile.size() < std::numeric_limits<std::int32_t>::max(), pattern_.name(),
+    WEFT_CHECK(out_.row_tile.size() < std::numeric_limits<int32_t>::max(), pattern_.name(),
                ": too many tiles for ", n_.queries, " queries: their tables have more than ",
-               out_.row_tile.size() * 4 * sizeof(std::int32_t),
+               out_.row_tile.size() * 4 * sizeof(int32_t),
                " bytes; shorten the sequence or choose a sparser pattern");
-    out_.row_start.push_back(static_cast<std::int32_t>(out_.row_tile.size()));
+    out_.row_start.push_back(static_cast<int32_t>(out_.row_tile.size()));
   }
 
-  std::int32_t number_of(const Mask& mask) {
-    const std::uint64_t hash = hash_of(mask, edge_);
+  int32_t number_of(const Mask& mask) {
+    const uint64_t hash = hash_of(mask, edge_);
     for (auto [known, end] = masks_.equal_range(hash); known != end; ++known)
-      if (std::equal(mask.begin(), mask.begin() + edge_,
-                     out_.masks.begin() + std::int64_t{edge_} * known->second))
+      if (std::equal(mask.begin(), mask.begin() + edge_, out_.masks.begin() + int64_t{edge_} * known->second))
         return known->second;
-    const auto number = static_cast<std::int32_t>(masks_.size());
+    const auto number = static_cast<int32_t>(masks_.size());
     const Mask flipped = transposed(mask);
     out_.masks.insert(out_.masks.end(), mask.begin(), mask.begin() + edge_);
     out_.masks_transposed.insert(out_.masks_transposed.end(), flipped.begin(), flipped.begin() + edge_);
@@ -284,14 +271,14 @@ class Builder {
   // The key-stationary tables (col_*) from the query-stationary ones (row_*), by counting.
   void transpose() {
     out_.col_start.assign(out_.key_tiles() + 1, 0);
-    for (const std::int32_t tile : out_.row_tile) ++out_.col_start[tile + 1];
+    for (const int32_t tile : out_.row_tile) ++out_.col_start[tile + 1];
     std::partial_sum(out_.col_start.begin(), out_.col_start.end(), out_.col_start.begin());
-    std::vector<std::int32_t> next(out_.col_start.begin(), out_.col_start.end() - 1);
+    std::vector<int32_t> next(out_.col_start.begin(), out_.col_start.end() - 1);
     out_.col_tile.resize(out_.row_tile.size());
     out_.col_mask.resize(out_.row_tile.size());
-    for (std::int32_t query = 0; query < out_.query_tiles(); ++query)
-      for (std::int32_t entry = out_.row_start[query]; entry < out_.row_start[query + 1]; ++entry) {
-        const std::int32_t at = next[out_.row_tile[entry]]++;
+    for (int32_t query = 0; query < out_.query_tiles(); ++query)
+      for (int32_t entry = out_.row_start[query]; entry < out_.row_start[query + 1]; ++entry) {
+        const int32_t at = next[out_.row_tile[entry]]++;
         out_.col_tile[at] = query;
         out_.col_mask[at] = out_.row_mask[entry];
       }
@@ -300,12 +287,12 @@ class Builder {
   // Of each column entry: the tasks before that have its query tile; the complement in the last of them.
   void take_turns() {
     out_.col_turn.resize(out_.col_tile.size());
-    std::vector<std::int32_t> tasks(out_.query_tiles(), 0);
-    std::vector<std::int32_t> last(out_.query_tiles(), -1);
-    for (std::int32_t rank = 0; rank < out_.key_tiles(); ++rank) {
-      const std::int32_t key = out_.col_schedule[rank], task = rank / kTaskTiles;
-      for (std::int32_t entry = out_.col_start[key]; entry < out_.col_start[key + 1]; ++entry) {
-        const std::int32_t query = out_.col_tile[entry];
+    std::vector<int32_t> tasks(out_.query_tiles(), 0);
+    std::vector<int32_t> last(out_.query_tiles(), -1);
+    for (int32_t rank = 0; rank < out_.key_tiles(); ++rank) {
+      const int32_t key = out_.col_schedule[rank], task = rank / kTaskTiles;
+      for (int32_t entry = out_.col_start[key]; entry < out_.col_start[key + 1]; ++entry) {
+        const int32_t query = out_.col_tile[entry];
         if (last[query] != task) last[query] = task, ++tasks[query];
         out_.col_turn[entry] = tasks[query] - 1;
       }
@@ -321,19 +308,18 @@ class Builder {
   const int edge_;
   TileTables out_;
   KeySlots key_slots_;
-  std::unordered_multimap<std::uint64_t, std::int32_t> masks_;  // hash -> number
+  std::unordered_multimap<uint64_t, int32_t> masks_;  // hash -> number
   // The query tile at hand: bits of each key tile, and which key tiles have any.
   std::vector<Mask> bits_;
   std::vector<char> touched_;
-  std::vector<std::int32_t> tiles_;
+  std::vector<int32_t> tiles_;
   // Runs of one query, of the tile's first query, and where the others go on differently.
   std::vector<KeyRun> runs_, first_, rest_;
 };
-
 }  // namespace
 
 TileTables build_tile_tables(const AttentionPattern& pattern, int head, Lengths n, int edge) {
-  for (const std::int64_t length : {n.queries, n.keys})
+  for (const int64_t length : {n.queries, n.keys})
     WEFT_CHECK(length >= 1 && length <= kMaxPositions, "a sequence has 1 to ", kMaxPositions,
                " positions, got ", length);
   const Lengths made_for = pattern.lengths();
@@ -346,18 +332,17 @@ TileTables build_tile_tables(const AttentionPattern& pattern, int head, Lengths 
   return Builder(pattern, head, n, edge).build();
 }
 
-TileTables build_best_tables(const AttentionPattern& part, int head, Lengths n, std::int64_t head_size) {
-  constexpr std::int64_t kMostInLargeTiles = 128;  // numbers of a head
+TileTables build_best_tables(const AttentionPattern& part, int head, Lengths n, int64_t head_size) {
+  constexpr int64_t kMostInLargeTiles = 128;  // numbers of a head
   // Large tiles that execute no more than this for each pair needed are taken without a look at small ones.
   constexpr double kGoodWaste = 2.5;
   // Time of an executed pair in small tiles, in large tiles 1, measured on an H200: a key read serves 16
   // queries and not 64.
-  constexpr std::int64_t kSmallTileCost = 2;
+  constexpr int64_t kSmallTileCost = 2;
   if (head_size > kMostInLargeTiles) return build_tile_tables(part, head, n, kSmallTile);
   TileTables large = build_tile_tables(part, head, n, kTile);
   if (large.pairs.waste() <= kGoodWaste) return large;
   TileTables small = build_tile_tables(part, head, n, kSmallTile);
   return kSmallTileCost * small.pairs.executed < large.pairs.executed ? std::move(small) : std::move(large);
 }
-
 }  // namespace weft

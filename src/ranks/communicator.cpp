@@ -1,16 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/communicator.h"
-
 #include <algorithm>
-#include <cstring>
-#include <type_traits>
-#include <vector>
-
-#include "kernels/checks.h"
 
 namespace weft {
 namespace {
-
 class Alone : public Communicator {
  public:
   Alone() : Communicator(0, 1) {}
@@ -21,11 +14,10 @@ class Alone : public Communicator {
 };
 
 // Bytes that travel at a time: what rank 0 holds of every rank.
-constexpr std::int64_t kPieceBytes = std::int64_t{4} << 20;
+constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
 // The sum of `count` elements of every rank, in the order of the ranks, rounded once.
-template <class T>
-std::string sum_of(const std::vector<std::string>& ranks, std::size_t count) {
+template <class T> std::string sum_of(const std::vector<std::string>& ranks, std::size_t count) {
   using Sum = std::conditional_t<sizeof(T) >= 4, double, float>;
   std::string sums(count * sizeof(T), '\0');
   for (std::size_t i = 0; i < count; ++i) {
@@ -48,8 +40,8 @@ class CpuCommunicator : public Communicator {
 
   void all_reduce_sum(const TensorView& t) override {
     expect_floating(t, "all_reduce_sum: the tensor");
-    const std::int64_t piece = kPieceBytes / size_of(t.dtype);
-    for (std::int64_t first = 0; first < t.size(); first += piece) {
+    const int64_t piece = kPieceBytes / size_of(t.dtype);
+    for (int64_t first = 0; first < t.size(); first += piece) {
       char* at = static_cast<char*>(t.data) + first * size_of(t.dtype);
       const auto count = static_cast<std::size_t>(std::min(piece, t.size() - first));
       const std::size_t bytes = count * static_cast<std::size_t>(size_of(t.dtype));
@@ -69,15 +61,15 @@ class CpuCommunicator : public Communicator {
     all_reduce_sum(t);
   }
   void all_gather(const TensorView& t) override {
-    const std::int64_t mine = piece_elements(t, "all_gather") * size_of(t.dtype);
+    const int64_t mine = piece_elements(t, "all_gather") * size_of(t.dtype);
     char* all = static_cast<char*>(t.data);
-    for (std::int64_t first = 0; first < mine; first += kPieceBytes) {
+    for (int64_t first = 0; first < mine; first += kPieceBytes) {
       const auto bytes = static_cast<std::size_t>(std::min(kPieceBytes, mine - first));
       const std::vector<std::string> ranks =
           group_.all_gather(std::string(all + rank() * mine + first, bytes));
       for (std::size_t r = 0; r < ranks.size(); ++r) {
         check_length(ranks[r].size(), bytes);
-        std::memcpy(all + static_cast<std::int64_t>(r) * mine + first, ranks[r].data(), bytes);
+        std::memcpy(all + static_cast<int64_t>(r) * mine + first, ranks[r].data(), bytes);
       }
     }
   }
@@ -90,10 +82,9 @@ class CpuCommunicator : public Communicator {
 
   ProcessGroup& group_;
 };
-
 }  // namespace
 
-std::int64_t Communicator::piece_elements(const TensorView& t, const char* what) const {
+int64_t Communicator::piece_elements(const TensorView& t, const char* what) const {
   WEFT_CHECK(t.size() % size() == 0, what, ": the tensor must be ", size(), " pieces of one length, got ",
              shape_text(t));
   return t.size() / size();
@@ -103,11 +94,10 @@ std::int64_t Communicator::piece_elements(const TensorView& t, const char* what)
 std::string nccl_version() { return ""; }
 
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, ProcessGroup& group) {
-  fail(str(
-      group.size(), " processes train on GPUs (", device.name,
-      "), and this program was built without NCCL, over which GPUs speak: install it (Debian, Ubuntu: "
-      "libnccl-dev; Python: pip install nvidia-nccl-cu13), then configure (NCCL_ROOT names its folder) and "
-      "build again; or --device cpu"));
+  fail(group.size(), " processes train on GPUs (", device.name,
+       "), and this program was built without NCCL, over which GPUs speak: install it (Debian, Ubuntu: "
+       "libnccl-dev; Python: pip install nvidia-nccl-cu13), then configure (NCCL_ROOT names its folder) and "
+       "build again; or --device cpu");
 }
 #endif
 
@@ -116,5 +106,4 @@ std::unique_ptr<Communicator> make_communicator(Device& device, ProcessGroup& gr
   if (!device.is_cuda()) return std::make_unique<CpuCommunicator>(group);
   return make_nccl_communicator(device, group);
 }
-
 }  // namespace weft

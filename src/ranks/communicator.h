@@ -3,15 +3,11 @@
 // on every rank, and in every run with as many ranks.
 #pragma once
 
-#include <memory>
 #include <span>
-#include <string>
-
 #include "src/device.h"
 #include "src/ranks/process_group.h"
 
 namespace weft {
-
 class Communicator {
  public:
   Communicator(int rank, int size) : rank_(rank), size_(size) {}
@@ -23,7 +19,7 @@ class Communicator {
 
   // The next updates all-reduce `bytes` of gradients each, overlapped with kernels that take `seconds` at
   // least: the way that costs the kernels least is taken where it is fast enough. The same on every rank.
-  virtual void plan(std::int64_t /*bytes*/, double /*seconds*/) {}
+  virtual void plan(int64_t /*bytes*/, double /*seconds*/) {}
 
   // Collectives after fork() wait for what the queue has so far, and overlap with what it gets next.
   virtual void fork() {}
@@ -43,7 +39,7 @@ class Communicator {
 
  protected:
   // Elements of each of size() pieces; Error when they are not equal. `what`: the caller's name.
-  std::int64_t piece_elements(const TensorView& t, const char* what) const;
+  int64_t piece_elements(const TensorView& t, const char* what) const;
 
  private:
   const int rank_, size_;
@@ -56,5 +52,4 @@ std::unique_ptr<Communicator> make_communicator(Device&, ProcessGroup&);
 // For CUDA and two processes or more (src/ranks/cuda/). Throws Error when built without NCCL.
 std::unique_ptr<Communicator> make_nccl_communicator(Device&, ProcessGroup&);
 std::string nccl_version();  // "2.28.9" of the library; "" of a program built without it
-
 }  // namespace weft

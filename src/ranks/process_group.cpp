@@ -1,46 +1,46 @@
 // SPDX-License-Identifier: MIT
 // Collectives of byte strings: a star through rank 0.
 #include "src/ranks/process_group.h"
-
 #include <exception>
 #include <thread>
-
-#include "kernels/view.h"
-#include "src/files/error_line.h"
-#include "src/ranks/rendezvous.h"
 #include "src/ranks/watcher.h"
 
 namespace weft {
 namespace {
-
 constexpr std::size_t kLongestIdentity = 1 << 19, kLongestText = 8192;  // the latter of errors
 
 const char* name_of(Kind kind) { return kind == Kind::gather ? "a gather" : "a broadcast"; }
-
 }  // namespace
 
 struct ProcessGroup::State {
   World world;
   Meeting meeting;
   std::unique_ptr<Watcher> watcher;  // none of a process alone
-  std::uint64_t number = 0;          // of collectives so far
+  uint64_t number = 0;               // of collectives so far
   int exceptions = std::uncaught_exceptions();
 
-  const Peer& peer(int rank) const { return meeting.peers[static_cast<std::size_t>(rank)]; }
-  const Descriptor& to(int rank) const { return meeting.words[static_cast<std::size_t>(rank)]; }
+  const Peer& peer(int rank) const { return meeting.peers[rank]; }
+  const Descriptor& to(int rank) const { return meeting.words[rank]; }
+
+  void change(const std::function<void(Pace&)>& change) const {
+    if (watcher) watcher->change(change);
+  }
 
   struct Waiting {
-    Watcher& watcher;
-    Waiting(const State& state, int rank) : watcher(*state.watcher) { watcher.await(rank); }
+    const State& state;
+    Waiting(const State& of, int rank) : state(of) { await(rank); }
     Waiting& operator=(Waiting&&) = delete;
-    ~Waiting() { watcher.await(-1); }
+    ~Waiting() { await(-1); }
+    void await(int rank) const {
+      state.change([&](Pace& p) { p.come_further(), p.awaited = rank, p.known.waiting = rank >= 0; });
+    }
   };
 
   // The watcher ends this process meanwhile if that rank is dead.
   [[noreturn]] void lost(int rank) const {
     std::this_thread::sleep_for(std::chrono::seconds(5));
-    weft::fail(str(peer(rank).name(), " has left ", watcher->where(), ", and rank ", world.rank,
-                   " still expects something of it"));
+    weft::fail(peer(rank).name(), " has left ", watcher->where(), ", and rank ", world.rank,
+               " still expects something of it");
   }
 
   void send(int rank, Kind kind, const std::string& body) const {
@@ -51,11 +51,11 @@ struct ProcessGroup::State {
   std::string receive(int rank, Kind kind) const {
     const Waiting waiting(*this, rank);
     Frame frame;
-    if (!receive_frame(to(rank), frame, ~std::uint64_t{0})) lost(rank);
+    if (!receive_frame(to(rank), frame, ~uint64_t{0})) lost(rank);
     if (frame.kind != kind || frame.number != number)
-      weft::fail(str("ranks disagree on what to do: rank ", world.rank, " is at collective ", number, ", ",
-                     name_of(kind), ", and ", peer(rank).name(), " at collective ", frame.number, ", ",
-                     name_of(frame.kind)));
+      weft::fail("ranks disagree on what to do: rank ", world.rank, " is at collective ", number, ", ",
+                 name_of(kind), ", and ", peer(rank).name(), " at collective ", frame.number, ", ",
+                 name_of(frame.kind));
     return std::move(frame.body);
   }
 };
@@ -127,16 +127,11 @@ void ProcessGroup::fail(const std::string& why, const std::string& line) noexcep
 }
 
 void ProcessGroup::watch(std::chrono::seconds limit) {
-  if (state_->watcher) state_->watcher->set_limit(limit);
+  state_->change([&](Pace& p) { p.limit = limit, p.restart(); });
 }
-void ProcessGroup::report_step(std::int64_t step) {
-  if (state_->watcher) state_->watcher->report_step(step);
+void ProcessGroup::report_step(int64_t step) {
+  state_->change([&](Pace& p) { p.come_further(), p.known.step = step, ++p.steps; });
 }
-void ProcessGroup::report_progress() {
-  if (state_->watcher) state_->watcher->report_progress();
-}
-void ProcessGroup::take_time() {
-  if (state_->watcher) state_->watcher->take_time();
-}
-
+void ProcessGroup::report_progress() { state_->change(&Pace::come_further); }
+void ProcessGroup::take_time() { state_->change(&Pace::restart); }
 }  // namespace weft

@@ -4,14 +4,20 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
 #include <memory>
-#include <string>
 #include <vector>
-
 #include "src/ranks/world.h"
 
 namespace weft {
+// Numbers as a message, and back: all ranks are the same program on the same kind of machine.
+template <class T> std::string message_of(const std::vector<T>& numbers) {
+  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
+}
+template <class T> void append_numbers(std::vector<T>& numbers, const std::string& message) {
+  const std::size_t before = numbers.size();
+  numbers.resize(before + message.size() / sizeof(T));
+  if (!message.empty()) std::memcpy(numbers.data() + before, message.data(), message.size());
+}
 
 class ProcessGroup {
  public:
@@ -47,7 +53,7 @@ class ProcessGroup {
   // times its longest pause since its first step, and ten limits until two steps are reported, at first and
   // after take_time(), which announces work outside steps. Checkpoints are safe: they are renamed when whole.
   void watch(std::chrono::seconds limit);
-  void report_step(std::int64_t step);
+  void report_step(int64_t step);
   void report_progress();
   void take_time();
 
@@ -55,5 +61,4 @@ class ProcessGroup {
   struct State;
   std::unique_ptr<State> state_;
 };
-
 }  // namespace weft

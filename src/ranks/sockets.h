@@ -3,14 +3,10 @@
 #pragma once
 
 #include <chrono>
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "src/files/files.h"
+#include "src/ranks/world.h"
 
 namespace weft {
-
 using Clock = std::chrono::steady_clock;
 
 // Listens, on loopback alone when all are on this host and `address` is there. Error when the port is taken.
@@ -23,7 +19,7 @@ std::string host_trouble(const std::string& host);
 Descriptor connect_to(const std::string& address, int port, Clock::time_point deadline, std::string& why);
 
 // What a frame is. Numbers are part of what processes agree on: only ever add.
-enum class Kind : std::uint32_t {
+enum class Kind : uint32_t {
   hello = 1,    // a rank says who it is
   welcome = 2,  // all are there: who they are
   refusal = 3,  // this world does not come about
@@ -38,16 +34,38 @@ enum class Kind : std::uint32_t {
 struct Frame {
   Kind kind = Kind::hello;
   std::string body = {};
-  std::uint64_t number = 0;  // of the collective
+  uint64_t number = 0;  // of the collective
 };
 
 // Whole frames, however long it takes. False: the connection is gone, or no frame of <= `longest` bytes came.
-bool send_frame(const Descriptor&, Kind, const std::string& body, std::uint64_t number = 0);
-bool receive_frame(const Descriptor&, Frame&, std::uint64_t longest);
+bool send_frame(const Descriptor&, Kind, const std::string& body, uint64_t number = 0);
+bool receive_frame(const Descriptor&, Frame&, uint64_t longest);
 void set_patience(const Descriptor&, std::chrono::seconds);  // without a byte for so long, gives up; 0: never
 
 // Strings as one string, and back; false for one that pack() did not make.
 std::string pack(const std::vector<std::string>& fields);
 bool unpack(const std::string& packed, std::vector<std::string>& fields);
 
+// ---- how the processes of a run meet: rank 0 listens; each other rank opens two connections, messages and
+// watch ----
+
+struct Peer {
+  int rank = 0;
+  std::string host = {}, pid = {};
+  std::string name() const;  // "rank 2 (node1, pid 4711)"
+};
+
+struct Meeting {
+  std::vector<Peer> peers;               // by rank
+  std::vector<Descriptor> words, watch;  // by rank on rank 0; the others have one of each, to rank 0
+};
+
+// Throws Error on rank 0 when the world is not complete or not right within `patience`: one line that names
+// the ranks that are missing, double, or differ in lines of `identity` or size. The others leave quietly; of
+// those that never reach rank 0, rank 1 and the first of each host throw.
+Meeting meet(const World&, const std::string& identity, std::chrono::seconds patience);
+
+[[noreturn]] void leave_quietly();  // exit code 1: another process has said why
+
+std::string host_name();
 }  // namespace weft

@@ -1,24 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Ranks speak to rank 0 and back, a few times a second. Rank 0 judges the others, and they judge rank 0.
 #include "src/ranks/watcher.h"
-
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <cstring>
+#include <future>
 #include <mutex>
 #include <thread>
-#include <utility>
-
-#include "kernels/view.h"
 #include "src/config/names.h"
-#include "src/files/error_line.h"
 
 namespace weft {
 namespace {
-
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -29,59 +21,38 @@ constexpr milliseconds kOwnPause{1500};      // a watcher that did not run for s
 constexpr milliseconds kEqualFailure{2000};  // in which rank 0 says itself what all ranks have
 constexpr milliseconds kFarewell{1000};
 constexpr milliseconds kLongFarewell{10000};  // of one that failed: rank 0 speaks before this process ends
-constexpr std::uint64_t kLongest = 1 << 16;   // bytes of a frame
-constexpr int kTimesForOtherWork = 10, kTimesLongestPause = 3;
+constexpr uint64_t kLongest = 1 << 16;        // bytes of a frame
 
 constexpr const char* kRest = "; the other processes end too, the last checkpoint is whole";
 
-milliseconds since(Clock::time_point then) {
-  return std::chrono::duration_cast<milliseconds>(Clock::now() - then);
-}
-
 std::string seconds_text(milliseconds time) { return str(static_cast<double>(time.count()) / 1000, " s"); }
 
-std::string when(std::int64_t step) {
+std::string when(int64_t step) {
   return step < 0 ? std::string("before its first step") : str("after step ", step);
 }
-
-// How far this rank has come, and how long it may take.
-struct Pace {
-  RankState known;
-  int awaited = -1, steps = 0;  // steps: reported since restart()
-  milliseconds limit{0}, longest{0};
-  Clock::time_point last = Clock::now();
-
-  void restart() {
-    steps = 0;
-    last = Clock::now();
-  }
-  void come_further() {  // pauses count from the first step on
-    if (steps > 0) longest = std::max(longest, since(last));
-    last = Clock::now();
-  }
-  RankState state() const {
-    RankState state = known;
-    state.quiet = since(last);
-    const int times = steps < 2 ? kTimesForOtherWork : 1;
-    if (limit.count() > 0) state.allowed = std::max(limit * times, longest * kTimesLongestPause);
-    return state;
-  }
-};
-
 }  // namespace
+
+RankState Pace::state() const {
+  constexpr int kTimesForOtherWork = 10, kTimesLongestPause = 3;
+  RankState state = known;
+  state.quiet = since(last);
+  const int times = steps < 2 ? kTimesForOtherWork : 1;
+  if (limit.count() > 0) state.allowed = std::max(limit * times, longest * kTimesLongestPause);
+  return state;
+}
 
 std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, int awaited) {
   std::vector<int> hung;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
     if (!ranks[i] || ranks[i]->waiting) continue;
-    const auto step_of = [&](int rank) { return ranks[static_cast<std::size_t>(rank)]->step; };
+    const auto step_of = [&](int rank) { return ranks[rank]->step; };
     if (!hung.empty() && ranks[i]->step > step_of(hung[0])) continue;
     if (!hung.empty() && ranks[i]->step < step_of(hung[0])) hung.clear();
     hung.push_back(static_cast<int>(i));
   }
-  if (hung.empty() && awaited >= 0 && ranks[static_cast<std::size_t>(awaited)]) hung = {awaited};
-  const bool over = std::all_of(hung.begin(), hung.end(), [&](int rank) {
-    const RankState& r = *ranks[static_cast<std::size_t>(rank)];
+  if (hung.empty() && awaited >= 0 && ranks[awaited]) hung = {awaited};
+  const bool over = std::ranges::all_of(hung, [&](int rank) {
+    const RankState& r = *ranks[rank];
     return r.allowed.count() > 0 && r.quiet > r.allowed;
   });
   return over ? hung : std::vector<int>{};
@@ -108,6 +79,7 @@ struct Watcher::State {
   std::string failure;
 
   std::thread thread;
+  std::promise<void> begun;  // a process that forks earlier could copy locks that a thread at its start holds
   std::string others_failure;
   Clock::time_point failed_at{}, last_turn = Clock::now(), last_beat{};
 
@@ -151,9 +123,9 @@ struct Watcher::State {
     _exit(1);
   }
 
-  [[noreturn]] void end_for(const std::vector<int>& ranks, std::int64_t step, const std::string& why) {
+  [[noreturn]] void end_for(const std::vector<int>& ranks, int64_t step, const std::string& why) {
     std::vector<std::string> names;
-    for (const int r : ranks) names.push_back(peers[static_cast<std::size_t>(r)].name());
+    for (const int r : ranks) names.push_back(peers[r].name());
     end(str(listed(names), " stopped ", when(step), ": ", why, kRest));
   }
 
@@ -210,17 +182,16 @@ struct Watcher::State {
       if (!line.open()) continue;
       lost |= since(line.heard) > longest;
       if (since(line.heard) > longest - 2 * kBeat) silent.push_back(line.rank);
-      states[static_cast<std::size_t>(line.rank)] = line.said;
+      states[line.rank] = line.said;
     }
-    const auto step_of = [&](int r) { return states[static_cast<std::size_t>(r)]->step; };
+    const auto step_of = [&](int r) { return states[r]->step; };
     if (lost)
       end_for(silent, step_of(silent[0]),
               str("its connection is lost: no sign of life for ", seconds_text(longest)));
     if (rank != 0) return;
     if (const std::vector<int> hung = find_hung(states, own.awaited); !hung.empty())
       end_for(hung, step_of(hung[0]),
-              str("it has not come further for ",
-                  seconds_text(states[static_cast<std::size_t>(hung[0])]->allowed)));
+              str("it has not come further for ", seconds_text(states[hung[0]]->allowed)));
   }
 
   // Waits until the others have read the last word: closing a connection earlier could discard it.
@@ -244,6 +215,9 @@ struct Watcher::State {
   }
 
   void run() {
+    beat();
+    judge();
+    begun.set_value();
     for (;;) {
       wait_and_hear();
       {
@@ -261,38 +235,14 @@ struct Watcher::State {
 Watcher::Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::vector<Descriptor> watch)
     : state_(std::make_unique<State>(rank, local_rank, peers, std::move(watch))) {
   state_->thread = std::thread([s = state_.get()] { s->run(); });
+  state_->begun.get_future().wait();
 }
 
 Watcher::~Watcher() { goodbye(); }
 
-void Watcher::set_limit(milliseconds limit) {
+void Watcher::change(const std::function<void(Pace&)>& change) {
   const std::lock_guard lock(state_->mutex);
-  state_->pace.limit = limit;
-  state_->pace.restart();
-}
-
-void Watcher::take_time() {
-  const std::lock_guard lock(state_->mutex);
-  state_->pace.restart();
-}
-
-void Watcher::report_step(std::int64_t step) {
-  const std::lock_guard lock(state_->mutex);
-  state_->pace.come_further();
-  state_->pace.known.step = step;
-  ++state_->pace.steps;
-}
-
-void Watcher::report_progress() {
-  const std::lock_guard lock(state_->mutex);
-  state_->pace.come_further();
-}
-
-void Watcher::await(int rank) {
-  const std::lock_guard lock(state_->mutex);
-  state_->pace.come_further();
-  state_->pace.awaited = rank;
-  state_->pace.known.waiting = rank >= 0;
+  change(state_->pace);
 }
 
 std::string Watcher::where() const { return when(state_->pace_now().known.step); }
@@ -307,5 +257,4 @@ void Watcher::fail(const std::string& why, const std::string& line) {
   }
   state_->thread.join();
 }
-
 }  // namespace weft

@@ -3,20 +3,14 @@
 // step.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <memory>
+#include <algorithm>
 #include <optional>
-#include <string>
-#include <vector>
-
-#include "src/ranks/rendezvous.h"
+#include "src/ranks/sockets.h"
 
 namespace weft {
-
 // What a rank says of itself, several times a second.
 struct RankState {
-  std::int64_t step = -1;                // the last one reported; -1: none
+  int64_t step = -1;                     // the last one reported; -1: none
   std::chrono::milliseconds quiet{0};    // since it last came further
   std::chrono::milliseconds allowed{0};  // how long it may be so; 0: it is not watched
   bool waiting = false;                  // in a collective, for another rank
@@ -26,18 +20,33 @@ struct RankState {
 // where all wait, the one that rank 0 waits for (`awaited`, or -1). Null: has left.
 std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, int awaited);
 
+inline std::chrono::milliseconds since(Clock::time_point then) {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - then);
+}
+
+// How far this rank has come, and how long it may take.
+struct Pace {
+  RankState known;
+  int awaited = -1, steps = 0;  // the rank waited for in a collective; steps reported since restart()
+  std::chrono::milliseconds limit{0}, longest{0};  // limit 0, as at first: not watched
+  Clock::time_point last = Clock::now();
+
+  void restart() { steps = 0, last = Clock::now(); }
+  void come_further() {  // pauses count from the first step on
+    if (steps > 0) longest = std::max(longest, since(last));
+    last = Clock::now();
+  }
+  RankState state() const;
+};
+
 class Watcher {
  public:
   // `watch` as in Meeting, whose peers outlive this object.
   Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::vector<Descriptor> watch);
   ~Watcher();  // goodbye() if nothing was said yet
 
-  void set_limit(std::chrono::milliseconds);  // as those of ProcessGroup; 0, as at first: not watched
-  void report_step(std::int64_t step);
-  void report_progress();
-  void take_time();
-  void await(int rank);       // in a collective; -1: no longer
-  std::string where() const;  // "after step 7"
+  void change(const std::function<void(Pace&)>&);  // while the thread does not look
+  std::string where() const;                       // "after step 7"
 
   // This rank is done, and does not count as dead afterwards.
   void goodbye() { fail(""); }
@@ -49,5 +58,4 @@ class Watcher {
   struct State;
   std::unique_ptr<State> state_;
 };
-
 }  // namespace weft

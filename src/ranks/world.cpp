@@ -1,19 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/world.h"
-
-#include <charconv>
-#include <cstdint>
 #include <cstdlib>
 #include <initializer_list>
-#include <optional>
-
 #include "src/config/names.h"
 
 namespace weft {
 namespace {
-
-template <class... Parts>
-[[noreturn]] void fail_all(int rank, const Parts&... parts) {
+template <class... Parts> [[noreturn]] void fail_all(int rank, const Parts&... parts) {
   throw ErrorOfAllRanks(rank, str(parts...));
 }
 
@@ -62,7 +55,7 @@ class Environment {
 
 // A port that all processes of a job compute alike, FNV-1a: 15000 to 29999, below the ephemeral ports.
 int port_of_job(const std::string& job) {
-  std::uint64_t hash = 0xcbf29ce484222325u;
+  uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
   return static_cast<int>(15000 + (hash ^ (hash >> 32)) % 15000);
 }
@@ -118,9 +111,9 @@ World counted(const Environment& env, const Names& names, std::optional<int> loc
   w.local_rank = env.required(names.local_rank, names.rank);
   w.local_size = local_size ? *local_size : env.required(names.local_size, names.local_rank);
   const auto says = [](const char* name, int value, const char* other, int other_value, const auto&... why) {
-    fail(str("the environment says ", name, "=", value, " and ", other, "=", other_value, ": ", why...));
+    fail("the environment says ", name, "=", value, " and ", other, "=", other_value, ": ", why...);
   };
-  if (w.size < 1) fail(str("the environment says ", names.size, "=0: a world has at least one process"));
+  if (w.size < 1) fail("the environment says ", names.size, "=0: a world has at least one process");
   if (w.rank >= w.size) says(names.rank, w.rank, names.size, w.size, "ranks go from 0 to ", w.size - 1);
   if (w.local_size > w.size)
     says(names.local_size, w.local_size, names.size, w.size,
@@ -196,7 +189,6 @@ World of_srun(const Environment& env) {
       "Export MASTER_ADDR before srun.");
   return world;
 }
-
 }  // namespace
 
 World world_from(const EnvironmentLookup& lookup) {
@@ -208,8 +200,8 @@ World world_from(const EnvironmentLookup& lookup) {
     if (mpirun && !env.has("TORCHELASTIC_RUN_ID") && !env.has("WEFT_GPUS")) {
       const World other = of_mpirun(env);
       if (other.rank != world.rank || other.size != world.size)
-        fail(str("RANK and WORLD_SIZE say rank ", world.rank, " of ", world.size, ", mpirun says rank ",
-                 other.rank, " of ", other.size, ": unset RANK and WORLD_SIZE"));
+        fail("RANK and WORLD_SIZE say rank ", world.rank, " of ", world.size, ", mpirun says rank ",
+             other.rank, " of ", other.size, ": unset RANK and WORLD_SIZE");
     }
     return world;
   }
@@ -222,5 +214,4 @@ World world_from(const EnvironmentLookup& lookup) {
 World world_from_environment() {
   return world_from([](const char* name) { return std::getenv(name); });
 }
-
 }  // namespace weft

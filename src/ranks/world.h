@@ -3,12 +3,9 @@
 #pragma once
 
 #include <functional>
-#include <string>
-
 #include "kernels/view.h"
 
 namespace weft {
-
 struct World {
   int rank = 0, size = 1;              // a process started alone
   int local_rank = 0, local_size = 1;  // among those of this host; local_rank chooses the GPU
@@ -32,5 +29,4 @@ struct ErrorOfAllRanks : Error {
 // The same from any table: `lookup` gives the value of a variable, null where it is not set.
 using EnvironmentLookup = std::function<const char*(const char* name)>;
 World world_from(const EnvironmentLookup& lookup);
-
 }  // namespace weft

@@ -1,38 +1,34 @@
 // SPDX-License-Identifier: MIT
 // Token files and the order of training: what is written reads back, windows are a pure and uniform function
 // of (seed, step, index), and every unfit file is refused with its reason.
-#include "data/batch_source.h"
-
 #include <gtest/gtest.h>
 #include <hdf5.h>
-
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <numeric>
 #include <random>
-
+#include "data/batch_source.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
-std::vector<std::uint16_t> counting(std::size_t n, unsigned vocab) {
-  std::vector<std::uint16_t> tokens(n);
-  for (std::size_t i = 0; i < n; ++i) tokens[i] = static_cast<std::uint16_t>(i % vocab);
+std::vector<uint16_t> counting(std::size_t n, unsigned vocab) {
+  std::vector<uint16_t> tokens(n);
+  for (std::size_t i = 0; i < n; ++i) tokens[i] = static_cast<uint16_t>(i % vocab);
   return tokens;
 }
 
-std::vector<std::int32_t> all_of(const TokenDataset& data) {
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.size()));
+std::vector<int32_t> all_of(const TokenDataset& data) {
+  std::vector<int32_t> tokens(static_cast<std::size_t>(data.size()));
   data.read(0, tokens);
   return tokens;
 }
 
 TEST(TokenFile, RoundTripOfBytesAndOfLargerVocabularies) {
   TempDir dir;
-  for (const std::int64_t vocab : {2, 256, 257, 65536}) {
+  for (const int64_t vocab : {2, 256, 257, 65536}) {
     const auto tokens = counting(1000, static_cast<unsigned>(vocab));
     const std::string line =
         write_token_file(dir / "a.h5", tokens, vocab, {0.8, 0.15, 0.05}, "what it is", {"x.txt", "y"});
@@ -44,12 +40,12 @@ TEST(TokenFile, RoundTripOfBytesAndOfLargerVocabularies) {
     EXPECT_EQ(file.int_attribute("vocab"), vocab);
     EXPECT_EQ(file.text_attribute("description"), "what it is");
     EXPECT_EQ(file.text_attribute("sources"), "x.txt, y");
-    std::vector<std::int32_t> joined;
+    std::vector<int32_t> joined;
     for (const char* split : {"train", "valid", "test"}) {
       const auto part = all_of(TokenDataset(dir / "a.h5", split, vocab));
       joined.insert(joined.end(), part.begin(), part.end());
     }
-    EXPECT_EQ(joined, std::vector<std::int32_t>(tokens.begin(), tokens.end()));
+    EXPECT_EQ(joined, std::vector<int32_t>(tokens.begin(), tokens.end()));
   }
 }
 
@@ -75,8 +71,7 @@ TEST(TokenFile, ErrorsOfSplits) {
 
 TEST(TokenDataset, ErrorsOfFiles) {
   TempDir dir;
-  const auto error = [&](const std::string& path, const std::string& split = "train",
-                         std::int64_t vocab = 256) {
+  const auto error = [&](const std::string& path, const std::string& split = "train", int64_t vocab = 256) {
     return error_of([&] { TokenDataset(path, split, vocab); });
   };
   write_token_file(dir / "a.h5", counting(1000, 200), 256, {0.5, 0.25, 0.25}, "");
@@ -120,9 +115,9 @@ TEST(TokenDataset, ReadsWindows) {
   TempDir dir;
   write_token_file(dir / "a.h5", counting(100, 200), 256, {1, 0, 0}, "");
   const TokenDataset data(dir / "a.h5", "train", 256);
-  std::vector<std::int32_t> out(3);
+  std::vector<int32_t> out(3);
   data.read(97, out);
-  EXPECT_EQ(out, (std::vector<std::int32_t>{97, 98, 99}));
+  EXPECT_EQ(out, (std::vector<int32_t>{97, 98, 99}));
   EXPECT_CONTAINS(error_of([&] { data.read(98, out); }), "tokens 98 to 100 of 100");
   EXPECT_CONTAINS(error_of([&] { data.read(-1, out); }), "tokens -1 to 1 of 100");
 }
@@ -131,9 +126,9 @@ TEST(TokenDataset, ReadsWindows) {
 class BatcherTest : public testing::Test {
  protected:
   BatcherTest() { write_token_file(dir_ / "a.h5", counting(1000, 1000), 1000, {1, 0, 0}, ""); }
-  std::vector<std::int32_t> windows(std::uint64_t seed, std::int64_t step, std::int64_t first,
-                                    std::int64_t count, std::int64_t context) const {
-    std::vector<std::int32_t> out(static_cast<std::size_t>(count * context));
+  std::vector<int32_t> windows(uint64_t seed, int64_t step, int64_t first, int64_t count,
+                               int64_t context) const {
+    std::vector<int32_t> out(static_cast<std::size_t>(count * context));
     Batcher(data(), seed).read(step, first, count, context, out);
     return out;
   }
@@ -161,7 +156,7 @@ TEST_F(BatcherTest, StartsAreUniformAndReachBothEnds) {
   const TokenDataset& tokens = data();
   const Batcher batcher(tokens, 1);
   std::vector<int> seen(11);  // 11 places for a window of 990
-  std::vector<std::int32_t> out(990);
+  std::vector<int32_t> out(990);
   constexpr int kDraws = 11000;
   for (int step = 0; step < kDraws; ++step) {
     batcher.read(step, step % 3, 1, 990, out);
@@ -175,19 +170,19 @@ TEST_F(BatcherTest, StartsAreUniformAndReachBothEnds) {
 TEST_F(BatcherTest, OffsetsAreWholeUnitsInsideTheFullContext) {
   const TokenDataset tokens = data();
   const Batcher batcher(tokens, 1);
-  std::vector<std::int32_t> offsets(4000), again(2);
+  std::vector<int32_t> offsets(4000), again(2);
   batcher.read_offsets(3, 0, 24, 64, 8, offsets);
   std::vector<int> seen(64);
-  for (const std::int32_t o : offsets) {
+  for (const int32_t o : offsets) {
     ASSERT_TRUE(o >= 0 && o + 24 <= 64 && o % 8 == 0) << o;
     ++seen[static_cast<std::size_t>(o)];
   }
   for (int o = 0; o <= 40; o += 8) EXPECT_NEAR(seen[static_cast<std::size_t>(o)], 4000.0 / 6, 100) << o;
   batcher.read_offsets(3, 5, 24, 64, 8, again);
-  EXPECT_EQ(again, std::vector<std::int32_t>(offsets.begin() + 5, offsets.begin() + 7))
+  EXPECT_EQ(again, std::vector<int32_t>(offsets.begin() + 5, offsets.begin() + 7))
       << "by window, not by call";
   batcher.read_offsets(3, 0, 64, 64, 8, again);
-  EXPECT_EQ(again, std::vector<std::int32_t>(2, 0)) << "the whole context lies at 0";
+  EXPECT_EQ(again, std::vector<int32_t>(2, 0)) << "the whole context lies at 0";
 }
 
 TEST_F(BatcherTest, AWindowMayBeTheWholeSplitAndNoMore) {
@@ -204,9 +199,9 @@ TEST(ImageFile, RoundTripWithLabelsAndAnEmptySplit) {
   const std::string line = write_image_file(dir / "a.h5", shape, train, valid, {}, "what it is", {"x", "y"});
   EXPECT_EQ(line, "wrote " + (dir / "a.h5") + ": 3 images of 2 x 3 x 1 (train 2, valid 1, test 0)");
   const Hdf5File file = Hdf5File::open(dir / "a.h5");
-  EXPECT_EQ(file.shape_of("/train"), (std::vector<std::int64_t>{2, 2, 3, 1}));
+  EXPECT_EQ(file.shape_of("/train"), (std::vector<int64_t>{2, 2, 3, 1}));
   EXPECT_EQ(file.type_of("/train"), StoredType::u8);
-  EXPECT_EQ(file.shape_of("/test"), (std::vector<std::int64_t>{0, 2, 3, 1}));
+  EXPECT_EQ(file.shape_of("/test"), (std::vector<int64_t>{0, 2, 3, 1}));
   EXPECT_EQ(file.type_of("/labels/train"), StoredType::u16);
   EXPECT_FALSE(file.has("/labels/valid"));
   EXPECT_EQ(file.text_attribute("format"), "weft tokens");
@@ -216,7 +211,7 @@ TEST(ImageFile, RoundTripWithLabelsAndAnEmptySplit) {
   const TokenDataset data(dir / "a.h5", "train", 256);
   EXPECT_EQ(data.image(), shape);
   EXPECT_EQ(data.images(), 2);
-  EXPECT_EQ(all_of(data), (std::vector<std::int32_t>{0, 1, 2, 3, 4, 5, 250, 251, 252, 253, 254, 255}));
+  EXPECT_EQ(all_of(data), (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 250, 251, 252, 253, 254, 255}));
   EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "train", 255); }),
                   "token 11 of train is 255, outside the vocabulary of 255");
   EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "test", 256); }), "the split test is empty");
@@ -236,13 +231,13 @@ TEST(ImageFile, RoundTripWithLabelsAndAnEmptySplit) {
 
 TEST(TokenDataset, ImagesOfTwoByteTokens) {
   TempDir dir;
-  const std::vector<std::uint16_t> tokens = {1, 2, 300, 65535};
+  const std::vector<uint16_t> tokens = {1, 2, 300, 65535};
   Hdf5File file = Hdf5File::create(dir / "a.h5");
   file.write("/train", StoredType::u16, {2, 1, 2, 1}, tokens.data());
   file.commit();
   const TokenDataset data(dir / "a.h5", "train", 65536);
   EXPECT_EQ(data.images(), 2);
-  EXPECT_EQ(all_of(data), (std::vector<std::int32_t>{1, 2, 300, 65535}));
+  EXPECT_EQ(all_of(data), (std::vector<int32_t>{1, 2, 300, 65535}));
   EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "train", 256); }), "token 2 of train is 300");
 }
 
@@ -291,19 +286,19 @@ TEST(TokenDataset, DamagedImageFilesNeverCrash) {
   }
 }
 
-std::vector<std::int64_t> epoch(std::uint64_t seed, std::int64_t number, std::int64_t count) {
-  std::vector<std::int64_t> order;
-  for (std::int64_t i = 0; i < count; ++i) order.push_back(image_at(seed, number * count + i, count));
+std::vector<int64_t> epoch(uint64_t seed, int64_t number, int64_t count) {
+  std::vector<int64_t> order;
+  for (int64_t i = 0; i < count; ++i) order.push_back(image_at(seed, number * count + i, count));
   return order;
 }
 
 TEST(ImageAt, EveryEpochShowsEachImageOnce) {
-  std::vector<std::int64_t> counts(100);
+  std::vector<int64_t> counts(100);
   std::iota(counts.begin(), counts.end(), 1);
   counts.push_back(48000);
-  for (const std::int64_t count : counts)
-    for (const std::int64_t number : {0, 1, 7}) {
-      std::vector<std::int64_t> order = epoch(3, number, count), all(order.size());
+  for (const int64_t count : counts)
+    for (const int64_t number : {0, 1, 7}) {
+      std::vector<int64_t> order = epoch(3, number, count), all(order.size());
       std::iota(all.begin(), all.end(), 0);
       if (count > 20) {
         EXPECT_NE(order, epoch(3, number + 1, count)) << count << ": epochs differ";
@@ -317,11 +312,11 @@ TEST(ImageAt, EveryEpochShowsEachImageOnce) {
 }
 
 TEST(ImageAt, EveryImageComesAtEveryPlaceAsOften) {
-  for (const std::int64_t count : {2, 3, 4, 5, 10, 13, 17, 40}) {
-    constexpr std::int64_t kEpochs = 4000;
+  for (const int64_t count : {2, 3, 4, 5, 10, 13, 17, 40}) {
+    constexpr int64_t kEpochs = 4000;
     std::vector<double> seen(static_cast<std::size_t>(count * count));
-    for (std::int64_t number = 0; number < kEpochs; ++number)
-      for (std::int64_t i = 0; i < count; ++i)
+    for (int64_t number = 0; number < kEpochs; ++number)
+      for (int64_t i = 0; i < count; ++i)
         ++seen[static_cast<std::size_t>(i * count + image_at(11, number * count + i, count))];
     const double expected = static_cast<double>(kEpochs) / static_cast<double>(count);
     double chi = 0;  // chi-squared: about (count - 1)^2 degrees of freedom, each of mean 1 and variance 2
@@ -332,7 +327,7 @@ TEST(ImageAt, EveryImageComesAtEveryPlaceAsOften) {
 }
 
 TEST(ImageAt, NeighboursInTheOrderAreNoNeighboursInTheFile) {
-  const std::vector<std::int64_t> order = epoch(5, 2, 48000);
+  const std::vector<int64_t> order = epoch(5, 2, 48000);
   double near = 0, correlation = 0;
   for (std::size_t i = 1; i < order.size(); ++i) {
     near += std::abs(order[i] - order[i - 1]) <= 10;
@@ -354,6 +349,5 @@ TEST(FindData, AsGivenOrBesideTheConfig) {
                 "data.path=F.h5");
   EXPECT_CONTAINS(error_of([] { find_data("", "c.yaml"); }), "data.path is not set");
 }
-
 }  // namespace
 }  // namespace weft

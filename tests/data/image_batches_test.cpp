@@ -1,28 +1,23 @@
 // SPDX-License-Identifier: MIT
 // What training reads of images: whole, each once an epoch, a share of them from a second file, the same
 // however a step is cut up; files that do not fit the config are refused.
-#include "data/batch_source.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <map>
-
+#include "data/batch_source.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 constexpr ImageShape kShape{2, 2, 3};
-constexpr std::int32_t kMixed = 100;  // images of the second file begin here
+constexpr int32_t kMixed = 100;  // images of the second file begin here
 
 // Image i has the value first + i in every sub-pixel but the last, which is 255.
-void write_images(const std::string& path, std::int64_t count, std::int32_t first,
-                  const ImageShape& shape = kShape) {
+void write_images(const std::string& path, int64_t count, int32_t first, const ImageShape& shape = kShape) {
   ImageSplit train;
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     train.pixels.insert(train.pixels.end(), static_cast<std::size_t>(shape.tokens()),
-                        static_cast<std::uint8_t>(first + i));
+                        static_cast<uint8_t>(first + i));
     train.pixels.back() = 255;
   }
   write_image_file(path, shape, train, {}, {}, "");
@@ -40,22 +35,22 @@ class ImageBatches : public testing::Test {
     train_ = std::make_unique<TokenDataset>(dir_ / "a.h5", "train", 256);
     mix_ = std::make_unique<TokenDataset>(dir_ / "m.h5", "train", 256);
   }
-  void mix(double rate, std::int64_t items = 0) {
+  void mix(double rate, int64_t items = 0) {
     config_.data.mix = dir_ / "m.h5";
     config_.data.mix_rate = rate;
     config_.data.mix_items = items;
   }
   // The values of the images of these updates, one after the other.
-  std::vector<std::int32_t> values(std::int64_t steps) const {
+  std::vector<int32_t> values(int64_t steps) const {
     const BatchSource source(config_, *train_, config_.data.mix.empty() ? nullptr : mix_.get());
-    std::vector<std::int32_t> seen;
+    std::vector<int32_t> seen;
     HostBatch batch;
-    for (std::int64_t step = 0; step < steps; ++step) {
+    for (int64_t step = 0; step < steps; ++step) {
       source.read(step, 0, config_.train.batch, kShape.tokens(), batch);
       for (std::size_t at = 0; at < batch.tokens.size(); at += static_cast<std::size_t>(kShape.tokens())) {
         EXPECT_TRUE(std::all_of(batch.tokens.begin() + static_cast<std::ptrdiff_t>(at),
                                 batch.tokens.begin() + static_cast<std::ptrdiff_t>(at) + 11,
-                                [&](std::int32_t t) { return t == batch.tokens[at]; }));
+                                [&](int32_t t) { return t == batch.tokens[at]; }));
         EXPECT_EQ(batch.tokens[at + 11], 255) << "whole images, from their beginning";
         seen.push_back(batch.tokens[at]);
       }
@@ -73,16 +68,16 @@ class ImageBatches : public testing::Test {
 TEST_F(ImageBatches, EachImageComesOnceInAnEpochInTheOrderOfImageAt) {
   const auto seen = values(5);  // two epochs of 10
   ASSERT_EQ(seen.size(), 20u);
-  for (std::int64_t i = 0; i < 20; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], image_at(9, i, 10)) << i;
+  for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], image_at(9, i, 10)) << i;
 }
 
 TEST_F(ImageBatches, AShareComesFromTheSecondFileEachOfItsImagesAsOften) {
   mix(0.25);
   const auto seen = values(1000);
-  const auto mixed = std::count_if(seen.begin(), seen.end(), [](std::int32_t v) { return v >= kMixed; });
+  const auto mixed = std::count_if(seen.begin(), seen.end(), [](int32_t v) { return v >= kMixed; });
   EXPECT_NEAR(static_cast<double>(mixed), 1000, 140) << "of 4,000, five standard deviations";
-  std::map<std::int32_t, int> times;
-  for (const std::int32_t v : seen) ++times[v];
+  std::map<int32_t, int> times;
+  for (const int32_t v : seen) ++times[v];
   EXPECT_EQ(times.size(), 17u) << "all of both files";
   for (const auto& [value, n] : times) EXPECT_NEAR(n, value >= kMixed ? 1000.0 / 7 : 300, 60) << value;
 }
@@ -90,20 +85,20 @@ TEST_F(ImageBatches, AShareComesFromTheSecondFileEachOfItsImagesAsOften) {
 TEST_F(ImageBatches, OnlySomeOfTheSecondFileAndAllOrNoneOfIt) {
   mix(1, 3);
   const auto seen = values(30);
-  std::map<std::int32_t, int> times;
-  for (const std::int32_t v : seen) ++times[v];
+  std::map<int32_t, int> times;
+  for (const int32_t v : seen) ++times[v];
   ASSERT_EQ(times.size(), 3u);
-  for (std::int32_t i = 0; i < 3; ++i) EXPECT_EQ(times[kMixed + i], 40) << "each once in three";
+  for (int32_t i = 0; i < 3; ++i) EXPECT_EQ(times[kMixed + i], 40) << "each once in three";
   mix(1, 1000);
-  for (const std::int32_t v : values(7)) EXPECT_GE(v, kMixed);
+  for (const int32_t v : values(7)) EXPECT_GE(v, kMixed);
   mix(0);
-  for (const std::int32_t v : values(7)) EXPECT_LT(v, kMixed);
+  for (const int32_t v : values(7)) EXPECT_LT(v, kMixed);
 }
 
 TEST_F(ImageBatches, FilesThatDoNotFit) {
   write_images(dir_ / "wide.h5", 3, 0, {2, 4, 3});
   write_images(dir_ / "turned.h5", 3, 0, {3, 2, 2});
-  const std::vector<std::uint16_t> stream(100, 1);
+  const std::vector<uint16_t> stream(100, 1);
   write_token_file(dir_ / "stream.h5", stream, 256, {1, 0, 0}, "");
   const TokenDataset wide(dir_ / "wide.h5", "train", 256), turned(dir_ / "turned.h5", "train", 256),
       text(dir_ / "stream.h5", "train", 256);
@@ -123,6 +118,5 @@ TEST_F(ImageBatches, FilesThatDoNotFit) {
   config_.augment.flip = true;
   EXPECT_CONTAINS(error(text), "stream.h5 has a stream of tokens; only images are augmented");
 }
-
 }  // namespace
 }  // namespace weft

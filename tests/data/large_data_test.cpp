@@ -7,12 +7,10 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
-
 #include "data/batch_source.h"
 #include "data/dataset.h"
 #include "data/prepare/prepare.h"
@@ -23,15 +21,14 @@
 
 namespace weft {
 namespace {
-
-constexpr std::int64_t kTokens = 150'000'000;  // 300 MB
+constexpr int64_t kTokens = 150'000'000;  // 300 MB
 
 // While it lives, this process may have `more` bytes of memory above what it has.
 class MemoryLimit {
  public:
-  explicit MemoryLimit(std::int64_t more) {
+  explicit MemoryLimit(int64_t more) {
     getrlimit(RLIMIT_DATA, &before_);
-    std::int64_t has = 0;
+    int64_t has = 0;
     std::ifstream status("/proc/self/status");
     for (std::string word; status >> word;)
       if (word == "VmData:") status >> has;
@@ -46,7 +43,7 @@ class MemoryLimit {
   rlimit before_{};
 };
 
-std::uint16_t token_at(std::int64_t i) { return static_cast<std::uint16_t>(i * 40503 % 50257); }
+uint16_t token_at(int64_t i) { return static_cast<uint16_t>(i * 40503 % 50257); }
 
 // The tokens of a file of 300 MB, and where notes of checks go.
 class LargeData : public testing::Test {
@@ -55,9 +52,9 @@ class LargeData : public testing::Test {
   ~LargeData() override { unsetenv("XDG_CACHE_HOME"); }
   std::string prepare() const {
     std::ofstream out(dir_ / "raw.bin", std::ios::binary);
-    std::vector<std::uint16_t> piece(1'000'000);
-    for (std::int64_t at = 0; at < kTokens; at += std::ssize(piece)) {
-      for (std::size_t i = 0; i < piece.size(); ++i) piece[i] = token_at(at + static_cast<std::int64_t>(i));
+    std::vector<uint16_t> piece(1'000'000);
+    for (int64_t at = 0; at < kTokens; at += std::ssize(piece)) {
+      for (std::size_t i = 0; i < piece.size(); ++i) piece[i] = token_at(at + static_cast<int64_t>(i));
       out.write(reinterpret_cast<const char*>(piece.data()), std::ssize(piece) * 2);
     }
     out.close();
@@ -91,12 +88,12 @@ TEST_F(LargeData, TakesNoMemoryAndIsReadWholeOnce) {
     const MemoryLimit small(32 << 20);
     const TokenDataset data(dir_ / "o.h5", "train", 50257);
     ASSERT_EQ(data.size(), kTokens);
-    std::vector<std::int32_t> window(100'000);
-    for (std::int64_t first = 0; first < kTokens; first += 14'990'001) {
+    std::vector<int32_t> window(100'000);
+    for (int64_t first = 0; first < kTokens; first += 14'990'001) {
       const auto part = std::span(window).first(std::min(std::ssize(window), kTokens - first));
       data.read(first, part);
       for (std::size_t i = 0; i < part.size(); i += 997)
-        ASSERT_EQ(part[i], token_at(first + static_cast<std::int64_t>(i))) << first;
+        ASSERT_EQ(part[i], token_at(first + static_cast<int64_t>(i))) << first;
     }
   }
   std::size_t notes = 0;
@@ -113,22 +110,21 @@ TEST_F(LargeData, TakesNoMemoryAndIsReadWholeOnce) {
 // A file that shrinks below what is open: an error in the middle of a run, not other tokens.
 TEST(StoredData, ThatShrinksIsAnError) {
   const TempDir dir;
-  write_token_file(dir / "a.h5", std::vector<std::uint16_t>(1000, 7), 256, {1, 0, 0}, "");
+  write_token_file(dir / "a.h5", std::vector<uint16_t>(1000, 7), 256, {1, 0, 0}, "");
   const TokenDataset data(dir / "a.h5", "train", 8);
   std::filesystem::resize_file(dir / "a.h5", 600);
-  std::vector<std::int32_t> all(1000);
+  std::vector<int32_t> all(1000);
   EXPECT_CONTAINS(error_of([&] { data.read(0, all); }), "a.h5: is truncated in /train");
 }
 
 TEST(StoredData, OfALargeVocabularyComesBack) {
   const TempDir dir;
-  std::vector<std::uint32_t> tokens(70'000);
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<std::uint32_t>(i * 1237 % kMostVocab);
+  std::vector<uint32_t> tokens(70'000);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint32_t>(i * 1237 % kMostVocab);
   tokens.back() = kMostVocab - 1;
   write_token_file(dir / "a.h5", tokens, kMostVocab, {1, 0, 0}, "");
   const TokenDataset data(dir / "a.h5", "train", kMostVocab);
-  std::vector<std::int32_t> all(tokens.size());
+  std::vector<int32_t> all(tokens.size());
   data.read(0, all);
   EXPECT_TRUE(std::equal(all.begin(), all.end(), tokens.begin()));
   EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "train", 1000); }),
@@ -150,13 +146,12 @@ TEST(StoredData, CompressedByH5pyIsUnpacked) {
   ASSERT_EQ(python((dir / "write.py") + " " + (dir / "a.h5")).first, 0);
   for (const char* split : {"train", "valid", "test"}) {
     const TokenDataset data(dir / "a.h5", split, 70001);
-    std::vector<std::int32_t> all(static_cast<std::size_t>(data.size()));
+    std::vector<int32_t> all(static_cast<std::size_t>(data.size()));
     data.read(0, all);
     std::size_t wrong = 0;
-    for (std::size_t i = 0; i < all.size(); ++i) wrong += all[i] != static_cast<std::int32_t>(i * 31 % 70001);
+    for (std::size_t i = 0; i < all.size(); ++i) wrong += all[i] != static_cast<int32_t>(i * 31 % 70001);
     EXPECT_EQ(wrong, 0u) << split;
   }
 }
-
 }  // namespace
 }  // namespace weft

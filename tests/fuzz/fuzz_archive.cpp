@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // libFuzzer: any bytes as an archive, its members as .npy files. Only Error may come out, within the limits.
 #include <cstdlib>
-
 #include "data/formats/archive.h"
 #include "kernels/view.h"
 #include "src/files/npy.h"

@@ -2,21 +2,17 @@
 // libFuzzer: any text as a config and as a pattern. Only Error may come out; what is taken is written and
 // read again to the same text.
 #include <cstdlib>
-
 #include "kernels/view.h"
 #include "src/config/config.h"
 
 namespace {
-
-template <class Read>
-void check(Read&& read, const std::string& text) {
+template <class Read> void check(Read&& read, const std::string& text) {
   std::string written;
   try {
     written = weft::to_yaml(read(text));
   } catch (const weft::Error&) { return; }
   if (weft::to_yaml(read(written)) != written) std::abort();
 }
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {

@@ -10,7 +10,7 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   try {
     const std::string_view bytes(reinterpret_cast<const char*>(data) + 1, size - 1);
     weft::BlockLayout layout = weft::parse_block_layout(bytes, "fuzz");
-    layout.block = std::int64_t{8} << (data[0] & 3);
+    layout.block = int64_t{8} << (data[0] & 3);
     layout.causal = data[0] & 4;
     if (data[0] & 8) layout.keep = [](int head, auto i, auto j) { return (head + i * 3 + j) % 4 != 0; };
     const auto heads = static_cast<int>(layout.heads == 1 ? 2 : layout.heads);

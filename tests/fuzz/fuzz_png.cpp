@@ -2,15 +2,13 @@
 // libFuzzer: any bytes as a PNG file, as they are and with the checksums of its chunks put right, without
 // which little would get further. Only Error may come out, or all pixels of the size that is stated.
 #include <zlib.h>
-
-#include "data/formats/png_file.h"
+#include "data/formats/image_files.h"
 #include "kernels/view.h"
 
 namespace {
-
-std::uint32_t big_endian(const std::string& bytes, std::size_t at) {
-  std::uint32_t value = 0;
-  for (std::size_t k = 0; k < 4; ++k) value = value << 8 | static_cast<std::uint8_t>(bytes[at + k]);
+uint32_t big_endian(const std::string& bytes, std::size_t at) {
+  uint32_t value = 0;
+  for (std::size_t k = 0; k < 4; ++k) value = value << 8 | static_cast<uint8_t>(bytes[at + k]);
   return value;
 }
 
@@ -19,7 +17,7 @@ std::string with_checksums(std::string bytes) {
     const std::size_t size = big_endian(bytes, at);
     if (size > bytes.size() - at - 12) break;
     const auto* data = reinterpret_cast<const Bytef*>(bytes.data()) + at + 4;
-    const auto sum = static_cast<std::uint32_t>(crc32(0, data, static_cast<uInt>(size + 4)));
+    const auto sum = static_cast<uint32_t>(crc32(0, data, static_cast<uInt>(size + 4)));
     for (std::size_t k = 0; k < 4; ++k) bytes[at + size + 8 + k] = static_cast<char>(sum >> (24 - 8 * k));
     at += size + 12;
   }
@@ -29,10 +27,9 @@ std::string with_checksums(std::string bytes) {
 void read(const std::string& bytes) {
   try {
     const weft::PngImage image = weft::parse_png(bytes, "fuzz");
-    if (static_cast<std::int64_t>(image.pixels.size()) != image.shape.tokens()) __builtin_trap();
+    if (static_cast<int64_t>(image.pixels.size()) != image.shape.tokens()) __builtin_trap();
   } catch (const weft::Error&) {}
 }
-
 }  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // libFuzzer: any bytes as a file of weights. Only Error may come out, or arrays of the promised sizes.
 #include "kernels/view.h"
-#include "src/files/safetensors.h"
+#include "src/files/weights.h"
 #include "tests/fuzz/memory_file.h"
 
 // In the place of weights.cpp, which needs the engine.
@@ -11,9 +11,9 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   try {
     const weft::WeightsFile file = weft::safetensors_weights(weft::memory_file(data, size));
     for (const auto& [name, shape] : file.shapes) {
-      std::int64_t count = 1;
-      for (const std::int64_t axis : shape) count *= axis;
-      if (static_cast<std::int64_t>(file.values(name).size()) != count) std::abort();
+      int64_t count = 1;
+      for (const int64_t axis : shape) count *= axis;
+      if (static_cast<int64_t>(file.values(name).size()) != count) std::abort();
     }
   } catch (const weft::Error&) {}
   return 0;

@@ -4,12 +4,10 @@
 
 #include <sys/mman.h>
 #include <unistd.h>
-
 #include <cstdlib>
 #include <string>
 
 namespace weft {
-
 // The path of a file with these bytes; the next call replaces them.
 inline const std::string& memory_file(const unsigned char* data, std::size_t size) {
   static const int file = memfd_create("fuzz", 0);
@@ -18,5 +16,4 @@ inline const std::string& memory_file(const unsigned char* data, std::size_t siz
     std::abort();
   return path;
 }
-
 }  // namespace weft

@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 // tests/tools/style/check_kernel_log.py: which lines of a build's log are errors.
 #include <gtest/gtest.h>
-
 #include <cstdlib>
-
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 TEST(KernelLog, SpillsAndSerialisedMmasAreFound) {
   const char* chosen = std::getenv("WEFT_PYTHON");
   const std::string python = chosen ? chosen : "python3";
@@ -38,6 +35,5 @@ TEST(KernelLog, SpillsAndSerialisedMmasAreFound) {
     EXPECT_FALSE(accepted(fine + "ptxas info    : (" + number + ") Potential Performance Loss\n")) << number;
   EXPECT_FALSE(accepted("ninja: no work to do.\n")) << "nothing was compiled";
 }
-
 }  // namespace
 }  // namespace weft

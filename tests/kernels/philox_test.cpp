@@ -2,15 +2,12 @@
 // Philox4x32-10: the known answers of its authors' library (Random123, kat_vectors), and the same bits from
 // cuRAND.
 #include "kernels/philox.h"
-
 #include <gtest/gtest.h>
-
 #include "kernels/layers/pointwise.h"
 #include "src/device.h"
 
 namespace weft {
 namespace {
-
 TEST(Philox, KnownAnswers) {
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, 0), (Philox4{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   EXPECT_EQ(philox4x32({0xffffffff, 0xffffffff, 0xffffffff, 0xffffffff}, 0xffffffffffffffff),
@@ -21,7 +18,7 @@ TEST(Philox, KnownAnswers) {
 
 #ifdef WEFT_CUDA
 // With h = 1 and p = 1/2 the output is the mask.
-std::vector<double> mask_on(Device& device, std::int64_t n, const StepScalars& scalars, std::uint32_t site) {
+std::vector<double> mask_on(Device& device, int64_t n, const StepScalars& scalars, uint32_t site) {
   Tensor step(*device.pool, {sizeof(StepScalars)}, DType::u8), h(*device.pool, {n}, DType::f32);
   Tensor y(*device.pool, {n}, DType::f32);
   const std::vector<float> ones(static_cast<std::size_t>(n), 1.0f);
@@ -40,8 +37,8 @@ std::vector<double> mask_on(Device& device, std::int64_t n, const StepScalars& s
 TEST(CudaPhilox, MasksAreThoseOfTheCpu) {
   const auto cpu = make_device("cpu"), cuda = make_device("cuda");
   StepScalars step;
-  for (const std::uint64_t seed : {0ull, 1ull, 0xfedcba9876543210ull}) {
-    for (const std::uint64_t draw : {0ull, 5ull, 0x123456789ull}) {
+  for (const uint64_t seed : {0ull, 1ull, 0xfedcba9876543210ull}) {
+    for (const uint64_t draw : {0ull, 5ull, 0x123456789ull}) {
       step.seed = seed;
       step.draw = draw;
       EXPECT_EQ(mask_on(*cuda, 100003, step, 9), mask_on(*cpu, 100003, step, 9)) << seed << " " << draw;
@@ -49,6 +46,5 @@ TEST(CudaPhilox, MasksAreThoseOfTheCpu) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The count of NaN and infinity, and the error of WEFT_DEBUG=3 that is made of it.
 #include "kernels/queue.h"
-
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 TEST(CountNonFinite, Counts) {
@@ -14,7 +12,7 @@ TEST(CountNonFinite, Counts) {
   x[0] = x[4999] = INFINITY;
   x[17] = -INFINITY;
   x[4096] = NAN;
-  std::vector<std::int32_t> count(1);
+  std::vector<int32_t> count(1);
   run(queue, CountNonFinite{view_of(count, {1}), view_of(x, {5000})});
   EXPECT_EQ(count[0], 4);
   std::vector<f16> half = converted<f16>(x);
@@ -33,6 +31,5 @@ TEST(CheckFinite, NamesTheKernel) {
         << e.what();
   }
 }
-
 }  // namespace
 }  // namespace weft

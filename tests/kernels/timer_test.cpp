@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Clocks that are read in line with a queue, on the CPU and on a GPU.
 #include "kernels/timer.h"
-
 #include <gtest/gtest.h>
-
 #include <chrono>
 #include <thread>
-
 #include "kernels/layers/pointwise.h"
-#include "src/graph.h"
+#include "src/device.h"
 
 namespace weft {
 namespace {
-
-std::int64_t since(std::chrono::steady_clock::time_point began) {
+int64_t since(std::chrono::steady_clock::time_point began) {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began)
       .count();
 }
@@ -21,12 +17,12 @@ std::int64_t since(std::chrono::steady_clock::time_point began) {
 // Work between two readings of the clocks, and each part of it between two marks.
 struct Counted {
   std::vector<ClockReading> began, ended;
-  std::int64_t counted = 0, around = 0;  // nanoseconds: between the marks, and as the host sees all
+  int64_t counted = 0, around = 0;  // nanoseconds: between the marks, and as the host sees all
 };
 
 Counted count_rounds(Device& device, int rounds, const std::function<void()>& work) {
-  const std::int64_t count = std::visit([](auto&q) { return multiprocessors(q); }, device.queue),
-                     bytes = count * static_cast<std::int64_t>(sizeof(ClockReading));
+  const int64_t count = std::visit([](auto&q) { return multiprocessors(q); }, device.queue),
+                bytes = count * static_cast<int64_t>(sizeof(ClockReading));
   const Tensor began(*device.pool, {bytes}, DType::u8), ended(*device.pool, {bytes}, DType::u8),
       time(*device.pool, {16}, DType::u8);
   for (const Tensor& t : {began, ended, time}) device.zero(t);
@@ -34,8 +30,7 @@ Counted count_rounds(Device& device, int rounds, const std::function<void()>& wo
     std::visit([&](auto& q) { read_clocks(q, static_cast<ClockReading*>(t.view().data)); }, device.queue);
   };
   const auto mark = [&](bool ends) {
-    std::visit([&](auto& q) { count_time(q, static_cast<std::int64_t*>(time.view().data), ends); },
-               device.queue);
+    std::visit([&](auto& q) { count_time(q, static_cast<int64_t*>(time.view().data), ends); }, device.queue);
   };
   Counted result;
   result.began.resize(static_cast<std::size_t>(count)), result.ended.resize(result.began.size());
@@ -55,7 +50,7 @@ Counted count_rounds(Device& device, int rounds, const std::function<void()>& wo
     device.synchronize();
     result.around = since(start);
   }
-  std::int64_t counted[2];
+  int64_t counted[2];
   device.download(result.began.data(), began);
   device.download(result.ended.data(), ended);
   device.download(counted, time);
@@ -87,8 +82,8 @@ TEST(Timer, ClockOfMultiprocessorsThatHaveBothReadings) {
 // Five replays of a graph are counted as two eager runs are; every multiprocessor tells its clock.
 TEST(CudaTimer, CountsTimeAndCycles) {
   const auto device = make_device("cuda");
-  const Tensor x(*device->pool, {std::int64_t{64} << 20}, DType::f32),
-      y(*device->pool, {std::int64_t{64} << 20}, DType::f32);
+  const Tensor x(*device->pool, {int64_t{64} << 20}, DType::f32),
+      y(*device->pool, {int64_t{64} << 20}, DType::f32);
   device->zero(x);
   const auto work = [&] {
     for (int i = 0; i < 8; ++i) launch(device->queue, Add{.out = {y}, .x = x});
@@ -109,6 +104,5 @@ TEST(CudaTimer, CountsTimeAndCycles) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

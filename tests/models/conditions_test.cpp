@@ -3,14 +3,12 @@
 // moved.
 #include <algorithm>
 #include <map>
-
 #include "models/sparse_transformer.h"
 #include "tests/models/model_testing.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 // Images of 2 x 3 with 3 channels: told of a colour order (rows 0 to 5) and of a reversal (rows 6, 7).
 Config told_config() {
   Config config = small_config({"local", 5, 1, 1});
@@ -127,7 +125,7 @@ TEST(Conditions, GradientsOfTheStartTable) {
     const ParamInfo& p = told.param(name);
     const std::vector<double> got = told.engine.host(told.store.gradients().slice(p.offset, p.shape));
     std::vector<double> want;
-    for (std::int64_t i = p.offset; i < p.offset + p.size; ++i) {
+    for (int64_t i = p.offset; i < p.offset + p.size; ++i) {
       constexpr double h = 1e-5;
       const double kept = master[i];
       master[i] = kept + h;
@@ -139,11 +137,10 @@ TEST(Conditions, GradientsOfTheStartTable) {
     }
     expect_near(got, want, 1e-6, name);
     if (name != "start") continue;
-    for (const std::int64_t row : {0, 1, 3, 4, 7}) {
-      for (std::int64_t c = 0; c < 16; ++c) EXPECT_EQ(got[static_cast<std::size_t>(row * 16 + c)], 0) << row;
+    for (const int64_t row : {0, 1, 3, 4, 7}) {
+      for (int64_t c = 0; c < 16; ++c) EXPECT_EQ(got[static_cast<std::size_t>(row * 16 + c)], 0) << row;
     }
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Decoding against the forward pass of training, for every causal pattern; what the caches hold.
-#include <gtest/gtest.h>
-
 #include "models/decoding.h"
+#include <gtest/gtest.h>
 #include "tests/models/model_testing.h"
 #include "tests/src/patterns/drawings.h"
 #include "tests/src/patterns/pattern_testing.h"
@@ -10,9 +9,8 @@
 
 namespace weft {
 namespace {
-
 // A model of two layers with this pattern and heads of 8 numbers.
-Config config_for(const PatternSpec& spec, int heads, std::int64_t context) {
+Config config_for(const PatternSpec& spec, int heads, int64_t context) {
   Config c = small_config(spec);
   c.model.heads = heads;
   c.model.width = 8 * heads;
@@ -25,11 +23,11 @@ Config config_for(const PatternSpec& spec, int heads, std::int64_t context) {
 void check_drawing(const Drawing& d, const std::string& device) {
   const auto pattern = make_pattern(d.spec, d.heads);
   if (!pattern->causal()) return;
-  const std::int64_t made_for = pattern->lengths().keys;
-  const std::int64_t context = made_for > 0 ? std::min<std::int64_t>(made_for, 37) : 37;
+  const int64_t made_for = pattern->lengths().keys;
+  const int64_t context = made_for > 0 ? std::min<int64_t>(made_for, 37) : 37;
   SmallModel small(config_for(d.spec, d.heads, context), DType::f32, device);
-  for (const std::int64_t batch : {1, 7})
-    for (const std::int64_t length : {1, 2, 3, 11, 37})
+  for (const int64_t batch : {1, 7})
+    for (const int64_t length : {1, 2, 3, 11, 37})
       if (length <= context) check_decoding(small, batch, length);
 }
 
@@ -55,28 +53,27 @@ TEST(Decoding, GivesTheLogitsOfTrainingForRandomPatterns) {
 TEST(CacheLayout, PacksTheRowsOfHeads) {
   const std::shared_ptr<const AttentionPattern> pattern = make_pattern({"fixed", 6, 2, 3}, 6);
   const CacheLayout layout(pattern, 6, 20, false);
-  std::int64_t sum = 0;
+  int64_t sum = 0;
   for (int head = 0; head < 6; ++head) {
     EXPECT_EQ(layout.rows(head), cache_rows(*pattern, head, 20).rows) << head;
     sum += layout.rows(head);
   }
   EXPECT_EQ(layout.rows(), sum);
-  std::vector<std::int32_t> fixed, step;
+  std::vector<int32_t> fixed, step;
   layout.append_fixed(fixed);
-  EXPECT_EQ(static_cast<std::int64_t>(fixed.size()), layout.fixed_words());
+  EXPECT_EQ(static_cast<int64_t>(fixed.size()), layout.fixed_words());
   // Each position finds what earlier ones left in the rows of its head.
-  std::vector<std::vector<std::int64_t>> held(6,
-                                              std::vector<std::int64_t>(static_cast<std::size_t>(sum), -1));
-  for (std::int64_t t = 0; t < 20; ++t) {
+  std::vector<std::vector<int64_t>> held(6, std::vector<int64_t>(static_cast<std::size_t>(sum), -1));
+  for (int64_t t = 0; t < 20; ++t) {
     step.clear();
     layout.append_step(t, step);
-    EXPECT_LE(static_cast<std::int64_t>(step.size()), layout.step_words());
-    const std::int32_t *row = step.data() + layout.groups() + 1, *keys = row + layout.heads();
+    EXPECT_LE(static_cast<int64_t>(step.size()), layout.step_words());
+    const int32_t *row = step.data() + layout.groups() + 1, *keys = row + layout.heads();
     for (int head = 0; head < 6; ++head) {
       ASSERT_GE(row[head], fixed[6 + head]);
       ASSERT_LT(row[head], fixed[6 + head] + layout.rows(head));
       held[head][row[head]] = t;
-      std::vector<std::int32_t> expected;
+      std::vector<int32_t> expected;
       pattern->keys_of(head, t, t + 1, expected);
       const int group = fixed[head];
       ASSERT_EQ(step[group + 1] - step[group], static_cast<int>(expected.size()));
@@ -94,12 +91,12 @@ TEST(DecodeCache, SaysWhatItHolds) {
   const auto cache = small.model->make_cache(*small.engine.device, 5, 21);
   const std::vector<CacheUse> use = cache->use();
   ASSERT_EQ(use.size(), 2u);
-  EXPECT_EQ(use[0].layers, (std::vector<std::int64_t>{0, 2}));
-  EXPECT_EQ(use[0].rows, (std::vector<std::int64_t>{4, 4}));
+  EXPECT_EQ(use[0].layers, (std::vector<int64_t>{0, 2}));
+  EXPECT_EQ(use[0].rows, (std::vector<int64_t>{4, 4}));
   EXPECT_EQ(use[0].dense_rows, 21);
   EXPECT_EQ(use[0].bytes, 2u * 5 * (4 + 4) * (8 + 8) * 4);
   EXPECT_EQ(use[0].dense_bytes, 2u * 5 * (21 + 21) * (8 + 8) * 4);
-  EXPECT_EQ(use[1].layers, (std::vector<std::int64_t>{1}));
+  EXPECT_EQ(use[1].layers, (std::vector<int64_t>{1}));
   EXPECT_EQ(use[1].rows.size(), 2u);
   EXPECT_LT(use[1].bytes, use[1].dense_bytes);
   EXPECT_GE(cache->bytes(), use[0].bytes + use[1].bytes);
@@ -131,6 +128,5 @@ TEST(CudaDecoding, GivesTheLogitsOfTraining) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

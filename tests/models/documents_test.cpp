@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Packed documents (data.separator): each is computed as if it were alone.
 #include <algorithm>
-
 #include "tests/models/model_testing.h"
 #include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {
-
-constexpr std::int32_t kSeparator = 6;
+constexpr int32_t kSeparator = 6;
 
 const std::vector<std::string> kPatterns = {
     "{kind: all}",
@@ -18,7 +16,7 @@ const std::vector<std::string> kPatterns = {
     "{kind: merged, of: [{kind: strided, stride: 3}, {kind: local, stride: 3}]}",
     "{kind: heads, of: [{kind: local, stride: 5}, {kind: strided, stride: 3}]}"};
 
-Config config_of(const std::string& pattern, std::int64_t separator = kSeparator) {
+Config config_of(const std::string& pattern, int64_t separator = kSeparator) {
   Config c = rotary_config(parse_pattern(pattern, "test"));
   c.data.separator = separator;
   return c;
@@ -30,7 +28,7 @@ struct Packed : SmallModel {
     const auto find = [&](const std::string& name) {
       return *std::ranges::find_if(store.params(), [&](const ParamInfo& p) { return p.name == name; });
     };
-    const std::int64_t width = c.model.width, table = find("token_embedding").offset;
+    const int64_t width = c.model.width, table = find("token_embedding").offset;
     engine.upload(store.master().slice(table + kSeparator * width, {width}),
                   engine.host(store.master().slice(find("start").offset, {width})));
     Ctx ctx = engine.ctx();
@@ -39,7 +37,7 @@ struct Packed : SmallModel {
   std::vector<double> logits(const std::vector<double>& tokens) {
     Ctx ctx = engine.ctx();
     return engine.host(
-        model->logits(ctx, engine.tensor({1, static_cast<std::int64_t>(tokens.size())}, tokens, DType::i32)));
+        model->logits(ctx, engine.tensor({1, static_cast<int64_t>(tokens.size())}, tokens, DType::i32)));
   }
 };
 
@@ -83,7 +81,7 @@ TEST(Documents, GradientsAreTheSumOfEachAlone) {
     packed.differentiate(packed.engine.tensor({1, 18}, packed_tokens(), DType::i32));
     std::vector<double> sum(static_cast<std::size_t>(alone.store.gradients().size()));
     for (const auto& document : kDocuments) {
-      const auto n = static_cast<std::int64_t>(document.size());
+      const auto n = static_cast<int64_t>(document.size());
       alone.differentiate(alone.engine.tensor({1, n}, document, DType::i32));
       const std::vector<double> part = alone.engine.host(alone.store.gradients());
       for (std::size_t i = 0; i < sum.size(); ++i) sum[i] += part[i] * static_cast<double>(n) / 18;
@@ -122,7 +120,7 @@ void check_decoded(const std::string& device) {
       Config c = config_of(pattern);
       if (!rotary) c.model.positions = "learned";
       SmallModel small(c, DType::f32, device);
-      for (const std::int64_t batch : {1, 3}) check_decoding(small, batch, 18);
+      for (const int64_t batch : {1, 3}) check_decoding(small, batch, 18);
     }
 }
 TEST(Documents, DecodingGivesTheLogitsOfTraining) { check_decoded("cpu"); }
@@ -146,6 +144,5 @@ TEST(CudaDocuments, LossesAreThoseOfTheCpu) {
     EXPECT_LT(relative_error(gradients, cpu.engine.host(cpu.store.gradients())), 5e-2);
   }
 }
-
 }  // namespace
 }  // namespace weft

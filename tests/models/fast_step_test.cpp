@@ -4,19 +4,17 @@
 // sum.
 #ifdef WEFT_CUDA
 #include <cmath>
-
 #include "models/layers.h"
 #include "models/model.h"
 #include "src/attention_maps.h"
-#include "src/graph.h"
+#include "src/device.h"
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
 
 namespace weft {
 namespace {
-
 constexpr int kSteps = 200;
-constexpr std::int64_t kBatch = 4;
+constexpr int64_t kBatch = 4;
 
 // Sizes that the Hopper forms and the products with fused ends take; all kinds of patterns.
 Config fast_config() {
@@ -40,10 +38,7 @@ Config fast_config() {
 class PlainTransformer {
  public:
   PlainTransformer(const Config& config, const ParameterStore& store, Device& device)
-      : device_(device),
-        config_(config.model),
-        store_(store),
-        patterns_(layer_patterns(config_)),
+      : device_(device), config_(config.model), store_(store), patterns_(layer_patterns(config_)),
         maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {}
 
   Var token_losses(Ctx& ctx, const Tensor& tokens) {
@@ -73,7 +68,7 @@ class PlainTransformer {
  private:
   Var var(const std::string& name) const {
     for (std::size_t i = 0; i < store_.params().size(); ++i)
-      if (store_.params()[i].name == name) return store_.var({static_cast<std::int32_t>(i)});
+      if (store_.params()[i].name == name) return store_.var({static_cast<int32_t>(i)});
     fail(str("no parameter ", name));
   }
   Var affine(Ctx& ctx, const Var& x, const std::string& name) const {
@@ -92,13 +87,13 @@ class PlainTransformer {
 };
 
 // A chain in which each token leaves eight likely ones.
-std::vector<std::int32_t> tokens_of(int step) {
+std::vector<int32_t> tokens_of(int step) {
   std::mt19937 random(static_cast<unsigned>(step) + 1);
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(kBatch * fast_config().model.context));
-  std::uint32_t token = 0;
-  for (std::int32_t& t : tokens) {
+  std::vector<int32_t> tokens(static_cast<std::size_t>(kBatch * fast_config().model.context));
+  uint32_t token = 0;
+  for (int32_t& t : tokens) {
     token = (5 * token + 17 + random() % 8 * (random() % 8)) % 256;
-    t = static_cast<std::int32_t>(token);
+    t = static_cast<int32_t>(token);
   }
   return tokens;
 }
@@ -116,7 +111,7 @@ std::vector<double> losses(const Config& config, DType compute, bool plain) {
   for (int step = 0; step < kSteps; ++step) {
     engine.device->upload(tokens, tokens_of(step).data());
     engine.set({.seed = 3,
-                .draw = static_cast<std::uint64_t>(step),
+                .draw = static_cast<uint64_t>(step),
                 .learning_rate = static_cast<float>(learning_rate(config.train, step)),
                 .beta1_correction = static_cast<float>(1 - std::pow(config.train.beta1, step + 1)),
                 .beta2_correction = static_cast<float>(1 - std::pow(config.train.beta2, step + 1)),
@@ -161,7 +156,6 @@ TEST(CudaFastStep, LossesOfTheModernModelAreThoseOfTheUnfusedStepInF32) {
   config.model.position_axes = {config.model.context};
   check_losses(config);
 }
-
 }  // namespace
 }  // namespace weft
 #endif

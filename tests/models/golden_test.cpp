@@ -8,7 +8,6 @@
 
 namespace weft {
 namespace {
-
 constexpr double kRelative = 1e-4;
 
 std::vector<float> stored(const Hdf5File& file, const std::string& name, const Shape& shape) {
@@ -45,7 +44,7 @@ void check_against_pytorch(const std::string& device, const PatternSpec& pattern
 
   const Shape token_shape = file.shape_of("/tokens");
   const Tensor tokens(*engine.device->pool, token_shape, DType::i32);
-  std::vector<std::int32_t> token_values(static_cast<std::size_t>(tokens.size()));
+  std::vector<int32_t> token_values(static_cast<std::size_t>(tokens.size()));
   file.read("/tokens", StoredType::i32, token_shape, token_values.data());
   engine.device->upload(tokens, token_values.data());
 
@@ -80,6 +79,5 @@ TEST(Golden, LogitsLossAndGradientsArePyTorchs) { check_every_pattern("cpu"); }
 #ifdef WEFT_CUDA
 TEST(CudaGolden, LogitsLossAndGradientsArePyTorchs) { check_every_pattern("cuda"); }
 #endif
-
 }  // namespace
 }  // namespace weft

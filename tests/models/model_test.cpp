@@ -2,18 +2,16 @@
 // The table of models, parameter counts of the paper's models, operations a token, the memory plan against
 // the pool.
 #include "models/model.h"
-
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
 
 namespace weft {
 namespace {
-
-std::int64_t parameters(const Config& config) {
+int64_t parameters(const Config& config) {
   const auto device = make_device("cpu");
   ParameterStore store;
   make_model(config, store, *device);
-  std::int64_t sum = 0;
+  int64_t sum = 0;
   for (const ParamInfo& p : store.params()) sum += p.size;
   return sum;
 }
@@ -65,16 +63,14 @@ TEST(Model, FlopsCountEachHeadsPairs) {
 }
 
 // Of activations: what the pool saw, less what was planned.
-double check_plan(const Config& config, std::int64_t batch, bool training) {
-  const std::int64_t context = config.model.context;
+double check_plan(const Config& config, int64_t batch, bool training) {
+  const int64_t context = config.model.context;
   const MemoryPlan plan = plan_memory(config, batch, context, training);
   const auto device = make_device("cpu");
   ParameterStore store;
   const auto model = make_model(config, store, *device);
   store.allocate(*device, DType::f32, 0, training, config.train.ema_decay > 0);
-  const auto block_bytes = [&](std::int64_t blocks) {
-    return static_cast<double>(blocks * store.size() * 4);
-  };
+  const auto block_bytes = [&](int64_t blocks) { return static_cast<double>(blocks * store.size() * 4); };
   EXPECT_EQ(static_cast<double>(plan.weights), block_bytes(1));
   EXPECT_EQ(static_cast<double>(plan.gradients), block_bytes(training ? 1 : 0));
   EXPECT_EQ(static_cast<double>(plan.optimizer),
@@ -127,7 +123,7 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
   config.model.vocab = 40;
   config.model.dropout = 0.1;
   config.model.embedding_dropout = 0.1;
-  for (const std::int64_t layers : {1, 2, 6}) {
+  for (const int64_t layers : {1, 2, 6}) {
     for (const double mlp_ratio : {1.0, 4.0}) {
       for (const std::string recompute : {"none", "attention", "block"}) {
         for (const bool training : {true, false}) {
@@ -150,11 +146,20 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
       config.model.positions = "rotary", config.model.qk_norm = "rms";
       EXPECT_NEAR(check_plan(config, 4, training), without, 1000) << recompute << ", training " << training;
     }
+  for (const char* pattern : {"{kind: routing, clusters: 5, window: 70}", "{kind: lsh, window: 20}",
+                              "{kind: topk_blocks, block: 64, blocks: 2}"})
+    for (const std::string recompute : {"none", "attention", "block"})
+      for (const bool training : {true, false}) {
+        SCOPED_TRACE(str(pattern, ", recompute ", recompute, ", training ", training));
+        Config content = config;
+        content.model.attention = {parse_pattern(pattern, "test")};
+        content.train.recompute = recompute;
+        check_plan(content, 4, training);
+      }
   config.model.vocab = 700;
   SCOPED_TRACE("large vocabulary");
   check_plan(config, 4, true);
   check_plan(config, 4, false);
 }
-
 }  // namespace
 }  // namespace weft

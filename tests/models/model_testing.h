@@ -4,13 +4,11 @@
 #pragma once
 
 #include <random>
-
 #include "models/model.h"
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
 
 namespace weft {
-
 inline const std::vector<PatternSpec> kPatternSpecs = {
     {"all", 1, 1, 1}, {"local", 5, 1, 1}, {"strided", 5, 1, 1}, {"fixed", 6, 2, 2}};
 
@@ -29,7 +27,7 @@ inline Config small_config(const PatternSpec& pattern) {
 }
 
 // The same with QK-norm and rotary positions, along one axis or those of an image.
-inline Config rotary_config(const PatternSpec& pattern, std::vector<std::int64_t> axes = {18}) {
+inline Config rotary_config(const PatternSpec& pattern, std::vector<int64_t> axes = {18}) {
   Config c = small_config(pattern);
   c.model.positions = "rotary";
   c.model.rotary_base = 30;
@@ -56,7 +54,7 @@ struct SmallModel {
     }
     store.refresh_compute(ctx);
   }
-  Tensor tokens(std::int64_t batch, std::int64_t length, unsigned seed = 3) {
+  Tensor tokens(int64_t batch, int64_t length, unsigned seed = 3) {
     std::mt19937 random(seed);
     std::vector<double> values(static_cast<std::size_t>(batch * length));
     for (double& v : values) v = static_cast<double>(random() % static_cast<unsigned>(config.model.vocab));
@@ -81,29 +79,28 @@ struct SmallModel {
 // Texts, decoded from the first position on, or behind a prompt that one pass has read: at each position, the
 // logits are those of the forward pass over the whole text.
 inline void check_decoding(SmallModel& small, const Sequences& s, bool batch_invariant = true) {
-  const std::int64_t batch = s.tokens.shape()[0], length = s.tokens.shape()[1],
-                     vocab = small.config.model.vocab;
+  const int64_t batch = s.tokens.shape()[0], length = s.tokens.shape()[1], vocab = small.config.model.vocab;
   SCOPED_TRACE(str("batch ", batch, ", length ", length));
   Ctx ctx = small.engine.ctx();
   ctx.batch_invariant = batch_invariant;
   const std::vector<double> want = small.engine.host(small.model->logits(ctx, s));
-  const std::int64_t half = (length + 1) / 2, most = length - 1;
-  for (const std::int64_t given : {std::int64_t{0}, std::int64_t{1}, half, most}) {
+  const int64_t half = (length + 1) / 2, most = length - 1;
+  for (const int64_t given : {int64_t{0}, int64_t{1}, half, most}) {
     if (given > most) continue;
     SCOPED_TRACE(str("prompt of ", given));
     const auto cache = small.model->make_cache(*small.engine.device, batch, length);
-    for (std::int64_t b = 0; b < batch && given > 0; ++b) {
+    for (int64_t b = 0; b < batch && given > 0; ++b) {
       const auto row = [&](const Tensor& t) {
         return t ? t.slice(b * t.view().cols(), {1, t.view().cols()}) : Tensor{};
       };
       small.model->read_prompt(ctx, *cache, {row(s.tokens), {}, row(s.positions), row(s.conditions)}, given,
                                b, 1);
     }
-    for (std::int64_t t = given; t < length; ++t) {
+    for (int64_t t = given; t < length; ++t) {
       const Tensor logits = small.model->decode(ctx, *cache, s, t);
       ASSERT_EQ(logits.shape(), (Shape{batch, vocab}));
       std::vector<double> expected;
-      for (std::int64_t b = 0; b < batch; ++b) {
+      for (int64_t b = 0; b < batch; ++b) {
         const auto first = want.begin() + (b * length + t) * vocab;
         expected.insert(expected.end(), first, first + vocab);
       }
@@ -113,8 +110,7 @@ inline void check_decoding(SmallModel& small, const Sequences& s, bool batch_inv
   }
 }
 
-inline void check_decoding(SmallModel& small, std::int64_t batch, std::int64_t length) {
+inline void check_decoding(SmallModel& small, int64_t batch, int64_t length) {
   check_decoding(small, small.tokens(batch, length, static_cast<unsigned>(length)));
 }
-
 }  // namespace weft

@@ -2,12 +2,10 @@
 // model.norm_eps reaches every norm.
 #include <algorithm>
 #include <map>
-
 #include "tests/models/model_testing.h"
 
 namespace weft {
 namespace {
-
 // The largest element of the gradient of each norm's weight.
 std::map<std::string, double> norm_gradients(const Config& config) {
   SmallModel small(config);
@@ -33,6 +31,5 @@ TEST(NormEps, ReachesEveryNorm) {
       EXPECT_LT(none.at(name), 1e-4 * gradient) << name << (final_norm ? "" : " without final_norm");
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 std::vector<double> logits_of(SmallModel& small, const Sequences& s) {
   Ctx ctx = small.engine.ctx();
   return small.engine.host(small.model->logits(ctx, s));
@@ -14,8 +13,8 @@ std::vector<double> logits_of(SmallModel& small, const Sequences& s) {
 // With one axis only distances count; with several, an offset moves a window.
 TEST(RotaryPositions, OfShortWindows) {
   for (const bool image : {false, true}) {
-    SmallModel small(rotary_config({"all", 1, 1, 1},
-                                   image ? std::vector<std::int64_t>{3, 6} : std::vector<std::int64_t>{18}));
+    SmallModel small(
+        rotary_config({"all", 1, 1, 1}, image ? std::vector<int64_t>{3, 6} : std::vector<int64_t>{18}));
     const Tensor tokens = small.tokens(2, 9), here = small.engine.tensor({2}, {0, 0}, DType::i32),
                  there = small.engine.tensor({2}, {4, 9}, DType::i32);
     const std::vector<double> plain = logits_of(small, tokens);
@@ -29,7 +28,7 @@ TEST(RotaryPositions, OfShortWindows) {
 
 // Pairs are dealt to the axes that are longer than 1; the first axis goes on beyond its size.
 TEST(RotaryPositions, AreAnglesOfEachAxis) {
-  const auto expect_angles = [](std::vector<std::int64_t> axes, auto&& angle) {
+  const auto expect_angles = [](std::vector<int64_t> axes, auto&& angle) {
     const Config config = rotary_config({"all", 1, 1, 1}, std::move(axes));
     const auto device = make_device("cpu");
     const Tensor table = rotary_table(*device, config.model, DType::f64);
@@ -50,6 +49,5 @@ TEST(RotaryPositions, AreAnglesOfEachAxis) {
     return of_pair[pair] * (pair == 1 ? std::pow(30, -0.5) : 1);
   });
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Patterns of the layers: the configured list, cycled.
+#include <gtest/gtest.h>
 #include "models/model.h"
 #include "src/patterns/pattern.h"
 
-#include <gtest/gtest.h>
-
 namespace weft {
 namespace {
-
 TEST(Shape, PatternsAreCycledOverTheLayers) {
   const Config config = parse_config(
       "model:\n  layers: 6\n  attention:\n  - {kind: strided, stride: 8}\n  - {kind: local, stride: 4}\n"
@@ -21,16 +19,15 @@ TEST(Shape, PatternsAreCycledOverTheLayers) {
 }
 
 TEST(Shape, UnionsAndHeadsAreCycledLikeOthers) {
-  const Config config = parse_config(
-      "model:\n  layers: 3\n  attention:\n"
-      "  - {kind: merged, of: [{kind: local, stride: 128}, {kind: strided, stride: 128}]}\n"
-      "  - {kind: heads, of: [{kind: fixed, stride: 128, c: 32}, {kind: local, stride: 64}]}\n",
-      "a.yaml");
+  const Config config =
+      parse_config("model:\n  layers: 3\n  attention:\n"
+                   "  - {kind: merged, of: [{kind: local, stride: 128}, {kind: strided, stride: 128}]}\n"
+                   "  - {kind: heads, of: [{kind: fixed, stride: 128, c: 32}, {kind: local, stride: 64}]}\n",
+                   "a.yaml");
   const auto patterns = layer_patterns(config.model);
   EXPECT_EQ(patterns[0]->name(), "merged(local(stride 128), strided(stride 128))");
   EXPECT_EQ(patterns[1]->groups(8), 2);
   EXPECT_EQ(patterns[2].get(), patterns[0].get());
 }
-
 }  // namespace
 }  // namespace weft

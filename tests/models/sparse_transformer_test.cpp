@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The model: gradients, causality, recompute, decoding, parameters.
 #include "models/sparse_transformer.h"
-
 #include <algorithm>
 #include <map>
-
 #include "tests/models/model_testing.h"
 
 namespace weft {
 namespace {
-
 class EachPattern : public testing::TestWithParam<PatternSpec> {};
 INSTANTIATE_TEST_SUITE_P(Patterns, EachPattern, testing::ValuesIn(kPatternSpecs),
                          [](const auto& info) { return info.param.kind; });
@@ -23,7 +20,7 @@ void check_model_gradients(const Config& config, bool training) {
   auto* master = small.store.master().view().as<double>();
   for (const ParamInfo& p : small.store.params()) {
     std::vector<double> got, want;
-    for (std::int64_t i = p.offset; i < p.offset + p.size; i += std::max<std::int64_t>(1, p.size / 3)) {
+    for (int64_t i = p.offset; i < p.offset + p.size; i += std::max<int64_t>(1, p.size / 3)) {
       constexpr double h = 1e-5;
       const double x0 = master[i];
       master[i] = x0 + h;
@@ -67,7 +64,7 @@ TEST(SparseTransformer, GradientsWithRotaryPositionsAndQkNorm) {
 // Token t changes no logits before row t + 1, and does change some after it.
 TEST_P(EachPattern, IsCausal) {
   SmallModel small(small_config(GetParam()));
-  const std::int64_t n = 18, vocab = 7, t = 7;
+  const int64_t n = 18, vocab = 7, t = 7;
   Ctx ctx = small.engine.ctx();
   std::vector<double> values = small.engine.host(small.tokens(1, n));
   const auto logits = [&] {
@@ -76,10 +73,10 @@ TEST_P(EachPattern, IsCausal) {
   const std::vector<double> before = logits();
   values[t] = values[t] == 0 ? 1 : 0;
   const std::vector<double> after = logits();
-  const auto row = [&](const std::vector<double>& v, std::int64_t r) {
+  const auto row = [&](const std::vector<double>& v, int64_t r) {
     return std::vector<double>(v.begin() + r * vocab, v.begin() + (r + 1) * vocab);
   };
-  for (std::int64_t r = 0; r <= t; ++r) EXPECT_EQ(row(before, r), row(after, r)) << "row " << r;
+  for (int64_t r = 0; r <= t; ++r) EXPECT_EQ(row(before, r), row(after, r)) << "row " << r;
   EXPECT_NE(row(before, t + 1), row(after, t + 1));
 }
 
@@ -114,13 +111,13 @@ TEST(SparseTransformer, RecomputeGivesTheSameBitsWithRotaryPositions) {
 // Two micro-batches add up to the batch.
 TEST(SparseTransformer, GradientsAccumulate) {
   SmallModel small(small_config({"local", 5, 1, 1}), DType::f64);
-  const std::int64_t n = 18;
+  const int64_t n = 18;
   const std::vector<double> tokens = small.engine.host(small.tokens(2, n));
   small.differentiate(small.engine.tensor({2, n}, tokens, DType::i32));
   const std::vector<double> whole = small.engine.host(small.store.gradients());
   small.engine.set({.loss_gradient = 0.5});
   small.store.begin_step();
-  for (const std::int64_t b : {0, 1}) {
+  for (const int64_t b : {0, 1}) {
     Tape tape;
     Ctx ctx = small.engine.ctx(&tape);
     const std::vector<double> half(tokens.begin() + b * n, tokens.begin() + (b + 1) * n);
@@ -145,8 +142,8 @@ TEST(SparseTransformer, GradientsAreCompleteWhenTheBackwardPassSaysSo) {
             small.store.gradients().slice(small.store.params()[i].offset, {small.store.params()[i].size}));
       };
       std::vector<std::vector<double>> seen(small.store.params().size());
-      std::vector<std::int32_t> told;
-      const GradientsComplete complete = [&](Ctx&, std::int32_t first) {
+      std::vector<int32_t> told;
+      const GradientsComplete complete = [&](Ctx&, int32_t first) {
         told.push_back(first);
         for (auto i = static_cast<std::size_t>(first); i < seen.size(); ++i)
           if (seen[i].empty()) seen[i] = gradient(i);
@@ -158,9 +155,7 @@ TEST(SparseTransformer, GradientsAreCompleteWhenTheBackwardPassSaysSo) {
       backward(ctx, mean(ctx, small.model->token_losses(ctx, small.tokens(2, 18))));
       ASSERT_EQ(told.size(), 7u);
       EXPECT_TRUE(std::is_sorted(told.rbegin(), told.rend()));
-      const auto name_of = [&](std::int32_t i) {
-        return small.store.params()[static_cast<std::size_t>(i)].name;
-      };
+      const auto name_of = [&](int32_t i) { return small.store.params()[static_cast<std::size_t>(i)].name; };
       EXPECT_EQ(name_of(told[2]), "blocks.1.mlp.down.bias");
       EXPECT_EQ(name_of(told[3]), "blocks.1.attention.proj.bias");
       EXPECT_EQ(name_of(told[6]), "blocks.0.attention_norm.weight");
@@ -173,13 +168,13 @@ TEST(SparseTransformer, GradientsAreCompleteWhenTheBackwardPassSaysSo) {
 }
 
 // moved: tokens have places in any order.
-void check_decode(const Config& config, std::int64_t batch, std::int64_t length, bool batch_invariant,
+void check_decode(const Config& config, int64_t batch, int64_t length, bool batch_invariant,
                   const std::string& device = "cpu", bool moved = false) {
   SmallModel small(config, DType::f32, device);
   Sequences tokens = small.tokens(batch, length);
   if (moved) {
     std::vector<double> places;
-    for (std::int64_t i = 0; i < batch * length; ++i)
+    for (int64_t i = 0; i < batch * length; ++i)
       places.push_back(static_cast<double>((5 * i + i / length) % config.model.context));
     tokens.positions = small.engine.tensor({batch, length}, places, DType::i32);
   }
@@ -187,7 +182,7 @@ void check_decode(const Config& config, std::int64_t batch, std::int64_t length,
 }
 
 TEST_P(EachPattern, DecodesAsItTrains) {
-  for (const std::int64_t batch : {1, 3}) check_decode(small_config(GetParam()), batch, 18, true);
+  for (const int64_t batch : {1, 3}) check_decode(small_config(GetParam()), batch, 18, true);
   check_decode(small_config(GetParam()), 2, 11, false);
 }
 
@@ -201,7 +196,7 @@ TEST(SparseTransformer, DecodesMixedPatternsAndHalfSizeQueries) {
 }
 
 // Text with each kind of pattern, and an image whose sub-pixels are where they are, or moved.
-void check_rotary_decode(const std::string& device, std::int64_t width) {
+void check_rotary_decode(const std::string& device, int64_t width) {
   std::vector<PatternSpec> specs = kPatternSpecs;
   specs.push_back(
       parse_pattern("{kind: merged, of: [{kind: local, stride: 3}, {kind: strided, stride: 5}]}", "test"));
@@ -217,23 +212,29 @@ void check_rotary_decode(const std::string& device, std::int64_t width) {
 
 TEST(SparseTransformer, DecodesRotaryPositions) { check_rotary_decode("cpu", 16); }
 
-// The logits of a sequence are the same bits alone and among others.
-void check_batch_invariance(const Config& config, const std::string& device, DType compute,
-                            std::int64_t batch = 3) {
+// The logits of the last `texts` of a batch are the same bits as those of each alone.
+void check_batch_invariance(const Config& config, const std::string& device, DType compute, int64_t batch = 3,
+                            int64_t texts = 1) {
   SmallModel small(config, compute, device);
-  const std::int64_t length = 12, vocab = 7;
+  const int64_t length = 12, vocab = 7;
   const std::vector<double> tokens = small.engine.host(small.tokens(batch, length));
   Ctx ctx = small.engine.ctx();
   ctx.batch_invariant = true;
   const auto all = small.model->make_cache(*small.engine.device, batch, length);
   const auto one = small.model->make_cache(*small.engine.device, 1, length);
+  const auto part = [](const std::vector<double>& v, int64_t b, int64_t n) {
+    return std::vector<double>(v.begin() + b * n, v.begin() + (b + 1) * n);
+  };
   const Tensor all_tokens = small.engine.tensor({batch, length}, tokens, DType::i32);
-  const std::vector<double> last(tokens.end() - length, tokens.end());
-  const Tensor one_tokens = small.engine.tensor({1, length}, last, DType::i32);
-  for (std::int64_t t = 0; t < length; ++t) {
-    const std::vector<double> a = small.engine.host(small.model->decode(ctx, *all, all_tokens, t));
-    const std::vector<double> b = small.engine.host(small.model->decode(ctx, *one, one_tokens, t));
-    EXPECT_EQ(std::vector<double>(a.end() - vocab, a.end()), b) << "position " << t;
+  std::vector<std::vector<double>> together;
+  for (int64_t t = 0; t < length; ++t)
+    together.push_back(small.engine.host(small.model->decode(ctx, *all, all_tokens, t)));
+  for (int64_t b = batch - texts; b < batch; ++b) {
+    const Tensor one_tokens = small.engine.tensor({1, length}, part(tokens, b, length), DType::i32);
+    for (int64_t t = 0; t < length; ++t)
+      ASSERT_EQ(part(together[static_cast<std::size_t>(t)], b, vocab),
+                small.engine.host(small.model->decode(ctx, *one, one_tokens, t)))
+          << "text " << b << ", position " << t;
   }
 }
 
@@ -345,12 +346,12 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
     SCOPED_TRACE(name_of(compute));
     check_batch_invariance(small_cuda_config({"fixed", 6, 2, 2}), "cuda", compute);
   }
-  // Sizes that one kernel takes through all blocks, with 1, 2 and more than 16 sequences for a cluster.
+  // Sizes that one kernel takes through all blocks, in one group of thread blocks, two and many.
   for (Config config : {small_config({"fixed", 6, 2, 2}), rotary_config({"fixed", 6, 2, 2}, {2, 3, 3})}) {
     config.model.width = 128;
     config.model.heads = 2;
     for (const char* const activation : {"gelu", "relu2"})
-      for (const std::int64_t batch : {3, 23, 257})
+      for (const int64_t batch : {3, 23, 257})
         for (const DType compute : {DType::bf16, DType::f16}) {
           SCOPED_TRACE(
               str(config.model.positions, ", ", activation, ", ", name_of(compute), ", batch ", batch));
@@ -359,7 +360,16 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
         }
   }
 }
-#endif
 
+TEST(CudaEngine, DecodesAThousandTextsAsEachAlone) {
+  Config config = small_config({"fixed", 6, 2, 2});
+  config.model.width = 128;
+  config.model.heads = 2;
+  for (const DType compute : {DType::bf16, DType::f16}) {
+    SCOPED_TRACE(name_of(compute));
+    check_batch_invariance(config, "cuda", compute, 1000, 1000);
+  }
+}
+#endif
 }  // namespace
 }  // namespace weft

@@ -2,16 +2,14 @@
 // Whole steps: graphs against plain calls, CPU against CUDA, a loss that falls.
 #include <algorithm>
 #include <cmath>
-
 #include "kernels/layers/pointwise.h"
-#include "src/graph.h"
+#include "src/device.h"
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
 #include "tests/src/gate.h"
 
 namespace weft {
 namespace {
-
 struct Training {
   std::vector<double> losses, weights;
   bool replayed = false;
@@ -31,7 +29,7 @@ Training train(const Config& config, const Options& options) {
   ParameterStore store;
   const auto model = make_model(config, store, *engine.device);
   store.allocate(*engine.device, options.compute, 4, true, config.train.ema_decay > 0);
-  const std::int64_t batch = config.train.batch, context = config.model.context;
+  const int64_t batch = config.train.batch, context = config.model.context;
   const Tensor tokens(*engine.device->pool, {batch, context}, DType::i32);
   const Tensor other =
       engine.tensor({1, context}, std::vector<double>(static_cast<std::size_t>(context), 1), DType::i32);
@@ -40,16 +38,15 @@ Training train(const Config& config, const Options& options) {
   std::vector<std::vector<double>> kept_values;
   Training run;
   std::mt19937 random(8);
-  std::vector<std::int32_t> values(static_cast<std::size_t>(batch * context));
+  std::vector<int32_t> values(static_cast<std::size_t>(batch * context));
   for (int step = 0; step < options.steps; ++step) {
     if (step == 0 || !options.same_batch) {
-      for (auto& v : values)
-        v = static_cast<std::int32_t>(random() % static_cast<unsigned>(config.model.vocab));
+      for (auto& v : values) v = static_cast<int32_t>(random() % static_cast<unsigned>(config.model.vocab));
     }
-    engine.device->upload_async(tokens.view().data, values.data(), values.size() * sizeof(std::int32_t));
+    engine.device->upload_async(tokens.view().data, values.data(), values.size() * sizeof(int32_t));
     const StepScalars scalars{
         .seed = 3,
-        .draw = static_cast<std::uint64_t>(step),
+        .draw = static_cast<uint64_t>(step),
         .learning_rate = static_cast<float>(learning_rate(config.train, step)),
         .beta1_correction = static_cast<float>(1 - std::pow(config.train.beta1, step + 1)),
         .beta2_correction = static_cast<float>(1 - std::pow(config.train.beta2, step + 1)),
@@ -159,21 +156,21 @@ TEST(CudaEngine, CaptureFailureIsSaidAndTheStreamGoesOn) {
 TEST(CudaEngine, AGraphUploadsWhatEachLaunchFinds) {
   Engine engine("cuda");
   Device& device = *engine.device;
-  constexpr std::int64_t kSize = 5000, kRuns = 40;
+  constexpr int64_t kSize = 5000, kRuns = 40;
   const Tensor x(*device.pool, {kSize}, DType::f32), y(*device.pool, {1}, DType::f32),
       history(*device.pool, {kRuns, kSize + 1}, DType::f32), row(*device.pool, {kSize + 1}, DType::f32);
   std::vector<float> values(kSize);
   float scalar = 0;
   GraphedStep step(device, true);
   Gate gate;
-  for (std::int64_t run = 0; run < kRuns; ++run) {
+  for (int64_t run = 0; run < kRuns; ++run) {
     if (run == 10) {
       device.synchronize();
       gate.close(std::get<CudaQueue>(device.queue).stream);
     }
     if (run == 16) { EXPECT_TRUE(gate.open()) << "a launch waited for the device"; }
     if (run >= 16 && run % 4 == 0) device.upload_async(y.view().data, &scalar, sizeof scalar);
-    for (std::int64_t i = 0; i < kSize; ++i)
+    for (int64_t i = 0; i < kSize; ++i)
       values[static_cast<std::size_t>(i)] = static_cast<float>(run * kSize + i);
     scalar = static_cast<float>(-run);
     step.run([&] {
@@ -188,9 +185,9 @@ TEST(CudaEngine, AGraphUploadsWhatEachLaunchFinds) {
   }
   EXPECT_TRUE(step.replaying());
   const std::vector<double> got = to_host(device, history);
-  for (std::int64_t run = 0; run < kRuns; ++run) {
+  for (int64_t run = 0; run < kRuns; ++run) {
     const double* const r = &got[static_cast<std::size_t>(run * (kSize + 1))];
-    for (std::int64_t i = 0; i < kSize; ++i) ASSERT_EQ(r[i], static_cast<double>(run * kSize + i)) << run;
+    for (int64_t i = 0; i < kSize; ++i) ASSERT_EQ(r[i], static_cast<double>(run * kSize + i)) << run;
     EXPECT_EQ(r[kSize], static_cast<double>(-run));
   }
 }
@@ -213,7 +210,7 @@ TEST(CudaEngine, AnUploadThatHasNotBeenRunIsNotRecorded) {
 TEST(CudaEngine, AGraphThatWouldGrowThePoolIsRefused) {
   Engine engine("cuda");
   GraphedStep step(*engine.device, true);
-  std::int64_t size = 1000;
+  int64_t size = 1000;
   const auto work = [&] {
     const Tensor t(*engine.device->pool, {size}, DType::f32);
     engine.device->zero(t);
@@ -224,6 +221,5 @@ TEST(CudaEngine, AGraphThatWouldGrowThePoolIsRefused) {
   EXPECT_THROW(step.run(work), Error);
 }
 #endif
-
 }  // namespace
 }  // namespace weft

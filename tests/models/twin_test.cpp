@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: MIT
 // weft_attention/sparse_transformer.py, the model in stock PyTorch: weights that travel give the same logits.
 #include <random>
-
 #include "models/model.h"
 #include "src/files/checkpoint.h"
-#include "src/files/safetensors.h"
+#include "src/files/weights.h"
 #include "tests/run_python.h"
 #include "tests/src/engine_testing.h"
 
 namespace weft {
 namespace {
-
 constexpr int kNothingToRun = 77;
 
-template <class T>
-void write_numbers(const std::string& path, const std::vector<T>& values) {
+template <class T> void write_numbers(const std::string& path, const std::vector<T>& values) {
   write_file(path, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
 }
 
@@ -41,9 +38,9 @@ void compare_with_twin(const std::string& name, std::vector<std::string> overrid
   store.allocate(*engine.device, DType::f32, 1, false, false);
   std::mt19937 random(5);
   draw_weights(*engine.device, store, random);
-  std::vector<std::int32_t> values(
+  std::vector<int32_t> values(
       static_cast<std::size_t>(2 * config.model.context - 6));  // not the whole context
-  for (std::int32_t& token : values) token = static_cast<std::int32_t>(random() % 40);
+  for (int32_t& token : values) token = static_cast<int32_t>(random() % 40);
   const Tensor tokens(*engine.device->pool, {2, config.model.context - 3}, DType::i32);
   engine.device->upload(tokens, values.data());
   Ctx ctx = engine.ctx();
@@ -80,6 +77,5 @@ TEST(PyTorchTwin, ModernRecipe) {
     compare_with_twin("paper/enwik8.yaml", overrides);
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Names of devices and what is said of wrong ones, copies, the measured GEMM rate.
 #include "src/device.h"
-
 #include <gtest/gtest.h>
-
 #include <chrono>
 #include <numeric>
 #include <thread>
-
 #include "kernels/layers/pointwise.h"
 #include "tests/src/gate.h"
 
 namespace weft {
 namespace {
-
 TEST(Device, NamesThatCannotWorkSayWhatCan) {
   for (const char* name : {"gpu", "", "cuda:x", "cuda:-1", "cuda:", "cuda0", "CPU"}) {
     try {
@@ -74,7 +70,7 @@ TEST(Device, Copies) { check_copies(*make_device("cpu")); }
 
 // What kernels write to the host's memory is there behind a mark, whatever is enqueued after it.
 void check_marks(Device& device) {
-  constexpr std::int64_t count = 40;
+  constexpr int64_t count = 40;
   const Tensor values(*device.pool, {count}, DType::f32), seen(*device.host_pool, {count}, DType::f32),
       large(*device.pool, {1 << 22}, DType::f32), copy(*device.pool, {1 << 22}, DType::f32);
   std::vector<float> host(count);
@@ -82,7 +78,7 @@ void check_marks(Device& device) {
   device.upload(values, host.data());
   device.zero(large);
   std::vector<std::unique_ptr<QueueMark>> marks;
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     launch(device.queue, Add{{seen.slice(i, {1}), false}, values.slice(i, {1})});
     marks.push_back(device.make_mark());
     marks.back()->wait();  // never recorded
@@ -90,7 +86,7 @@ void check_marks(Device& device) {
     launch(device.queue, Add{{copy, false}, large});
   }
   const volatile float* numbers = seen.view().as<float>();
-  for (std::int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i) {
     marks[static_cast<std::size_t>(i)]->wait();
     EXPECT_EQ(numbers[i], static_cast<float>(i + 1));
   }
@@ -108,10 +104,10 @@ TEST(Device, ToHostConvertsEveryType) {
   };
   const double f64[] = {1.5, -2};
   const float f32[] = {1.5, -2};
-  const std::uint16_t half[] = {f16::encode(1.5), f16::encode(-2)},
-                      brain[] = {bf16::encode(1.5), bf16::encode(-2)};
-  const std::int32_t i32[] = {7, -2};
-  const std::uint8_t u8[] = {7, 255};
+  const uint16_t half[] = {f16::encode(1.5), f16::encode(-2)},
+                 brain[] = {bf16::encode(1.5), bf16::encode(-2)};
+  const int32_t i32[] = {7, -2};
+  const uint8_t u8[] = {7, 255};
   check(DType::f64, f64, {1.5, -2});
   check(DType::f32, f32, {1.5, -2});
   check(DType::f16, half, {1.5, -2});
@@ -181,7 +177,7 @@ TEST(CudaDevice, AMarkWaitsForWhatIsAheadOfIt) {
 TEST(CudaDevice, RunningOutOfMemorySaysWhatToLower) {
   const auto device = make_device("cuda");
   try {
-    const Tensor t(*device->pool, {std::int64_t{1} << 42}, DType::f32);
+    const Tensor t(*device->pool, {int64_t{1} << 42}, DType::f32);
     FAIL();
   } catch (const Error& error) {
     EXPECT_NE(std::string(error.what()).find("out of memory on cuda:0"), std::string::npos) << error.what();
@@ -192,6 +188,5 @@ TEST(CudaDevice, RunningOutOfMemorySaysWhatToLower) {
 
 TEST(CudaDevice, AGpuThatIsNotThere) { EXPECT_THROW(make_device("cuda:99"), Error); }
 #endif
-
 }  // namespace
 }  // namespace weft

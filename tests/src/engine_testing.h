@@ -6,13 +6,11 @@
 #include <functional>
 #include <memory>
 #include <vector>
-
 #include "src/device.h"
 #include "src/tape.h"
 #include "tests/testing.h"
 
 namespace weft {
-
 struct Engine {
   std::unique_ptr<Device> device;
   Tensor step_memory, results_memory;
@@ -39,9 +37,11 @@ struct Engine {
     return c;
   }
   void upload(const TensorView& dst, const std::vector<double>& values) {
-    ASSERT_EQ(dst.size(), static_cast<std::int64_t>(values.size()));
-    if (dst.dtype == DType::i32) return device->upload(dst, converted<std::int32_t>(values).data());
+    ASSERT_EQ(dst.size(), static_cast<int64_t>(values.size()));
+    if (dst.dtype == DType::i32) return device->upload(dst, converted<int32_t>(values).data());
     if (dst.dtype == DType::f32) return device->upload(dst, converted<float>(values).data());
+    if (dst.dtype == DType::f16) return device->upload(dst, converted<f16>(values).data());
+    if (dst.dtype == DType::bf16) return device->upload(dst, converted<bf16>(values).data());
     ASSERT_EQ(dst.dtype, DType::f64);
     device->upload(dst, values.data());
   }
@@ -53,9 +53,9 @@ struct Engine {
   std::vector<double> host(const TensorView& t) { return to_host(*device, t); }
 };
 
-inline std::int64_t elements(const Shape& shape) {
-  std::int64_t n = 1;
-  for (const std::int64_t extent : shape) n *= extent;
+inline int64_t elements(const Shape& shape) {
+  int64_t n = 1;
+  for (const int64_t extent : shape) n *= extent;
   return n;
 }
 
@@ -102,5 +102,4 @@ inline void check_gradients(const std::vector<Shape>& shapes, const OpUnderTest&
                     str("gradient of input ", i), tolerance);
   }
 }
-
 }  // namespace weft

@@ -6,11 +6,9 @@
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-
-#include "src/cuda/check.h"
+#include "src/cuda/staging.h"
 
 namespace weft {
-
 // Holds a stream up until it is opened, ten seconds at most.
 class Gate {
  public:
@@ -35,6 +33,5 @@ class Gate {
   std::condition_variable changed_;
   bool open_ = false, left_ = false;
 };
-
 }  // namespace weft
 #endif

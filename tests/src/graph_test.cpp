@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 // A GraphedStep on the CPU, and its moves. What it does on CUDA: tests/models/training_test.cpp.
-#include "src/graph.h"
-
 #include <gtest/gtest.h>
+#include "src/device.h"
 
 namespace weft {
 namespace {
-
 TEST(Graph, OnTheCpuEveryRunCalls) {
   const auto device = make_device("cpu");
   for (const bool enabled : {false, true}) {
@@ -26,6 +24,5 @@ TEST(Graph, ErrorsOfTheWorkComeThrough) {
   GraphedStep step(*device, true);
   EXPECT_THROW(step.run([] { fail("no"); }), Error);
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,17 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The pool: reuse, accounting, running out, the graph side.
-#include "src/memory.h"
-
 #include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <set>
-
 #include "src/tensor.h"
 
 namespace weft {
 namespace {
-
 // A pool over a machine with `limit` bytes.
 struct SmallMachine {
   std::size_t limit, used = 0;
@@ -168,6 +163,5 @@ TEST(Memory, BytesText) {
   EXPECT_EQ(bytes_text(1536), "1.50 KiB");
   EXPECT_EQ(bytes_text(std::size_t{5} << 30), "5.00 GiB");
 }
-
 }  // namespace
 }  // namespace weft

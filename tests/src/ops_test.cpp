@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Every op against central differences, what it refuses, and what it keeps.
 #include "src/ops.h"
-
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
 #include "tests/src/engine_testing.h"
 
 namespace weft {
 namespace {
-
 TEST(Ops, LinearGradients) {
   check_gradients({{2, 3, 5}, {4, 5}, {4}},
                   [](Ctx& c, const auto& v) { return linear(c, v[0], v[1], v[2]); });
@@ -185,7 +183,7 @@ TEST(Ops, AttentionGradients) {
     SCOPED_TRACE(spec.kind);
     Engine engine;
     const AttentionShape shape{2, 3, 4};
-    const std::int64_t n = 13;
+    const int64_t n = 13;
     const DeviceMaps maps(*engine.device, *make_pattern(spec, 2), 2, n, 4);
     check_gradients({{2, n, shape.columns()}},
                     [&](Ctx& c, const auto& v) { return sparse_attention(c, v[0], shape, maps.maps()); });
@@ -320,7 +318,7 @@ TEST(Ops, MeanSetsTheLossAndTakesTheLossGradient) {
 TEST(Ops, DropoutMasks) {
   Engine engine;
   engine.set({.seed = 1, .draw = 0});
-  const std::int64_t n = 4096;
+  const int64_t n = 4096;
   const Var ones{engine.tensor({n}, std::vector<double>(n, 1.0)), nullptr};
   const auto pass = [&](bool training) {
     Ctx ctx = engine.ctx(nullptr, training);
@@ -335,7 +333,7 @@ TEST(Ops, DropoutMasks) {
   EXPECT_NE(pass(true).first, a);
   engine.set({.seed = 2, .draw = 0});
   EXPECT_NE(pass(true).first, a);
-  std::int64_t kept = 0;
+  int64_t kept = 0;
   for (const double v : a) {
     if (v != 0) {
       ++kept;
@@ -386,6 +384,5 @@ TEST(Ops, RefuseWrongShapes) {
   EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::f32), var({4, 3}), var({3}), {}), Error);
   EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::i32), var({4, 3}), var({4}), {}), Error);
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Schedules against tables, one update by hand, loss scaling.
 #include "src/optimizer.h"
-
 #include <limits>
-
 #include "kernels/optimizer/loss_scale.h"
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
 
 namespace weft {
 namespace {
-
-std::vector<double> rates(const TrainConfig& train, const std::vector<std::int64_t>& steps) {
+std::vector<double> rates(const TrainConfig& train, const std::vector<int64_t>& steps) {
   std::vector<double> values;
-  for (const std::int64_t step : steps) values.push_back(learning_rate(train, step));
+  for (const int64_t step : steps) values.push_back(learning_rate(train, step));
   return values;
 }
 
@@ -23,7 +20,7 @@ TEST(Optimizer, LearningRates) {
   train.warmup = 4;
   train.learning_rate = 2;
   train.final_learning_rate = 0.1;
-  const std::vector<std::int64_t> steps = {0, 1, 3, 4, 8, 13, 99};
+  const std::vector<int64_t> steps = {0, 1, 3, 4, 8, 13, 99};
   train.schedule = "constant";
   expect_near(rates(train, steps), {0.5, 1, 2, 2, 2, 2, 2}, 1e-12, "constant");
   train.schedule = "linear";
@@ -42,8 +39,8 @@ TEST(Optimizer, ContextSchedule) {
   TrainConfig train;
   EXPECT_EQ(context_at(train, 512, 0), 512);
   train.context_schedule = {{0, 64}, {10, 128}, {30, 512}};
-  const std::vector<std::pair<std::int64_t, std::int64_t>> table = {{0, 64},   {9, 64},   {10, 128},
-                                                                    {29, 128}, {30, 512}, {1000, 512}};
+  const std::vector<std::pair<int64_t, int64_t>> table = {{0, 64},   {9, 64},   {10, 128},
+                                                          {29, 128}, {30, 512}, {1000, 512}};
   for (const auto& [step, context] : table) EXPECT_EQ(context_at(train, 512, step), context) << step;
 }
 
@@ -139,6 +136,5 @@ TEST(LossScale, CorrectionsCountUpdatesThatWereApplied) {
     EXPECT_FLOAT_EQ(step.momentum, 0.851f);
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Layout, initial values, gradients' bookkeeping, precision.
 #include "src/parameters.h"
-
 #include <omp.h>
-
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
 
 namespace weft {
 namespace {
-
 struct Three {
   Param norm, weight, bias;
   explicit Three(ParameterStore& store)
@@ -95,7 +92,7 @@ TEST(Parameters, InitialValuesStayWhatTheyAre) {
 TEST(Parameters, NormalsHaveTheirMoments) {
   const auto device = make_device("cpu");
   ParameterStore store;
-  const std::int64_t n = 100003;
+  const int64_t n = 100003;
   store.add("a", {n}, Init::normal(2));
   store.add("b", {n}, Init::normal(2));
   store.allocate(*device, DType::f64, 7, false, false);
@@ -170,6 +167,5 @@ TEST(Parameters, RefuseMisuse) {
   EXPECT_THROW(store.allocate(*device, DType::f32, 1, false, false), Error);
   EXPECT_THROW(store.var(Param{}), Error);
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Order, skipping and freeing on the tape; recompute against keeping everything, bit for bit.
 #include "src/tape.h"
-
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
 
 namespace weft {
 namespace {
-
 TEST(Tape, RunsBackwardsSkipsAndFrees) {
   Engine engine;
   Tape tape;
@@ -36,7 +34,7 @@ TEST(Tape, AMarkIsPassedAfterAllThatIsRecordedBehindIt) {
   Tape tape;
   Ctx ctx = engine.ctx(&tape);
   std::vector<std::string> ran;
-  const GradientsComplete complete = [&](Ctx&, std::int32_t first) { ran.push_back(str("mark ", first)); };
+  const GradientsComplete complete = [&](Ctx&, int32_t first) { ran.push_back(str("mark ", first)); };
   const Var a{Tensor(), std::make_shared<Gradient>()}, b{Tensor(), std::make_shared<Gradient>()};
   ctx.mark(9);
   EXPECT_EQ(tape.size(), 0u) << "nobody listens";
@@ -101,7 +99,7 @@ TEST(Tape, BackwardWantsAnObjective) {
 
 // Six blocks x += dropout(w2 gelu(w1 norm(x))), kept or recomputed.
 struct Toy {
-  static constexpr std::int64_t kRows = 64, kWidth = 24, kBlocks = 6;
+  static constexpr int64_t kRows = 64, kWidth = 24, kBlocks = 6;
   Engine engine;
   std::vector<Var> weights;
   int calls = 0;
@@ -184,6 +182,5 @@ TEST(Recompute, WithoutATapeIsJustTheBlock) {
   recompute(ctx, block, Var{engine.tensor({2}, {1, 2}), nullptr});
   EXPECT_EQ(calls, 1);
 }
-
 }  // namespace
 }  // namespace weft

@@ -6,11 +6,9 @@
 //   compute-sanitizer --tool initcheck /tmp/initcheck_tma
 #include <cstdio>
 #include <vector>
-
 #include "kernels/device/tma.cuh"
 
 namespace {
-
 constexpr int kColumns = 64, kRows = 64, kCount = kColumns * kRows;  // a tile of 16-bit elements
 using Element = unsigned short;
 
@@ -24,7 +22,7 @@ __global__ void write_by_tma(const __grid_constant__ CUtensorMap to) {
   weft::device::fence_proxy_async();
   __syncthreads();
   if (threadIdx.x != 0) return;
-  weft::device::tma_store(to, static_cast<std::uint32_t>(__cvta_generic_to_shared(tile)), 0, 0, 0, 0, 0);
+  weft::device::tma_store(to, static_cast<uint32_t>(__cvta_generic_to_shared(tile)), 0, 0, 0, 0, 0);
   weft::device::tma_store_commit_group();
   weft::device::tma_store_wait_all();
 }
@@ -50,7 +48,6 @@ int sum_of(const int* sums) {
   for (const int x : host) sum += x;
   return sum;
 }
-
 }  // namespace
 
 int main() {

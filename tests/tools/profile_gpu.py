@@ -32,7 +32,7 @@ CASES = (
     ("attention local, windows of 256", "window_.*_kernel", 2, 2, [*OTHER, "long64k", "--patterns", "local"]),
     ("attention strided, columns of 256", "column_.*_kernel", 2, 2, [*OTHER, "long64k", "--patterns", "strided"]),
     ("attention strided, columns of 1,024", "column_.*_kernel", 2, 2, [*OTHER, "long1m", "--patterns", "strided"]),
-    ("sampling, 256 images", "cluster_kernel", 1, 1100, ["decode", "--config", "cifar10.yaml", "--batch", "256", "--positions", "1100"]),
+    ("sampling, 256 images", "persistent_kernel", 1, 1100, ["decode", "--config", "cifar10.yaml", "--batch", "256", "--positions", "1100"]),
     ("training step, two layers", ".*", 80, 3, STEP),
 )
 STALLED = "smsp__average_warps_issue_stalled_"

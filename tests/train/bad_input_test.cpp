@@ -3,10 +3,8 @@
 // they were.
 #include <gtest/gtest.h>
 #include <signal.h>
-
 #include <algorithm>
 #include <filesystem>
-
 #include "data/dataset.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
@@ -17,7 +15,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class BadInputTest : public testing::Test {
  protected:
   BadInputTest() {
@@ -31,7 +28,7 @@ class BadInputTest : public testing::Test {
   }
   // The one line that the program leaves on stderr; its exit code must be 1.
   std::string error_line(const std::string& program, const std::vector<std::string>& arguments,
-                         std::int64_t limit_bytes = 0) {
+                         int64_t limit_bytes = 0) {
     Process process(dir, program, arguments, {.limit_bytes = limit_bytes});
     return error_line_of(process);
   }
@@ -185,7 +182,7 @@ TEST_F(BadInputTest, FullDiskWhileSaving) {
   const std::string latest = dir / "run/latest.h5", before = read_file(latest);
   std::vector<std::string> resume = train_with({"train.save_every=3"});
   resume.push_back("--resume");
-  const std::string line = error_line("train", resume, static_cast<std::int64_t>(before.size()) / 2);
+  const std::string line = error_line("train", resume, static_cast<int64_t>(before.size()) / 2);
   EXPECT_CONTAINS(line, "h5");
   EXPECT_TRUE(read_file(latest) == before);
   EXPECT_FALSE(fs::exists(latest + ".tmp"));
@@ -221,6 +218,5 @@ TEST_F(BadInputTest, DivergenceIsNamed) {
   EXPECT_CONTAINS(line, "not finite; first tensor: ");
   EXPECT_CONTAINS(line, "train.learning_rate");
 }
-
 }  // namespace
 }  // namespace weft

@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 class ConvertTest : public testing::Test {
  protected:
   ConvertTest() {
@@ -96,6 +95,5 @@ TEST_F(ConvertTest, TrainStartsFromWeights) {
       refused("train", {"--config", dir / "small.yaml", "--init", dir / "a.safetensors", "--resume"}),
       "--init");
 }
-
 }  // namespace
 }  // namespace weft

@@ -3,7 +3,6 @@
 // program goes on, or says so in one line with exit code 1; after a resume all bytes are those of an
 // undisturbed run. Every WEFT_FAULT_EVERY-th of these faults is tried, every one if that is 1.
 #include <gtest/gtest.h>
-
 #include <array>
 #include <chrono>
 #include <cstdio>
@@ -11,7 +10,6 @@
 #include <filesystem>
 #include <map>
 #include <sstream>
-
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
 
@@ -19,7 +17,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 using Words = std::vector<std::string>;
 
 struct Fault {
@@ -226,6 +223,5 @@ TEST_F(SlowFaults, EvaluateAndSample) {
   try_output(on_checkpoint("evaluate", {"--losses", dir / "l.h5"}), "l.h5");
   try_output(on_checkpoint("sample", {"--seed", "1", "--length", "5", "--out", dir / "s.txt"}), "s.txt");
 }
-
 }  // namespace
 }  // namespace weft

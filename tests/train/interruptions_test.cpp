@@ -3,19 +3,16 @@
 // that says how a stopped run goes on.
 #include <gtest/gtest.h>
 #include <unistd.h>
-
 #include <csignal>
 #include <filesystem>
-
 #include "src/files/hdf5.h"
 #include "tests/train/shell_test.h"
-#include "train/program/stop_signal.h"
+#include "train/program/program.h"
 
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class InterruptionsTest : public ShellTest {
  protected:
   // Starts `command` in the background, `endless` training, and waits until it has logged two lines.
@@ -24,7 +21,7 @@ class InterruptionsTest : public ShellTest {
            " & p=$!; until [ \"$(cat run/metrics.jsonl 2>/dev/null | wc -l)\" -ge 2 ] || ! kill -0 $p "
            "2>/dev/null; do sleep 0.02; done; ";
   }
-  std::int64_t saved_step() const {
+  int64_t saved_step() const {
     return Hdf5File::open(dir / "run/latest.h5").int_attribute("step").value_or(-1);
   }
   std::vector<double> steps() const { return metric(dir / "run/metrics.jsonl", "step"); }
@@ -178,6 +175,5 @@ TEST_F(InterruptionsTest, TooLittleMemoryIsSaid) {
   EXPECT_GT(failed, 3);
   EXPECT_GT(out_of_memory, 0);
 }
-
 }  // namespace
 }  // namespace weft

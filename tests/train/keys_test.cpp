@@ -4,7 +4,6 @@
 #include <array>
 #include <map>
 #include <optional>
-
 #include "data/batch_source.h"
 #include "src/config/fields.h"
 #include "src/files/checkpoint.h"
@@ -15,9 +14,8 @@
 
 namespace weft {
 namespace {
-
 // What a run shows. `weights` and `average`: the bits in latest.h5.
-enum Shown : std::uint8_t { weights, average, loss_scale, metrics, files, memory, folder, dtype, kShown };
+enum Shown : uint8_t { weights, average, loss_scale, metrics, files, memory, folder, dtype, kShown };
 using Outcome = std::array<std::string, kShown>;
 
 struct Row {
@@ -175,7 +173,7 @@ class EveryKey : public testing::Test {
     const BatchSource source(config, data, mixed ? &*mixed : nullptr);
     TrainStep step(*device, *model, store, config);
     if (is_f16) step.set_loss_scale({.scale = config.train.loss_scale});
-    for (std::int64_t i = 0; i < config.train.steps; ++i) step.run(source, i), step.results();
+    for (int64_t i = 0; i < config.train.steps; ++i) step.run(source, i), step.results();
     for (const Shown of : {weights, average})
       if (const Tensor values = of == weights ? store.master() : store.ema(); values)
         for (const double x : to_host(*device, values))
@@ -253,11 +251,10 @@ TEST_F(EveryKey, OfAModelReachesDecoding) {
     if (!key.starts_with("model.") || !row.unseen.empty()) continue;
     SCOPED_TRACE(key);
     Config c = config(row, key + "=" + row.value);
-    c.model.context = std::min<std::int64_t>(c.model.context, 24);
+    c.model.context = std::min<int64_t>(c.model.context, 24);
     SmallModel small(c);
     check_decoding(small, 1, c.model.context);
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -8,7 +8,6 @@
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -19,7 +18,6 @@
 #include <map>
 #include <random>
 #include <sstream>
-
 #include "data/dataset.h"
 #include "models/model.h"
 #include "src/config/fields.h"
@@ -30,7 +28,6 @@
 
 namespace weft {
 namespace {
-
 constexpr std::size_t kSealed = 512;  // the bytes after the seal are covered by it
 
 int from_environment(const char* name, int otherwise) {
@@ -293,6 +290,5 @@ TEST_F(SlowMutants, HostileConfigsAreRefusedOrTrain) {
   }
   std::printf("configs: accepted %d  refused %d  hung %d  crashed %d\n", sum[0], sum[1], sum[2], sum[3]);
 }
-
 }  // namespace
 }  // namespace weft

@@ -3,16 +3,13 @@
 // be.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
-
 #include <filesystem>
-
 #include "tests/train/shell_test.h"
 
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 using OutputsTest = ShellTest;
 
 TEST_F(OutputsTest, AFullOrClosedStdoutIsAnError) {
@@ -109,6 +106,5 @@ TEST_F(OutputsTest, ManyLayersAreSeenAtOnce) {
   EXPECT_EQ(shell("timeout 20 inspect --config small.yaml --device cpu --set model.layers=10000"), 0) << err_;
   EXPECT_CONTAINS(out_, "blocks.0-9999.attention.");
 }
-
 }  // namespace
 }  // namespace weft

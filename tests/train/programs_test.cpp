@@ -1,25 +1,22 @@
 // SPDX-License-Identifier: MIT
 // The programs as people run them: train, evaluate, sample.
 #include <gtest/gtest.h>
-
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <numbers>
 #include <thread>
-
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
+#include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
-#include "train/evaluation/heat_map.h"
 #include "train/program/loaded_model.h"
 
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class ProgramsTest : public testing::Test {
  protected:
   ProgramsTest() {
@@ -73,9 +70,9 @@ TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
   EXPECT_CONTAINS(notes_, "bits per byte over 600 tokens, last weights of step 20\n");
 
   // The last evaluation of training was of the first 500 tokens: here, one split of a file.
-  std::vector<std::int32_t> first(500);
+  std::vector<int32_t> first(500);
   data.read(0, first);
-  std::vector<std::uint16_t> file(first.begin(), first.end());
+  std::vector<uint16_t> file(first.begin(), first.end());
   file.resize(1000);
   write_tokens(dir / "first.h5", file, 32, {0.5, 0.25, 0.25});
   for (const auto& [key, weights] : {std::pair{"valid_bits", "--weights=last"},
@@ -103,8 +100,8 @@ TEST_F(ProgramsTest, LossesAndHeatMapHaveEachTokenOnce) {
   output("evaluate", {"--checkpoint", checkpoint(), "--device", "cpu", "--split", "valid", "--min-context",
                       "40", "--losses", dir / "l.h5", "--heatmap", dir / "map.png"});
   const TokenDataset data(dir / "corpus.h5", "valid", 32);
-  const std::vector<std::int64_t> shape{data.size()};
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.size())), written(tokens.size());
+  const std::vector<int64_t> shape{data.size()};
+  std::vector<int32_t> tokens(static_cast<std::size_t>(data.size())), written(tokens.size());
   std::vector<float> nats(tokens.size());
   data.read(0, tokens);
   const Hdf5File file = Hdf5File::open(dir / "l.h5");
@@ -112,9 +109,9 @@ TEST_F(ProgramsTest, LossesAndHeatMapHaveEachTokenOnce) {
   file.read("/losses", StoredType::f32, shape, nats.data());
   EXPECT_EQ(written, tokens);
   HeatMap map({8, 8, 1});
-  for (std::int64_t t = 0; t < data.size(); ++t) {
+  for (int64_t t = 0; t < data.size(); ++t) {
     // 64 of the first window, then 24 more a window at its places 40 to 63; the last one ends with the split.
-    std::int64_t end = 64;
+    int64_t end = 64;
     while (end <= t) end = std::min(end + 24, data.size());
     map.add(64 - (end - t), nats[static_cast<std::size_t>(t)] / std::numbers::ln2);
   }
@@ -198,6 +195,5 @@ TEST_F(ProgramsTest, SampleAnswersAPerson) {
   EXPECT_EQ(both.substr(6), sampled({"--temperature", "0", "--length", "5", "--prompt",
                                      "\x03\x04" + first.substr(0, 5) + "\x05"}));
 }
-
 }  // namespace
 }  // namespace weft

@@ -5,7 +5,6 @@
 #include "tests/train/training.h"
 
 namespace weft {
-
 class ShellTest : public testing::Test {
  protected:
   ShellTest() {
@@ -34,5 +33,4 @@ class ShellTest : public testing::Test {
   TempDir dir;
   std::string out_, err_;
 };
-
 }  // namespace weft

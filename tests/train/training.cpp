@@ -1,32 +1,27 @@
 // SPDX-License-Identifier: MIT
 // Corpora, runs and processes for the tests of the programs.
 #include "tests/train/training.h"
-
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
-
 #include <sstream>
-
 #include "data/dataset.h"
 #include "kernels/philox.h"
 #include "src/files/hdf5.h"
 
 namespace weft {
-
-void write_tokens(const std::string& path, const std::vector<std::uint16_t>& tokens, std::int64_t vocab,
+void write_tokens(const std::string& path, const std::vector<uint16_t>& tokens, int64_t vocab,
                   const std::vector<double>& split) {
   write_token_file(path, tokens, vocab, split, "made by a test");
 }
 
-void write_corpus(const std::string& path, std::int64_t count, std::int64_t vocab) {
-  std::vector<std::uint16_t> tokens;
-  for (std::uint32_t word = 0; static_cast<std::int64_t>(tokens.size()) < count; ++word) {
-    const std::uint32_t kind = philox4x32({word, 0, 0, 0}, 5)[0] % 7;
-    for (std::uint32_t i = 0; i < 3 + kind; ++i)
-      tokens.push_back(
-          static_cast<std::uint16_t>((kind * 11 + i * i + 1) % static_cast<std::uint32_t>(vocab)));
+void write_corpus(const std::string& path, int64_t count, int64_t vocab) {
+  std::vector<uint16_t> tokens;
+  for (uint32_t word = 0; static_cast<int64_t>(tokens.size()) < count; ++word) {
+    const uint32_t kind = philox4x32({word, 0, 0, 0}, 5)[0] % 7;
+    for (uint32_t i = 0; i < 3 + kind; ++i)
+      tokens.push_back(static_cast<uint16_t>((kind * 11 + i * i + 1) % static_cast<uint32_t>(vocab)));
   }
   tokens.resize(static_cast<std::size_t>(count));
   write_tokens(path, tokens, vocab, {0.8, 0.1, 0.1});
@@ -66,9 +61,9 @@ void expect_same_tensors(const std::string& checkpoint, const std::string& other
   const Hdf5File left = Hdf5File::open(checkpoint), right = Hdf5File::open(other);
   ASSERT_EQ(left.list("/"), right.list("/"));
   for (const std::string& name : left.list("/")) {
-    const std::vector<std::int64_t> shape = left.shape_of(name);
-    std::int64_t size = 1;
-    for (const std::int64_t extent : shape) size *= extent;
+    const std::vector<int64_t> shape = left.shape_of(name);
+    int64_t size = 1;
+    for (const int64_t extent : shape) size *= extent;
     std::vector<float> x(static_cast<std::size_t>(size)), y(x.size());
     left.read(name, StoredType::f32, shape, x.data());
     right.read(name, StoredType::f32, shape, y.data());
@@ -127,5 +122,4 @@ int Process::wait() {
   pid_ = -1;
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
-
 }  // namespace weft

@@ -4,22 +4,19 @@
 
 #include <gtest/gtest.h>
 #include <sys/types.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
-
 #include "src/config/config.h"
 #include "tests/temp_dir.h"
 #include "train/trainer/trainer.h"
 
 namespace weft {
-
 // `count` tokens of a repetitive made-up language below `vocab`, with 80, 10 and 10 percent in the three
 // splits.
-void write_corpus(const std::string& path, std::int64_t count, std::int64_t vocab);
-void write_tokens(const std::string& path, const std::vector<std::uint16_t>& tokens, std::int64_t vocab,
+void write_corpus(const std::string& path, int64_t count, int64_t vocab);
+void write_tokens(const std::string& path, const std::vector<uint16_t>& tokens, int64_t vocab,
                   const std::vector<double>& split);
 
 // Two layers (local, strided) of width 32, context 64, batch 4, dropout, f32; reads <folder>/corpus.h5.
@@ -38,7 +35,7 @@ void expect_same_tensors(const std::string& checkpoint, const std::string& other
 std::string timeless_metrics(const std::string& metrics_path);
 
 struct ProcessOptions {
-  std::int64_t limit_bytes = 0;               // > 0: no file may grow beyond it
+  int64_t limit_bytes = 0;                    // > 0: no file may grow beyond it
   std::vector<std::string> environment = {};  // "NAME=value", added to this one
   std::string name = "";                      // of the files of its output; "": that of the program
 };
@@ -63,13 +60,11 @@ class Process {
 };
 
 // The one line that a Process (or what has its wait() and err()) leaves on stderr; its exit code must be 1.
-template <class Program>
-std::string error_line_of(Program& program) {
+template <class Program> std::string error_line_of(Program& program) {
   EXPECT_EQ(program.wait(), 1) << program.out() << program.err();
   const std::string text = program.err();
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;
   EXPECT_EQ(text.find("error: "), 0u) << text;
   return text;
 }
-
 }  // namespace weft

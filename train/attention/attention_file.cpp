@@ -1,46 +1,38 @@
 // SPDX-License-Identifier: MIT
 #include "train/attention/attention_file.h"
-
-#include <cmath>
 #include <filesystem>
-#include <functional>
 #include <numeric>
-#include <ostream>
-
 #include "kernels/attention/select.h"
 #include "kernels/timer.h"
 #include "src/attention_maps.h"
 #include "src/config/config.h"
-#include "src/config/names.h"
 #include "src/files/hdf5.h"
-#include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
 
 namespace weft {
 namespace {
-
 DType parse_dtype(const std::string& name) {
   for (const DType t : {DType::f64, DType::f32, DType::f16, DType::bf16})
     if (name == name_of(t)) return t;
-  fail(str("--dtype: expected f32, f16, bf16, or f64 on a CPU, got '", name, "'"));
+  fail("--dtype: expected f32, f16, bf16, or f64 on a CPU, got '", name, "'");
 }
 
 struct Sizes {
-  std::int64_t batch = 0, queries = 0, keys = 0, heads = 0, qk = 0, v = 0;
+  int64_t batch = 0, queries = 0, keys = 0, heads = 0, qk = 0, v = 0;
 };
 
 // The shape of `name`, whose axes must be `expected` (-1: any size of at least 1).
 Shape shape_in(const Hdf5File& file, const std::string& name, const char* axes, const Shape& expected) {
-  const auto extent = [](std::int64_t n) { return n < 0 ? "any" : std::to_string(n); };
+  const auto extent = [](int64_t n) { return n < 0 ? "any" : std::to_string(n); };
   const auto text = [&](const Shape& shape) { return "(" + joined(shape, ", ", extent) + ")"; };
   const std::string what = str(name, " ", axes, " of shape ", text(expected));
-  if (!file.has(name)) fail(str(file.path(), ": there is no dataset ", name, "; expected ", what));
+  if (!file.has(name)) fail(file.path(), ": there is no dataset ", name, "; expected ", what);
   const Shape shape = file.shape_of(name);
   bool good = shape.size() == expected.size();
   for (std::size_t a = 0; good && a < shape.size(); ++a)
     good = shape[a] >= 1 && (expected[a] < 0 || shape[a] == expected[a]);
-  if (!good) fail(str(file.path(), ": expected ", what, ", found ", text(shape)));
+  if (!good) fail(file.path(), ": expected ", what, ", found ", text(shape));
   return shape;
 }
 
@@ -48,15 +40,15 @@ Sizes sizes_in(const Hdf5File& file) {
   const Shape q = shape_in(file, "q", "(B, T, H, Dqk)", {-1, -1, -1, -1});
   const Shape k = shape_in(file, "k", "(B, Tk, H, Dqk)", {q[0], -1, q[2], q[3]});
   const Shape v = shape_in(file, "v", "(B, Tk, H, Dv)", {q[0], k[1], q[2], -1});
-  if (q[2] > 65536) fail(str(file.path(), ": q has ", q[2], " heads; at most 65536 work"));
+  if (q[2] > 65536) fail(file.path(), ": q has ", q[2], " heads; at most 65536 work");
   double numbers = 0;  // in all, as the file states
   for (const Shape& shape : {q, k, v})
     numbers += std::accumulate(shape.begin(), shape.end(), 1.0, std::multiplies<>());
   constexpr double kMostPacked = 2048;  // deflate makes nothing smaller than a thousandth
   if (const auto size = static_cast<double>(std::filesystem::file_size(file.path()));
       numbers > kMostPacked * size)
-    fail(str(file.path(), ": q, k and v promise more numbers than a file of ", size,
-             " bytes can hold; it is damaged: copy or make it again"));
+    fail(file.path(), ": q, k and v promise more numbers than a file of ", size,
+         " bytes can hold; it is damaged: copy or make it again");
   return {q[0], q[1], k[1], q[2], q[3], v[3]};
 }
 
@@ -97,12 +89,12 @@ class Arrays {
   Tensor q, k, v, o, lse, dout, dq, dk, dv, delta, query_segments, key_segments;
 
  private:
-  Tensor heads(std::int64_t time, std::int64_t columns) const {
+  Tensor heads(int64_t time, int64_t columns) const {
     return Tensor(*device_.pool, {size.batch, time, size.heads * columns}, dtype_, "attention");
   }
-  Tensor read_heads(const Hdf5File& file, const char* name, std::int64_t time, std::int64_t columns) const {
+  Tensor read_heads(const Hdf5File& file, const char* name, int64_t time, int64_t columns) const {
     const Tensor t = heads(time, columns);
-    std::vector<double> values(static_cast<std::size_t>(t.size()));
+    std::vector<double> values(t.size());
     file.read(name, StoredType::f64, {size.batch, time, size.heads, columns}, values.data());
     dispatch_float(dtype_, [&]<class T>() {
       std::vector<T> rounded(values.size());
@@ -112,9 +104,9 @@ class Arrays {
     });
     return t;
   }
-  Tensor read_segments(const Hdf5File& file, const char* name, const char* axes, std::int64_t time) const {
+  Tensor read_segments(const Hdf5File& file, const char* name, const char* axes, int64_t time) const {
     shape_in(file, name, axes, {size.batch, time});
-    std::vector<std::int32_t> numbers(static_cast<std::size_t>(size.batch * time));
+    std::vector<int32_t> numbers(size.batch * time);
     file.read(name, StoredType::i32, {size.batch, time}, numbers.data());
     const Tensor t(*device_.pool, {size.batch, time}, DType::i32, "attention");
     device_.upload(t, numbers.data());
@@ -130,14 +122,13 @@ std::unique_ptr<AttentionPattern> pattern_for(const std::string& yaml, const Siz
       make_pattern(parse_pattern(yaml, "--pattern"), static_cast<int>(size.heads));
   const Lengths most = pattern->lengths();
   if ((most.queries && size.queries > most.queries) || (most.keys && size.keys > most.keys))
-    fail(str("--pattern: ", pattern->name(), " is made for ", most.queries, " queries and ", most.keys,
-             " keys; q and k have ", size.queries, " and ", size.keys));
+    fail("--pattern: ", pattern->name(), " is made for ", most.queries, " queries and ", most.keys,
+         " keys; q and k have ", size.queries, " and ", size.keys);
   return pattern;
 }
 
 // Milliseconds of one launch. A GPU loads a kernel when it is first run: that is not counted.
-template <class Kernel>
-double run_timed(Device& device, const Kernel& kernel) {
+template <class Kernel> double run_timed(Device& device, const Kernel& kernel) {
   if (device.is_cuda()) launch(device.queue, kernel);
   const auto work = [&] { launch(device.queue, kernel); };
   const auto before = [] {};
@@ -167,7 +158,7 @@ std::string form_text(const Device& device, const Arrays& a, const AttentionMaps
                       AttentionForm wanted) {
   if (!device.is_cuda()) {
     if (wanted != AttentionForm::automatic)
-      fail(str("--form ", name_of(wanted), " names CUDA kernels; a CPU has one form, automatic"));
+      fail("--form ", name_of(wanted), " names CUDA kernels; a CPU has one form, automatic");
     return "cpu";
   }
   const AttentionForward f = forward(a, maps, 1, wanted);
@@ -187,17 +178,16 @@ void write_results(const std::string& path, const Arrays& a) {
   }
   file.commit();
 }
-
 }  // namespace
 
 void run_attention_file(const AttentionFileOptions& options, std::ostream& report) {
   std::error_code unknown;
   if (std::filesystem::equivalent(options.in, options.out, unknown))
-    fail(str("--out ", options.out, " is the file of --in: q, k and v would be lost"));
+    fail("--out ", options.out, " is the file of --in: q, k and v would be lost");
   const DType dtype = parse_dtype(options.dtype);
   const AttentionForm form = attention::parse_form(options.form);
   if (options.scale && !std::isfinite(*options.scale))
-    fail(str("--scale: expected a finite number, got ", *options.scale));
+    fail("--scale: expected a finite number, got ", *options.scale);
   const Hdf5File file = Hdf5File::open(options.in);
   const Sizes size = sizes_in(file);
   const auto pattern = pattern_for(options.pattern, size);
@@ -224,5 +214,4 @@ void run_attention_file(const AttentionFileOptions& options, std::ostream& repor
   write_results(options.out, arrays);
   report << "\nwrote   " << options.out << (arrays.dout ? ": o, lse, dq, dk, dv" : ": o, lse") << std::endl;
 }
-
 }  // namespace weft

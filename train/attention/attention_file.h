@@ -7,7 +7,6 @@
 #include <string>
 
 namespace weft {
-
 // Read from `in`: q (B, T, H, Dqk), k (B, Tk, H, Dqk), v (B, Tk, H, Dv), for gradients dout (B, T, H, Dv),
 // and query_segments (B, T) with key_segments (B, Tk). Written to `out`: o (B, T, H, Dv), lse (B, H, T) and
 // with dout dq, dk, dv, in f32 (f64 when computed in f64).
@@ -19,5 +18,4 @@ struct AttentionFileOptions {
 };
 // Prints pairs, planned bytes, the kernels that run, and milliseconds. After an Error `out` is as it was.
 void run_attention_file(const AttentionFileOptions&, std::ostream& report);
-
 }  // namespace weft

@@ -2,47 +2,39 @@
 // The oracle's problems on a device: poisoned buffers with guard bands, forms that cover a case, errors.
 #pragma once
 
-#include <cstring>
 #include <optional>
-
 #include "kernels/attention/documents.h"
 #include "kernels/attention/select.h"
-#include "src/device.h"
 #include "train/attention/oracle.h"
 
 namespace weft::attention_oracle {
-
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
 }
 
 // A (rows, columns) matrix on a device between two guard bands; what is not put() is NaN.
-template <class T>
-class GuardedMatrix {
+template <class T> class GuardedMatrix {
  public:
   using Value = T;
-  GuardedMatrix(Device& device, std::int64_t rows, std::int64_t columns)
-      : device_(device),
-        rows_(rows),
-        columns_(columns),
+  GuardedMatrix(Device& device, int64_t rows, int64_t columns)
+      : device_(device), rows_(rows), columns_(columns),
         poison_(static_cast<std::size_t>(rows * columns + 2 * kGuard)),
-        memory_(*device_.pool, {static_cast<std::int64_t>(poison_.size())}, dtype_of<T>) {
+        memory_(*device_.pool, {std::ssize(poison_)}, dtype_of<T>) {
     std::memset(static_cast<void*>(poison_.data()), 0xff, poison_.size() * sizeof(T));
     upload(poison_);
   }
   T* data() const { return static_cast<T*>(memory_.view().data) + kGuard; }
-  std::int64_t columns() const { return columns_; }
-  void put(std::int64_t first_column, std::int64_t count, const std::vector<T>& values) {
+  int64_t columns() const { return columns_; }
+  void put(int64_t first_column, int64_t count, const std::vector<T>& values) {
     std::vector<T> all = download();
-    for (std::int64_t r = 0; r < rows_; ++r)
+    for (int64_t r = 0; r < rows_; ++r)
       std::copy_n(&values[r * count], count, &all[kGuard + r * columns_ + first_column]);
     upload(all);
   }
-  std::vector<T> get(std::int64_t first_column, std::int64_t count) const {
+  std::vector<T> get(int64_t first_column, int64_t count) const {
     const std::vector<T> all = download();
-    std::vector<T> values(static_cast<std::size_t>(rows_ * count));
-    for (std::int64_t r = 0; r < rows_; ++r)
+    std::vector<T> values(rows_ * count);
+    for (int64_t r = 0; r < rows_; ++r)
       std::copy_n(&all[kGuard + r * columns_ + first_column], count, &values[r * count]);
     return values;
   }
@@ -52,15 +44,15 @@ class GuardedMatrix {
     device_.download(all.data(), memory_);
   }
   // Nothing was written outside of the first `used` columns.
-  bool kept_outside(std::int64_t used) const {
+  bool kept_outside(int64_t used) const {
     std::vector<T> all = download();
-    for (std::int64_t r = 0; r < rows_; ++r)
+    for (int64_t r = 0; r < rows_; ++r)
       std::memset(static_cast<void*>(&all[kGuard + r * columns_]), 0xff, used * sizeof(T));
     return same_bits(all, poison_);
   }
 
  private:
-  static constexpr std::int64_t kGuard = 256;
+  static constexpr int64_t kGuard = 256;
   void upload(const std::vector<T>& values) { device_.upload(memory_, values.data()); }
   std::vector<T> download() const {
     std::vector<T> values;
@@ -68,34 +60,35 @@ class GuardedMatrix {
     return values;
   }
   Device& device_;
-  std::int64_t rows_, columns_;
+  int64_t rows_, columns_;
   std::vector<T> poison_;
   Tensor memory_;
 };
 
-inline Tensor on_device(Device& device, const std::vector<std::int32_t>& values) {
-  Tensor t(*device.pool, {static_cast<std::int64_t>(values.size())}, DType::i32);
+inline Tensor on_device(Device& device, const std::vector<int32_t>& values) {
+  Tensor t(*device.pool, {std::ssize(values)}, DType::i32);
   device.upload(t, values.data());
   return t;
 }
 
 // `x` on a device, with spare columns; k and v (and their gradients) lie side by side.
-template <class T>
-struct OnDevice {
-  static constexpr std::int64_t kSpare = 8;
+template <class T> struct OnDevice {
+  static constexpr int64_t kSpare = 8;
   Device& device;
   Sizes s;
-  std::int64_t keys = s.lengths().keys, rows = s.batch * s.time, key_rows = s.batch * keys;
-  std::int64_t qk = s.heads * s.qk, v = s.heads * s.v;  // columns
+  int64_t keys = s.lengths().keys, rows = s.batch * s.time, key_rows = s.batch * keys;
+  int64_t qk = s.heads * s.qk, v = s.heads * s.v;  // columns
   GuardedMatrix<T> q{device, rows, qk + kSpare}, k_v{device, key_rows, qk + v + kSpare},
       dq{device, rows, qk + kSpare}, dk_dv{device, key_rows, qk + v + kSpare}, y{device, rows, v + kSpare},
       dy{device, rows, v + kSpare};
   GuardedMatrix<wide_t<T>> lse{device, 1, s.batch*s.heads*s.time}, delta{device, 1, s.batch*s.heads*s.time};
   Tensor query_segments, key_segments, tables, made;
+  bool starts;  // the segments are starts of documents
   std::optional<GuardedMatrix<float>> scratch;
   AttentionForm form;
 
-  OnDevice(Device& on, const Data<T>& x) : device(on), s(x.size), form(x.form) {
+  OnDevice(Device& on, const Data<T>& x)
+      : device(on), s(x.size), starts(x.segments_are_starts()), form(x.form) {
     q.put(0, qk, x.q);
     k_v.put(0, qk, x.k);
     k_v.put(qk, v, x.v);
@@ -103,7 +96,7 @@ struct OnDevice {
     if (!x.query_segments.empty())
       query_segments = on_device(device, x.query_segments), key_segments = on_device(device, x.key_segments);
   }
-  HeadsView heads(const GuardedMatrix<T>& m, std::int64_t time, std::int64_t first, std::int64_t size) const {
+  HeadsView heads(const GuardedMatrix<T>& m, int64_t time, int64_t first, int64_t size) const {
     return {m.data() + first,   dtype_of<T>, s.batch, time, s.heads, size,
             time * m.columns(), m.columns(), size};
   }
@@ -118,10 +111,9 @@ struct OnDevice {
   // Maps of each sequence's own, which stand for the segments from here on. For as many keys as queries.
   AttentionMaps part(const AttentionMaps& maps) {
     const TensorView numbers = segments().queries;
-    tables = Tensor(*device.pool, {SegmentMaps::table_size(maps, s.batch)}, DType::i32);
-    made = Tensor(*device.pool, {maps.passes * s.batch * maps.groups * std::int64_t{sizeof(TileMap)}},
-                  DType::u8);
-    const SegmentMaps k{tables, static_cast<TileMap*>(made.view().data), maps, numbers};
+    tables = Tensor(*device.pool, {SegmentMaps::table_size(maps, s.batch, starts ? s.time : 0)}, DType::i32);
+    made = Tensor(*device.pool, {maps.passes * s.batch * maps.groups * int64_t{sizeof(TileMap)}}, DType::u8);
+    const SegmentMaps k{tables, static_cast<TileMap*>(made.view().data), maps, numbers, starts};
     launch(device.queue, k);
     return k.result();
   }
@@ -144,7 +136,7 @@ struct OnDevice {
   AttentionBackward backward_with_scratch(const AttentionMaps& maps) {
     AttentionBackward g = backward(maps);
     if (!device.is_cuda()) return g;
-    const std::int64_t elements =
+    const int64_t elements =
         attention::wanted_scratch(g, device.compute_capability, attention::Scratch::kWhereUsed);
     if (elements == 0) return g;
     scratch.emplace(device, 1, elements);
@@ -159,7 +151,7 @@ struct OnDevice {
   // The outputs around which something was written; "" as it should be.
   std::string written_beside() const {
     std::string names;
-    const auto look = [&](const char* name, const auto& m, std::int64_t used) {
+    const auto look = [&](const char* name, const auto& m, int64_t used) {
       if (!m.kept_outside(used)) names += str(names.empty() ? "" : ", ", name);
     };
     look("y", y, v), look("dq", dq, qk), look("dk, dv", dk_dv, qk + v);
@@ -169,8 +161,7 @@ struct OnDevice {
   }
 };
 
-template <class T>
-bool same_results(const Data<T>& a, const Data<T>& b) {
+template <class T> bool same_results(const Data<T>& a, const Data<T>& b) {
   return same_bits(a.y, b.y) && same_bits(a.lse, b.lse) && same_bits(a.dq, b.dq) && same_bits(a.dk, b.dk) &&
          same_bits(a.dv, b.dv);
 }
@@ -201,12 +192,10 @@ inline std::vector<AttentionForm> forms_on(const Device& device, DType dtype, co
 // What a form may err beyond twice the CPU form's error in the same type, relative to the largest number: f32
 // sums in another order, 2^-24 for some tens of terms. Tensor-core forms also round probabilities and score
 // gradients to T: three units of 2^-11 or 2^-9 where one key has nearly all the weight.
-template <class T>
-double floor_of(AttentionForm form) {
+template <class T> double floor_of(AttentionForm form) {
   if (dtype_of<T> == DType::f64) return 1e-13;
   if (form == AttentionForm::simple || form == AttentionForm::automatic || dtype_of<T> == DType::f32)
     return 3e-6;  // automatic: the CPU's
   return dtype_of<T> == DType::f16 ? 1.5e-3 : 6e-3;
 }
-
 }  // namespace weft::attention_oracle

@@ -5,11 +5,9 @@
 #include <algorithm>
 #include <limits>
 #include <random>
-
 #include "src/attention_maps.h"
 
 namespace weft::attention_oracle {
-
 // kBest: the edge that suits each part.
 inline constexpr int kBest = 0;
 
@@ -17,8 +15,7 @@ struct HostMaps {
   std::vector<char> memory;
   AttentionMaps maps;
 
-  HostMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size = 64,
-           int edge = kBest) {
+  HostMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size = 64, int edge = kBest) {
     const PackedMaps packed(pattern, heads, n, head_size, edge);
     memory.resize(packed.bytes());
     maps = packed.write(memory.data(), memory.data());
@@ -26,26 +23,25 @@ struct HostMaps {
 };
 
 struct Sizes {
-  std::int64_t batch, time, heads, qk, v;
-  std::int64_t keys = 0;  // 0: as many as queries
+  int64_t batch, time, heads, qk, v;
+  int64_t keys = 0;  // 0: as many as queries
   Lengths lengths() const { return {time, keys ? keys : time}; }
 };
 
 // Everything a forward and a backward pass read and write, (B, T, H, D) each, random and rounded to T.
-template <class T>
-struct Data {
+template <class T> struct Data {
   using W = wide_t<T>;
   Sizes size;
   std::vector<T> q, k, v, y, dq, dk, dv, dy;
   std::vector<W> lse, delta;
-  std::vector<std::int32_t> query_segments, key_segments;  // (B, T), (B, Tk); empty: none
+  std::vector<int32_t> query_segments, key_segments;  // (B, T), (B, Tk); empty: none
   AttentionForm form = AttentionForm::automatic;
 
   explicit Data(const Sizes& s, unsigned seed = 1) : size(s) {
     std::mt19937 random(seed);
     std::normal_distribution<double> normal;
-    const auto fill = [&](std::vector<T>& x, std::int64_t time, std::int64_t columns) {
-      x.resize(static_cast<std::size_t>(s.batch * time * s.heads * columns));
+    const auto fill = [&](std::vector<T>& x, int64_t time, int64_t columns) {
+      x.resize(s.batch * time * s.heads * columns);
       for (T& value : x) value = static_cast<T>(static_cast<W>(normal(random)));
     };
     const auto [queries, keys] = s.lengths();
@@ -55,11 +51,10 @@ struct Data {
       return std::vector<T>(x.size(), static_cast<T>(poison));
     };
     y = poisoned(dy), dq = poisoned(q), dk = poisoned(k), dv = poisoned(v);
-    lse.assign(static_cast<std::size_t>(s.batch * s.heads * s.time), poison), delta = lse;
+    lse.assign(s.batch * s.heads * s.time, poison), delta = lse;
   }
   // The same inputs in another type.
-  template <class U>
-  explicit Data(const Data<U>& other) : Data(other.size) {
+  template <class U> explicit Data(const Data<U>& other) : Data(other.size) {
     const auto copy = [](auto& to, const auto& from) {
       for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<T>(static_cast<W>(from[i]));
     };
@@ -70,34 +65,33 @@ struct Data {
   // Documents of random lengths, some of them padding (negative); in self-attention keys have their queries'.
   void pack_documents(unsigned seed = 1) {
     std::mt19937 random(seed);
-    const auto documents = [&](std::int64_t n) {
-      std::vector<std::int32_t> numbers;
-      for (std::int64_t b = 0; b < size.batch; ++b)
-        for (std::int64_t t = 0, document = 0; t < n; ++document)
-          for (std::int64_t end = std::min<std::int64_t>(n, t + 1 + random() % (n / 3 + 1)); t < end; ++t)
-            numbers.push_back(document % 4 == 2 ? -1 - (t & 1) : static_cast<std::int32_t>(document % 4));
+    const auto documents = [&](int64_t n) {
+      std::vector<int32_t> numbers;
+      for (int64_t b = 0; b < size.batch; ++b)
+        for (int64_t t = 0, document = 0; t < n; ++document)
+          for (int64_t end = std::min<int64_t>(n, t + 1 + random() % (n / 3 + 1)); t < end; ++t)
+            numbers.push_back(document % 4 == 2 ? -1 - (t & 1) : static_cast<int32_t>(document % 4));
       return numbers;
     };
     query_segments = documents(size.time);
     key_segments = size.keys ? documents(size.keys) : query_segments;
   }
-  // Documents that begin at 0 and at `starts`, in every sequence.
-  void start_documents(const std::vector<std::int32_t>& starts) {
-    query_segments.clear();
-    for (std::int64_t b = 0; b < size.batch; ++b)
-      for (std::int32_t t = 0, document = 0; t < size.time; ++t)
-        query_segments.push_back(document += static_cast<int>(std::ranges::count(starts, t)));
-    key_segments = query_segments;
+  // Whether they are starts of documents, as DocumentStarts gives them.
+  bool segments_are_starts() const {
+    for (std::size_t i = 0; i < query_segments.size(); ++i) {
+      const auto t = static_cast<int32_t>(static_cast<int64_t>(i) % size.time);
+      if (query_segments[i] != t && (t == 0 || query_segments[i] != query_segments[i - 1])) return false;
+    }
+    return !query_segments.empty();
   }
-  bool same_segment(std::int64_t b, std::int64_t i, std::int64_t j) const {
+  bool same_segment(int64_t b, int64_t i, int64_t j) const {
     if (query_segments.empty()) return true;
-    const std::int32_t of_query = query_segments[b * size.time + i];
+    const int32_t of_query = query_segments[b * size.time + i];
     return of_query >= 0 && of_query == key_segments[b * size.lengths().keys + j];
   }
 
-  HeadsView heads(std::vector<T>& x, std::int64_t columns) {
-    const std::int64_t row = size.heads * columns,
-                       time = static_cast<std::int64_t>(x.size()) / (size.batch * row);
+  HeadsView heads(std::vector<T>& x, int64_t columns) {
+    const int64_t row = size.heads * columns, time = std::ssize(x) / (size.batch * row);
     return {x.data(), dtype_of<T>, size.batch, time, size.heads, columns, time * row, row, columns};
   }
   TensorView rows(std::vector<W>& x) {
@@ -121,27 +115,25 @@ struct Data {
   }
 };
 
-template <class T>
-wide_t<T> inner(const T* a, const T* b, std::int64_t n) {
+template <class T> wide_t<T> inner(const T* a, const T* b, int64_t n) {
   wide_t<T> sum = 0;
-  for (std::int64_t d = 0; d < n; ++d) sum += static_cast<wide_t<T>>(a[d]) * static_cast<wide_t<T>>(b[d]);
+  for (int64_t d = 0; d < n; ++d) sum += static_cast<wide_t<T>>(a[d]) * static_cast<wide_t<T>>(b[d]);
   return sum;
 }
 
 // y and lse by definition, over all pairs. In f64 they are the reference; in another type, with sums in
 // wide(T), their error is the measure of the kernels'.
-template <class T>
-void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
+template <class T> void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
   using W = wide_t<T>;
   const AttentionForward f = x.forward({});
   const auto [queries, keys] = x.size.lengths();
-  const std::int64_t width = x.size.v;
-  std::vector<W> p(static_cast<std::size_t>(keys)), y(static_cast<std::size_t>(width));
-  for (std::int64_t b = 0; b < x.size.batch; ++b)
-    for (std::int64_t h = 0; h < x.size.heads; ++h)
-      for (std::int64_t i = 0; i < queries; ++i) {
+  const int64_t width = x.size.v;
+  std::vector<W> p(keys), y(static_cast<std::size_t>(width));
+  for (int64_t b = 0; b < x.size.batch; ++b)
+    for (int64_t h = 0; h < x.size.heads; ++h)
+      for (int64_t i = 0; i < queries; ++i) {
         W top = -std::numeric_limits<W>::infinity(), sum = 0;
-        for (std::int64_t j = 0; j < keys; ++j) {
+        for (int64_t j = 0; j < keys; ++j) {
           const bool seen = pattern.attends(static_cast<int>(h), i, j) && x.same_segment(b, i, j);
           p[j] = seen ? static_cast<W>(f.scale) * inner(f.q.row<T>(b, i, h), f.k.row<T>(b, j, h), x.size.qk)
                       : -std::numeric_limits<W>::infinity();
@@ -149,34 +141,33 @@ void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
         }
         for (W& s : p) sum += s = std::isinf(s) ? 0 : std::exp(s - top);
         x.lse[(b * x.size.heads + h) * queries + i] = sum > 0 ? top + std::log(sum) : top;
-        std::fill(y.begin(), y.end(), W{0});
-        for (std::int64_t j = 0; j < keys; ++j)
-          for (std::int64_t d = 0; d < width && p[j] != 0; ++d)
+        std::ranges::fill(y, W{0});
+        for (int64_t j = 0; j < keys; ++j)
+          for (int64_t d = 0; d < width && p[j] != 0; ++d)
             y[d] += p[j] / sum * static_cast<W>(f.v.row<T>(b, j, h)[d]);
-        for (std::int64_t d = 0; d < width; ++d) f.y.row<T>(b, i, h)[d] = static_cast<T>(y[d]);
+        for (int64_t d = 0; d < width; ++d) f.y.row<T>(b, i, h)[d] = static_cast<T>(y[d]);
       }
 }
 
 // dq, dk and dv by definition, from dense_forward()'s y and lse:
 //   p_ij = exp(scale * q_i . k_j - lse_i), ds_ij = p_ij (dy_i . v_j - dy_i . y_i),
 //   dq_i = scale * sum_j ds_ij k_j, dk_j = scale * sum_i ds_ij q_i, dv_j = sum_i p_ij dy_i.
-template <class T>
-void dense_backward(const AttentionPattern& pattern, Data<T>& x) {
+template <class T> void dense_backward(const AttentionPattern& pattern, Data<T>& x) {
   using W = wide_t<T>;
   const AttentionBackward g = x.backward({});
   const auto [queries, keys] = x.size.lengths();
-  const std::int64_t qk = x.size.qk, width = x.size.v;
+  const int64_t qk = x.size.qk, width = x.size.v;
   std::vector<W> dq(x.dq.size()), dk(x.dk.size()), dv(x.dv.size());
-  const auto add = [](W* sum, W factor, const T* row, std::int64_t n) {
-    for (std::int64_t d = 0; d < n; ++d) sum[d] += factor * static_cast<W>(row[d]);
+  const auto add = [](W* sum, W factor, const T* row, int64_t n) {
+    for (int64_t d = 0; d < n; ++d) sum[d] += factor * static_cast<W>(row[d]);
   };
-  for (std::int64_t b = 0; b < x.size.batch; ++b)
-    for (std::int64_t h = 0; h < x.size.heads; ++h)
-      for (std::int64_t i = 0; i < queries; ++i) {
+  for (int64_t b = 0; b < x.size.batch; ++b)
+    for (int64_t h = 0; h < x.size.heads; ++h)
+      for (int64_t i = 0; i < queries; ++i) {
         const T *q = g.q.row<T>(b, i, h), *dy = g.dy.row<T>(b, i, h);
         const W lse = x.lse[(b * x.size.heads + h) * queries + i];
         const W delta = inner(dy, g.y.row<T>(b, i, h), width);
-        for (std::int64_t j = 0; j < keys; ++j) {
+        for (int64_t j = 0; j < keys; ++j) {
           if (!pattern.attends(static_cast<int>(h), i, j) || !x.same_segment(b, i, j)) continue;
           const T *k = g.k.row<T>(b, j, h), *v = g.v.row<T>(b, j, h);
           const W scale = static_cast<W>(g.scale), p = std::exp(scale * inner(q, k, qk) - lse);
@@ -187,14 +178,13 @@ void dense_backward(const AttentionPattern& pattern, Data<T>& x) {
         }
       }
   const auto round = [](const std::vector<W>& from, std::vector<T>& to) {
-    std::transform(from.begin(), from.end(), to.begin(), [](W value) { return static_cast<T>(value); });
+    std::ranges::transform(from, to.begin(), [](W value) { return static_cast<T>(value); });
   };
   round(dq, x.dq), round(dk, x.dk), round(dv, x.dv);
 }
 
 // Largest |a - b| over the largest |b| (or 1); infinite where one is NaN or infinite and the other not.
-template <class A, class B>
-double difference(const std::vector<A>& a, const std::vector<B>& b) {
+template <class A, class B> double difference(const std::vector<A>& a, const std::vector<B>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   double worst = 0, top = 1;
   for (std::size_t i = 0; i < b.size(); ++i) {
@@ -206,5 +196,4 @@ double difference(const std::vector<A>& a, const std::vector<B>& b) {
   }
   return worst / top;
 }
-
 }  // namespace weft::attention_oracle

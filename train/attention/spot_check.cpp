@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: MIT
 // y_i, lse_i and dq_i from the keys of query i; dk_j and dv_j from the queries of key j and the kernel's lse.
 #include "train/attention/spot_check.h"
-
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <random>
-
 #include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {
-
 using Row = std::vector<double>;
 
 double dot(const Row& a, const Row& b) {
@@ -40,70 +36,62 @@ double error_of(const Row& got, const Row& exact) {
 // The bytes of one sequence of a (B, T, columns) tensor on the host.
 class Sequence {
  public:
-  Sequence(Device& device, const Tensor& x, std::int64_t b) : dtype_(x.dtype()), columns_(x.view().cols()) {
-    const std::int64_t size = x.size() / x.view().shape[0];
-    bytes_.resize(static_cast<std::size_t>(size * size_of(dtype_)));
+  Sequence(Device& device, const Tensor& x, int64_t b) : dtype_(x.dtype()), columns_(x.view().cols()) {
+    const int64_t size = x.size() / x.view().shape[0];
+    bytes_.resize(size * size_of(dtype_));
     device.download(bytes_.data(), x.slice(b * size, {size}));
   }
-  Row row(std::int64_t t, std::int64_t first, std::int64_t count) const {
-    Row out(static_cast<std::size_t>(count));
+  Row row(int64_t t, int64_t first, int64_t count) const {
+    Row out(count);
     dispatch_float(dtype_, [&]<class T>() {
       const T* in = reinterpret_cast<const T*>(bytes_.data()) + t * columns_ + first;
-      for (std::int64_t d = 0; d < count; ++d)
-        out[static_cast<std::size_t>(d)] = static_cast<double>(static_cast<wide_t<T>>(in[d]));
+      for (int64_t d = 0; d < count; ++d) out[d] = static_cast<double>(static_cast<wide_t<T>>(in[d]));
     });
     return out;
   }
 
  private:
   DType dtype_;
-  std::int64_t columns_;
+  int64_t columns_;
   std::vector<char> bytes_;
 };
 
 // One head of one sequence.
 class Head {
  public:
-  Head(Device& device, const AttentionPattern& pattern, const AttentionTensors& x, std::int64_t b, int head)
-      : pattern_(pattern),
-        x_(x),
-        head_(head),
-        n_(x.qkv.shape()[1]),
-        qkv_(device, x.qkv, b),
-        y_(device, x.y, b),
-        dy_(device, x.dy, b),
-        dqkv_(device, x.dqkv, b),
-        lse_(static_cast<std::size_t>(n_)) {
-    std::vector<float> lse(static_cast<std::size_t>(n_));
+  Head(Device& device, const AttentionPattern& pattern, const AttentionTensors& x, int64_t b, int head)
+      : pattern_(pattern), x_(x), head_(head), n_(x.qkv.shape()[1]), qkv_(device, x.qkv, b),
+        y_(device, x.y, b), dy_(device, x.dy, b), dqkv_(device, x.dqkv, b), lse_(n_) {
+    std::vector<float> lse(n_);
     device.download(lse.data(), x.lse.slice((b * x.heads + head) * n_, {n_}));
-    std::copy(lse.begin(), lse.end(), lse_.begin());
+    std::ranges::copy(lse, lse_.begin());
   }
 
-  double query_error(std::int64_t i) const {
-    std::vector<std::int32_t> keys;
+  double query_error(int64_t i) const {
+    std::vector<int32_t> keys;
     pattern_.keys_of(head_, i, n_, keys);
     const Row q = query(i), dy = gradient(i);
-    Row p, y(static_cast<std::size_t>(x_.v_size)), dq(q.size());
+    Row p, y(x_.v_size), dq(q.size());
     double top = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (const std::int32_t j : keys) top = std::max(top, p.emplace_back(scale() * dot(q, key(j))));
+    for (const int32_t j : keys) top = std::max(top, p.emplace_back(scale() * dot(q, key(j))));
     for (double& s : p) sum += s = std::exp(s - top);
     for (std::size_t k = 0; k < keys.size(); ++k) add(y, p[k] / sum, value(keys[k]));
     const double delta = dot(dy, y);
     for (std::size_t k = 0; k < keys.size(); ++k)
       add(dq, scale() * p[k] / sum * (dot(dy, value(keys[k])) - delta), key(keys[k]));
-    const double lse = keys.empty() ? top : top + std::log(sum), got = lse_[static_cast<std::size_t>(i)];
+    const double lse = keys.empty() ? top : top + std::log(sum), got = lse_[i];
     const double of_lse = lse == got ? 0 : std::abs(lse - got) / std::max(1.0, std::abs(lse));
     return std::max({error_of(y_.row(i, head_ * x_.v_size, x_.v_size), y),
                      error_of(dqkv_.row(i, head_ * x_.qk_size, x_.qk_size), dq), of_lse});
   }
 
-  double key_error(std::int64_t j) const {
+  double key_error(int64_t j) const {
     const Row k = key(j), v = value(j);
     Row dk(k.size()), dv(v.size());
-    for (std::int64_t i = 0; i < n_; ++i) {
+    for (int64_t i = 0; i < n_; ++i) {
       if (!pattern_.attends(head_, i, j)) continue;
       const Row q = query(i), dy = gradient(i);
-      const double p = std::exp(scale() * dot(q, k) - lse_[static_cast<std::size_t>(i)]);
+      const double p = std::exp(scale() * dot(q, k) - lse_[i]);
       const double delta = dot(dy, y_.row(i, head_ * x_.v_size, x_.v_size));
       add(dv, p, dy);
       add(dk, scale() * p * (dot(dy, v) - delta), q);
@@ -114,30 +102,25 @@ class Head {
 
  private:
   double scale() const { return 1 / std::sqrt(static_cast<double>(x_.qk_size)); }
-  Row query(std::int64_t i) const { return qkv_.row(i, head_ * x_.qk_size, x_.qk_size); }
-  Row key(std::int64_t j) const { return qkv_.row(j, (x_.heads + head_) * x_.qk_size, x_.qk_size); }
-  Row value(std::int64_t j) const {
-    return qkv_.row(j, 2 * x_.heads * x_.qk_size + head_ * x_.v_size, x_.v_size);
-  }
-  Row gradient(std::int64_t i) const { return dy_.row(i, head_ * x_.v_size, x_.v_size); }
+  Row query(int64_t i) const { return qkv_.row(i, head_ * x_.qk_size, x_.qk_size); }
+  Row key(int64_t j) const { return qkv_.row(j, (x_.heads + head_) * x_.qk_size, x_.qk_size); }
+  Row value(int64_t j) const { return qkv_.row(j, 2 * x_.heads * x_.qk_size + head_ * x_.v_size, x_.v_size); }
+  Row gradient(int64_t i) const { return dy_.row(i, head_ * x_.v_size, x_.v_size); }
 
   const AttentionPattern& pattern_;
   const AttentionTensors& x_;
   int head_;
-  std::int64_t n_;
+  int64_t n_;
   Sequence qkv_, y_, dy_, dqkv_;
   Row lse_;
 };
-
 }  // namespace
 
 double spot_check(Device& device, const AttentionPattern& pattern, const AttentionTensors& x, int rows,
-                  std::uint64_t seed) {
+                  uint64_t seed) {
   std::mt19937_64 random(seed);
-  const auto below = [&](std::int64_t n) {
-    return static_cast<std::int64_t>(random() % static_cast<std::uint64_t>(n));
-  };
-  const std::int64_t batch = x.qkv.shape()[0], n = x.qkv.shape()[1];
+  const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
+  const int64_t batch = x.qkv.shape()[0], n = x.qkv.shape()[1];
   double worst = 0;
   for (int repeat = 0; repeat < 2; ++repeat) {
     const Head head(device, pattern, x, below(batch), static_cast<int>(below(x.heads)));
@@ -148,5 +131,4 @@ double spot_check(Device& device, const AttentionPattern& pattern, const Attenti
   }
   return worst;
 }
-
 }  // namespace weft

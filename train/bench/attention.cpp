@@ -1,30 +1,21 @@
 // SPDX-License-Identifier: MIT
 // `bench attention`: the shapes of the paper's models; of each pattern its tensors and launches, whether they
 // are right, and rows of times and of rates.
-#include <algorithm>
-#include <cmath>
-#include <memory>
-#include <ostream>
 #include <random>
-#include <sstream>
-
 #include "kernels/attention/select.h"
 #include "src/attention_maps.h"
-#include "src/config/names.h"
 #include "train/attention/spot_check.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
-#include "train/bench/table.h"
 #include "train/program/json.h"
 
 namespace weft {
 namespace {
-
 // One shape of attention, with the numbers that its patterns take.
 struct AttentionBenchShape {
   std::string name;
-  std::int64_t batch = 1, heads = 1, length = 1, qk_size = 64, v_size = 64;  // B, H, n, Dqk, Dv
-  std::int64_t stride = 128, c = 32;
+  int64_t batch = 1, heads = 1, length = 1, qk_size = 64, v_size = 64;  // B, H, n, Dqk, Dv
+  int64_t stride = 128, c = 32;
   std::vector<std::string> modes = {"all", "local", "strided", "fixed", "merged_strided"};
 };
 
@@ -46,12 +37,12 @@ std::vector<std::string> split(const std::string& text) {
 }
 
 AttentionBenchShape custom_shape(const std::string& text) {
-  std::vector<std::int64_t> numbers;
+  std::vector<int64_t> numbers;
   for (const std::string& part : split(text)) {
-    numbers.push_back(number_in<std::int64_t>(part).value_or(0));
-    if (numbers.back() < 1) fail(str("--shape: '", part, "' is not a positive whole number"));
+    numbers.push_back(number_in<int64_t>(part).value_or(0));
+    if (numbers.back() < 1) fail("--shape: '", part, "' is not a positive whole number");
   }
-  if (numbers.size() != 7) fail(str("--shape takes B,H,n,Dqk,Dv,stride,c, got '", text, "'"));
+  if (numbers.size() != 7) fail("--shape takes B,H,n,Dqk,Dv,stride,c, got '", text, "'");
   return {"custom", numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6]};
 }
 
@@ -62,29 +53,25 @@ std::vector<AttentionBenchShape> chosen_shapes(const BenchAttentionOptions& opti
   for (const std::string& name : split(options.shapes)) {
     const auto found = std::ranges::find(kPaperShapes, name, &AttentionBenchShape::name);
     if (found == kPaperShapes.end())
-      fail(str("--shapes: no shape '", name, "'; known: paper (all), ",
-               joined(kPaperShapes, ", ", &AttentionBenchShape::name)));
+      fail("--shapes: no shape '", name, "'; known: paper (all), ",
+           joined(kPaperShapes, ", ", &AttentionBenchShape::name));
     chosen.push_back(*found);
   }
   return chosen;
 }
 
-std::vector<std::string> modes_of(const AttentionBenchShape& shape, const BenchAttentionOptions& options) {
-  return options.modes.empty() ? shape.modes : split(options.modes);
-}
-
 // Normal random numbers, repeated after a prime number of them: no two rows are alike.
 Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned seed) {
-  constexpr std::int64_t kPeriod = 4194301;
+  constexpr int64_t kPeriod = 4194301;
   const Tensor x(*device.pool, shape, dtype, "bench");
   std::mt19937 random(seed);
   std::normal_distribution<float> normal;
-  const std::int64_t count = std::min(kPeriod, x.size());
+  const int64_t count = std::min(kPeriod, x.size());
   dispatch_float(dtype, [&]<class T>() {
-    std::vector<T> values(static_cast<std::size_t>(count));
+    std::vector<T> values(count);
     for (T& value : values) value = static_cast<T>(normal(random));
-    for (std::int64_t at = 0; at < x.size(); at += count) {
-      const std::int64_t here = std::min(count, x.size() - at);
+    for (int64_t at = 0; at < x.size(); at += count) {
+      const int64_t here = std::min(count, x.size() - at);
       device.upload(x.slice(at, {here}), values.data());
     }
   });
@@ -94,26 +81,21 @@ Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned s
 // What rounding to the type may cost, relative to the largest number of a row.
 double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
 
-HeadsView q_of(const AttentionTensors& x, const Tensor& packed) {
-  return heads_of(packed, 0, x.heads, x.qk_size);
-}
-HeadsView k_of(const AttentionTensors& x, const Tensor& packed) {
-  return heads_of(packed, x.heads * x.qk_size, x.heads, x.qk_size);
-}
-HeadsView v_of(const AttentionTensors& x, const Tensor& packed) {
-  return heads_of(packed, 2 * x.heads * x.qk_size, x.heads, x.v_size);
-}
-HeadsView y_of(const AttentionTensors& x, const Tensor& rows) { return heads_of(rows, 0, x.heads, x.v_size); }
-
 AttentionForward forward_of(const AttentionTensors& x, const AttentionMaps& maps, AttentionForm form) {
-  return {.y = y_of(x, x.y),
+  const auto [q, k, v] = packed_heads(x.qkv, x.heads, x.qk_size, x.v_size);
+  return {.y = heads_of(x.y, 0, x.heads, x.v_size),
           .lse = x.lse,
-          .q = q_of(x, x.qkv),
-          .k = k_of(x, x.qkv),
-          .v = v_of(x, x.qkv),
+          .q = q,
+          .k = k,
+          .v = v,
           .maps = maps,
           .scale = 1 / std::sqrt(static_cast<double>(x.qk_size)),
           .form = form};
+}
+
+AttentionBackward backward_of(const AttentionForward& f, const AttentionTensors& x, const Tensor& delta) {
+  const auto [dq, dk, dv] = packed_heads(x.dqkv, x.heads, x.qk_size, x.v_size);
+  return weft::backward_of(f, dq, dk, dv, delta, heads_of(x.dy, 0, x.heads, x.v_size));
 }
 
 PatternSpec pattern_spec(const std::string& mode, const AttentionBenchShape& shape) {
@@ -156,14 +138,11 @@ class AttentionBenchCase {
   // Runs both passes once; with options.verify, Error if a result is further from f64 than rounding explains.
   AttentionBenchCase(Device& device, const AttentionBenchShape& shape, const std::string& mode,
                      const AttentionWorkload& load, const BenchAttentionOptions& options)
-      : device_(device),
-        pattern_(make_pattern(pattern_spec(mode, shape), static_cast<int>(shape.heads))),
+      : device_(device), pattern_(make_pattern(pattern_spec(mode, shape), static_cast<int>(shape.heads))),
         maps_(device, *pattern_, static_cast<int>(shape.heads), shape.length,
               std::max(shape.qk_size, shape.v_size)),
         forward_(forward_of(load.tensors, maps_.maps(), attention::parse_form(options.form))),
-        backward_(backward_of(forward_, q_of(load.tensors, load.tensors.dqkv),
-                              k_of(load.tensors, load.tensors.dqkv), v_of(load.tensors, load.tensors.dqkv),
-                              load.delta, y_of(load.tensors, load.tensors.dy))),
+        backward_(backward_of(forward_, load.tensors, load.delta)),
         scratch_(attention_scratch(*device.pool, device.queue, backward_)) {
     backward_.scratch = scratch_;
     form = device.is_cuda() ? attention::kernels_text(forward_, backward_, device.compute_capability) : "cpu";
@@ -177,9 +156,9 @@ class AttentionBenchCase {
     if (!options.verify) return;
     error = spot_check(device, *pattern_, load.tensors, 12, 7);
     if (!(error <= tolerance(load.dtype())))
-      fail(str("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.dtype()),
-               ": results differ from f64 by ", error, " of the largest number of a row; at most ",
-               tolerance(load.dtype()), " was expected"));
+      fail("bench attention: ", shape.name, ", ", mode, ", ", name_of(load.dtype()),
+           ": results differ from f64 by ", error, " of the largest number of a row; at most ",
+           tolerance(load.dtype()), " was expected");
   }
   void run_forward() const { launch(device_.queue, forward_); }
   void run_both() const {
@@ -206,13 +185,6 @@ struct PassRow {
   double of_all = 0;  // time of `all` / time; 0: `all` is not measured
 };
 
-PassRow time_pass(Device& device, int pause_ms, double flop, double bytes,
-                  const std::function<void()>& work) {
-  const TimedRuns runs = RunTimer(device, pause_ms).time_for(200, work);
-  const double ms = runs.median_ms();
-  return {ms, runs.mean_clock(), flop / ms * 1e-9, bytes / ms * 1e-9};
-}
-
 struct Row {
   const AttentionBenchShape& shape;
   const std::string& mode;
@@ -220,17 +192,6 @@ struct Row {
   const AttentionBenchCase& work;
   PassRow forward, both;
 };
-
-Row measure(Device& device, const AttentionBenchShape& shape, const std::string& mode, DType dtype,
-            const AttentionBenchCase& work, int pause_ms) {
-  const auto qk = static_cast<double>(shape.qk_size), v = static_cast<double>(shape.v_size);
-  Row row{shape, mode, dtype, work, {}, {}};
-  row.forward =
-      time_pass(device, pause_ms, 2 * (qk + v) * work.pairs, work.forward_bytes, [&] { work.run_forward(); });
-  row.both =
-      time_pass(device, pause_ms, (8 * qk + 6 * v) * work.pairs, work.both_bytes, [&] { work.run_both(); });
-  return row;
-}
 
 void print_json(const Row& r, Device& device, const BenchAttentionOptions& options, std::ostream& out) {
   const AttentionBenchShape& s = r.shape;
@@ -288,17 +249,27 @@ void print_ceilings(Device& device, const BenchAttentionOptions& options, const 
 void measure_shape(Device& device, const AttentionBenchShape& shape, DType dtype,
                    const BenchAttentionOptions& options, std::ostream& out) {
   const AttentionWorkload load(device, shape, dtype);
-  PassRow all_forward, all_both;
-  for (const std::string& mode : modes_of(shape, options)) {
+  const auto qk = static_cast<double>(shape.qk_size), v = static_cast<double>(shape.v_size);
+  double forward_of_all = 0, both_of_all = 0;  // milliseconds
+  for (const std::string& mode : options.modes.empty() ? shape.modes : split(options.modes)) {
     const AttentionBenchCase work(device, shape, mode, load, options);
-    Row row = measure(device, shape, mode, dtype, work, options.pause_ms);
-    if (mode == "all") all_forward = row.forward, all_both = row.both;
-    row.forward.of_all = all_forward.ms / row.forward.ms;
-    row.both.of_all = all_both.ms / row.both.ms;
+    const auto time = [&](double flop_of_pair, double bytes, double& of_all,
+                          const std::function<void()>& run) {
+      const TimedRuns runs = RunTimer(device, options.pause_ms).time_for(200, run);
+      const double ms = runs.median_ms();
+      if (mode == "all") of_all = ms;
+      return PassRow{ms, runs.mean_clock(), flop_of_pair * work.pairs / ms * 1e-9, bytes / ms * 1e-9,
+                     of_all / ms};
+    };
+    const Row row{shape,
+                  mode,
+                  dtype,
+                  work,
+                  time(2 * (qk + v), work.forward_bytes, forward_of_all, [&] { work.run_forward(); }),
+                  time(8 * qk + 6 * v, work.both_bytes, both_of_all, [&] { work.run_both(); })};
     options.json ? print_json(row, device, options, out) : print_text(row, out);
   }
 }
-
 }  // namespace
 
 void bench_attention(const BenchAttentionOptions& options, std::ostream& out) {
@@ -312,5 +283,4 @@ void bench_attention(const BenchAttentionOptions& options, std::ostream& out) {
   for (const AttentionBenchShape& shape : shapes)
     for (const DType dtype : dtypes) measure_shape(*device, shape, dtype, options, out);
 }
-
 }  // namespace weft

@@ -3,15 +3,10 @@
 // result is wrong.
 #pragma once
 
-#include <cstdint>
 #include <iosfwd>
-#include <string>
-#include <vector>
-
 #include "src/ranks/process_group.h"
 
 namespace weft {
-
 // `bench kernels`: verifies each kernel at awkward sizes, then times its realistic ones.
 struct BenchKernelsOptions {
   std::string filter;  // in "kernel (sizes)"; empty: all
@@ -48,9 +43,9 @@ struct BenchDecodeOptions {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
   std::string device = "auto";
-  std::int64_t batch = 8;
-  std::int64_t positions = 0;  // of a text, prompt included; 0: the context
-  std::int64_t prompt = 0;     // tokens of its prompt
+  int64_t batch = 8;
+  int64_t positions = 0;  // of a text, prompt included; 0: the context
+  int64_t prompt = 0;     // tokens of its prompt
   bool json = false;
 };
 void bench_decode(const BenchDecodeOptions&, std::ostream& out);
@@ -60,14 +55,13 @@ struct BenchStepOptions {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
   std::string device = "auto";
-  std::int64_t steps = 20;  // timed, after the warm-up
-  bool json = false;        // one object
-  bool breakdown = true;    // by kernel, too
+  int64_t steps = 20;     // timed, after the warm-up
+  bool json = false;      // one object
+  bool breakdown = true;  // by kernel, too
 };
 // Milliseconds a step (median, fastest, slowest, and back to back), tokens/s, FLOP/s of the needed pairs, MFU
 // of the measured GEMM rate, peak memory, the seconds up to the end of the first step, and where the time of
 // a step goes (train/bench/step_breakdown.h). Several ranks time the update of all of them, then what they
 // lose to each other (train/bench/ranks.h). `out` counts on rank 0.
 void bench_step(const BenchStepOptions&, ProcessGroup&, std::ostream& out);
-
 }  // namespace weft

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: MIT
 // `bench decode`: checks a model with random weights, then times it as `sample` runs it.
-#include <algorithm>
-#include <cmath>
-#include <ostream>
 #include <random>
-
 #include "train/bench/bench.h"
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
-#include "train/program/progress.h"
 #include "train/sampling/sampler.h"
 #include "train/trainer/report.h"
 
 namespace weft {
 namespace {
-
-constexpr std::int64_t kCheckedTexts = 2, kCheckedPositions = 200;
+constexpr int64_t kCheckedTexts = 2, kCheckedPositions = 200;
 
 // The output layer starts at zero, and would hide all others.
 void fill_output(Device& device, ParameterStore& store) {
@@ -33,51 +27,51 @@ void fill_output(Device& device, ParameterStore& store) {
 }
 
 // The conditions of value 0.
-std::vector<std::int32_t> no_conditions(const Config& config) {
-  std::vector<std::int32_t> rows;
-  for (const Condition& c : conditions(config)) rows.push_back(static_cast<std::int32_t>(c.first_row));
+std::vector<int32_t> no_conditions(const Config& config) {
+  std::vector<int32_t> rows;
+  for (const Condition& c : conditions(config)) rows.push_back(static_cast<int32_t>(c.first_row));
   return rows;
 }
 
 // Largest difference between cached logits and those of a forward pass, of their size.
 double check_cache(Device& device, Model& model, const Config& config, DType dtype) {
-  const std::int64_t length = std::min(kCheckedPositions, config.model.context), vocab = config.model.vocab;
-  const auto integers = [&](const Shape& shape, const std::vector<std::int32_t>& values) {
+  const int64_t length = std::min(kCheckedPositions, config.model.context), vocab = config.model.vocab;
+  const auto integers = [&](const Shape& shape, const std::vector<int32_t>& values) {
     const Tensor t(*device.pool, shape, DType::i32, "sampling");
     device.upload(t, values.data());
     return t;
   };
   std::mt19937 random;
-  std::vector<std::int32_t> values(static_cast<std::size_t>(kCheckedTexts * length)), given;
-  for (std::int32_t& v : values) v = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(vocab));
-  const std::vector<std::int32_t> rows = no_conditions(config);
-  const Tensor told = rows.empty() ? Tensor{} : integers({1, static_cast<std::int64_t>(rows.size())}, rows);
-  for (std::int64_t b = 0; b < kCheckedTexts; ++b) given.insert(given.end(), rows.begin(), rows.end());
+  std::vector<int32_t> values(static_cast<std::size_t>(kCheckedTexts * length)), given;
+  for (int32_t& v : values) v = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab));
+  const std::vector<int32_t> rows = no_conditions(config);
+  const Tensor told = rows.empty() ? Tensor{} : integers({1, static_cast<int64_t>(rows.size())}, rows);
+  for (int64_t b = 0; b < kCheckedTexts; ++b) given.insert(given.end(), rows.begin(), rows.end());
   Sequences sequences(integers({kCheckedTexts, length}, values));
   if (!rows.empty())
-    sequences.conditions = integers({kCheckedTexts, static_cast<std::int64_t>(rows.size())}, given);
+    sequences.conditions = integers({kCheckedTexts, static_cast<int64_t>(rows.size())}, given);
 
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   const Tensor whole = model.logits(ctx, sequences);
   const auto cache = model.make_cache(device, kCheckedTexts, length);
   double largest = 0;
-  const std::int64_t prompt = length / 2;
-  for (std::int64_t step = 0; step < length + length - prompt; ++step) {
-    const std::int64_t position = step < length ? step : step - length + prompt;
-    for (std::int64_t b = 0; step == length && prompt > 0 && b < kCheckedTexts; ++b)
+  const int64_t prompt = length / 2;
+  for (int64_t step = 0; step < length + length - prompt; ++step) {
+    const int64_t position = step < length ? step : step - length + prompt;
+    for (int64_t b = 0; step == length && prompt > 0 && b < kCheckedTexts; ++b)
       model.read_prompt(ctx, *cache, {sequences.tokens.slice(b * length, {1, length}), {}, {}, told}, prompt,
                         b, 1);
     const Tensor logits = model.decode(ctx, *cache, sequences, position);
     if (position % 16 != 0 && position + 1 < length) continue;
-    for (std::int64_t b = 0; b < kCheckedTexts; ++b)
+    for (int64_t b = 0; b < kCheckedTexts; ++b)
       largest = std::max(
           largest, relative_error(to_host(device, logits.slice(b * vocab, {vocab})),
                                   to_host(device, whole.slice((b * length + position) * vocab, {vocab}))));
   }
   const double allowed = dtype == DType::f32 ? 1e-3 : 0.1;
   if (!(largest <= allowed))
-    fail(str("bench decode: cached logits are off by ", largest, " of their size, at most ", allowed,
-             " is right"));
+    fail("bench decode: cached logits are off by ", largest, " of their size, at most ", allowed,
+         " is right");
   return largest;
 }
 
@@ -104,7 +98,7 @@ double bytes_of_position(const ParameterStore& store, const Config& config, DTyp
 JsonMembers first_tokens(Device& device, Model& model, const Config& config, SampleOptions o) {
   JsonMembers members;
   o.count = o.batch = o.length = 1;
-  for (const std::int64_t prompt : {128, 2048, 12000}) {
+  for (const int64_t prompt : {128, 2048, 12000}) {
     if (prompt >= config.model.context) continue;
     o.prompt.assign(static_cast<std::size_t>(prompt), 1);
     double ms = 0;
@@ -114,7 +108,6 @@ JsonMembers first_tokens(Device& device, Model& model, const Config& config, Sam
   }
   return members;
 }
-
 }  // namespace
 
 void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
@@ -132,8 +125,8 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   sampling.conditions = no_conditions(config);
   check_sample_options(sampling, config.model);
   if (options.positions > config.model.context)
-    fail(str("bench decode: --positions must be at most the context of ", config.model.context, ", got ",
-             options.positions));
+    fail("bench decode: --positions must be at most the context of ", config.model.context, ", got ",
+         options.positions);
   const double difference = check_cache(*device, *model, config, dtype);
   const SampleStats stats = sample(*device, *model, config.model, sampling, [](auto...) {});
   const double ms = stats.position_ms();
@@ -141,7 +134,7 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   const double bytes = bytes_of_position(store, config, dtype, stats, sampling),
                floor_ms = 1e3 * bytes / device->copy_bandwidth();
   // A block is norm and QKV, attention, projection, up, down; then embedding, output and choice.
-  const std::int64_t steps = 5 * config.model.layers + 3;
+  const int64_t steps = 5 * config.model.layers + 3;
   const JsonMembers first = first_tokens(*device, *model, config, sampling);
   if (options.json) {
     out << json_object({{"config", config.name},
@@ -176,5 +169,4 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
       << "cache       " << bytes_text(stats.cache_bytes) << "\n"
       << "checked     cached logits are within " << difference << " of those of forward passes" << std::endl;
 }
-
 }  // namespace weft

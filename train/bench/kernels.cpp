@@ -1,18 +1,13 @@
 // SPDX-License-Identifier: MIT
 // `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
-#include <ostream>
 #include <set>
-
-#include "src/config/names.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
-#include "train/bench/table.h"
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
 
 namespace weft {
 namespace {
-
 constexpr double kLongestOnCpu = 1e12;  // FLOP of a case: a minute or so
 
 std::string title(const KernelCase& c) { return str(c.kernel, " (", c.sizes, ")"); }
@@ -30,7 +25,6 @@ void time_case(Device& device, const KernelCase& c, CaseRun& run, const BenchKer
                                {"tflop_per_s", tflops}};
   out << json_object(members) << std::endl;
 }
-
 }  // namespace
 
 void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::ostream& notes) {
@@ -43,7 +37,7 @@ void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::o
     if (c.realistic && title(c).find(options.filter) != std::string::npos) chosen.push_back(&c);
   }
   if (chosen.empty()) {
-    fail(str("--filter '", options.filter, "' matches no kernel and sizes; kernels: ", joined(kernels)));
+    fail("--filter '", options.filter, "' matches no kernel and sizes; kernels: ", joined(kernels));
   }
   if (!options.json) {
     out << device->description() << ", " << options.dtype << "\n";
@@ -63,5 +57,4 @@ void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::o
     time_case(*device, *c, run, options, out);
   }
 }
-
 }  // namespace weft

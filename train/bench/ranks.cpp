@@ -1,29 +1,18 @@
 // SPDX-License-Identifier: MIT
-#include "train/bench/ranks.h"
-
-#include <algorithm>
-#include <cmath>
-#include <functional>
-#include <optional>
-#include <span>
-#include <sstream>
-
 #include "train/bench/run_timer.h"
+#include "train/bench/step_breakdown.h"
 #include "train/program/loaded_model.h"
-#include "train/program/progress.h"
 #include "train/trainer/step.h"
 
 namespace weft {
 namespace {
-
-constexpr std::int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
-constexpr int kRounds = 8;           // of a row of each kind
+constexpr int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
+constexpr int kRounds = 8;      // of a row of each kind
 
 class Lockstep : public Communicator {
  public:
   Lockstep(Device& device, Communicator& communicator)
-      : Communicator(communicator.rank(), communicator.size()),
-        communicator_(communicator),
+      : Communicator(communicator.rank(), communicator.size()), communicator_(communicator),
         numbers_(*device.pool, {8}, DType::f32, "step") {
     device.zero(numbers_);
   }
@@ -38,20 +27,18 @@ class Lockstep : public Communicator {
   }
 
  private:
-  static constexpr std::int64_t kNumbers = 4096;  // bytes
+  static constexpr int64_t kNumbers = 4096;  // bytes
   Communicator& communicator_;
   Tensor numbers_;
 };
 
 class Timed : public Communicator {
  public:
-  Timed(Device& device, Communicator& communicator, std::int64_t* nanoseconds)
-      : Communicator(communicator.rank(), communicator.size()),
-        device_(device),
-        communicator_(communicator),
+  Timed(Device& device, Communicator& communicator, int64_t* nanoseconds)
+      : Communicator(communicator.rank(), communicator.size()), device_(device), communicator_(communicator),
         nanoseconds_(nanoseconds) {}
   std::string carrier() const override { return communicator_.carrier(); }
-  void plan(std::int64_t bytes, double seconds) override { communicator_.plan(bytes, seconds); }
+  void plan(int64_t bytes, double seconds) override { communicator_.plan(bytes, seconds); }
   void fork() override {
     communicator_.fork();
     overlaps_ = device_.is_cuda();
@@ -84,7 +71,7 @@ class Timed : public Communicator {
 
   Device& device_;
   Communicator& communicator_;
-  std::int64_t* nanoseconds_;
+  int64_t* nanoseconds_;
   bool overlaps_ = false;
 };
 
@@ -92,16 +79,15 @@ class Timed : public Communicator {
 class Meter {
  public:
   explicit Meter(Device& device)
-      : device_(device),
-        count_(std::visit([](auto& queue) { return multiprocessors(queue); }, device.queue)),
+      : device_(device), count_(std::visit([](auto& queue) { return multiprocessors(queue); }, device.queue)),
         began_(*device.pool, {count_ * kReading}, DType::u8, "clocks"),
         ended_(*device.pool, {count_ * kReading}, DType::u8, "clocks"),
         waited_(*device.pool, {kReading}, DType::u8, "clocks") {}
 
-  std::int64_t* waited() const { return static_cast<std::int64_t*>(waited_.view().data); }
+  int64_t* waited() const { return static_cast<int64_t*>(waited_.view().data); }
 
   // Of `steps` steps of this rank, each.
-  KindTimes row(std::int64_t steps, const std::function<void()>& work) {
+  KindTimes row(int64_t steps, const std::function<void()>& work) {
     for (const Tensor& t : {began_, ended_, waited_}) device_.zero(t);
     device_.synchronize();
     Stopwatch watch(true);
@@ -110,7 +96,7 @@ class Meter {
     read(ended_);
     device_.synchronize();
     watch.stop();
-    std::int64_t waited[kReading / sizeof(std::int64_t)];
+    int64_t waited[kReading / sizeof(int64_t)];
     device_.download(waited, waited_);
     const auto count = static_cast<double>(steps);
     const double wait_ms = static_cast<double>(waited[0]) * 1e-6 / count;
@@ -118,19 +104,19 @@ class Meter {
   }
 
  private:
-  static constexpr std::int64_t kReading = sizeof(ClockReading);
+  static constexpr int64_t kReading = sizeof(ClockReading);
 
   void read(const Tensor& t) {
     std::visit([&](auto& queue) { read_clocks(queue, static_cast<ClockReading*>(t.view().data)); },
                device_.queue);
   }
   std::vector<ClockReading> readings(const Tensor& t) {
-    std::vector<ClockReading> all(static_cast<std::size_t>(count_));
+    std::vector<ClockReading> all(count_);
     device_.download(all.data(), t);
     return all;
   }
   Device& device_;
-  const std::int64_t count_;
+  const int64_t count_;
   const Tensor began_, ended_, waited_;
 };
 
@@ -148,13 +134,13 @@ KindTimes of_all_ranks(ProcessGroup& group, const KindTimes& mine) {
   return all;
 }
 
-struct Kind {
+struct StepKind {
   TrainStep& step;
   const BatchSource& source;
   std::vector<KindTimes> rows = {};
 
-  void run(std::int64_t steps) const {
-    for (std::int64_t i = 0; i < steps; ++i) step.run(source, i);
+  void run(int64_t steps) const {
+    for (int64_t i = 0; i < steps; ++i) step.run(source, i);
   }
   double median_of(double KindTimes::*value) const {
     std::vector<double> values;
@@ -168,11 +154,11 @@ struct Kind {
 };
 
 // In turn, there and back: clocks drift by more than what is measured. All ranks begin a row together.
-void time_in_turn(Meter& meter, ProcessGroup& group, std::span<Kind> kinds, std::int64_t steps) {
-  for (Kind& kind : kinds) meter.row(kWarmUp, [&] { kind.run(kWarmUp); });
+void time_in_turn(Meter& meter, ProcessGroup& group, std::span<StepKind> kinds, int64_t steps) {
+  for (StepKind& kind : kinds) meter.row(kWarmUp, [&] { kind.run(kWarmUp); });
   for (int round = 0; round < kRounds; ++round) {
     for (std::size_t i = 0; i < kinds.size(); ++i) {
-      Kind& kind = kinds[round % 2 == 0 ? i : kinds.size() - 1 - i];
+      StepKind& kind = kinds[round % 2 == 0 ? i : kinds.size() - 1 - i];
       group.barrier();
       kind.rows.push_back(of_all_ranks(group, meter.row(steps, [&] { kind.run(steps); })));
     }
@@ -183,13 +169,12 @@ void time_in_turn(Meter& meter, ProcessGroup& group, std::span<Kind> kinds, std:
 class Alone {
  public:
   Alone(Device& device, const Config& of_all, const TokenDataset& data)
-      : config_(share_of(of_all)),
-        model_(make_model(config_, store_, device)),
+      : config_(share_of(of_all)), model_(make_model(config_, store_, device)),
         source_(config_, data, config_.data.mix.empty() ? nullptr : &data) {
     store_.allocate(device, dtype_on(device, config_), config_.seed, true, config_.train.ema_decay > 0);
     step_.emplace(device, *model_, store_, config_);
   }
-  Kind kind() { return {*step_, source_}; }
+  StepKind kind() { return {*step_, source_}; }
 
  private:
   static Config share_of(Config config) {
@@ -204,7 +189,7 @@ class Alone {
   std::optional<TrainStep> step_;
 };
 
-double median_difference(const Kind& a, const Kind& b,
+double median_difference(const StepKind& a, const StepKind& b,
                          const std::function<double(const KindTimes&, const KindTimes&)>& difference) {
   std::vector<double> differences;
   for (std::size_t i = 0; i < a.rows.size(); ++i) differences.push_back(difference(a.rows[i], b.rows[i]));
@@ -212,7 +197,7 @@ double median_difference(const Kind& a, const Kind& b,
 }
 
 // Of the kinds "together", "without" and "alone".
-Exchange exchange_of(const GradientSum& sum, std::span<const Kind> kinds) {
+Exchange exchange_of(const GradientSum& sum, std::span<const StepKind> kinds) {
   const auto longer = [](const KindTimes& a, const KindTimes& b) { return a.ms - b.ms; };
   const auto more_cycles = [](const KindTimes& a, const KindTimes& b) {
     return b.clock_mhz > 0 ? a.ms * a.clock_mhz / b.clock_mhz - b.ms : 0;
@@ -226,21 +211,19 @@ Exchange exchange_of(const GradientSum& sum, std::span<const Kind> kinds) {
           .wait_ms = median_difference(kinds[1], kinds[2], longer),
           .exposed_cycles_ms = median_difference(kinds[0], kinds[1], more_cycles)};
 }
-
 }  // namespace
 
 std::unique_ptr<Communicator> make_lockstep(Device& device, Communicator& communicator) {
   return std::make_unique<Lockstep>(device, communicator);
 }
 
-std::unique_ptr<Communicator> make_timed(Device& device, Communicator& communicator,
-                                         std::int64_t* nanoseconds) {
+std::unique_ptr<Communicator> make_timed(Device& device, Communicator& communicator, int64_t* nanoseconds) {
   return std::make_unique<Timed>(device, communicator, nanoseconds);
 }
 
 Exchange measure_exchange(Device& device, ProcessGroup& group, Communicator& communicator, Model& model,
                           ParameterStore& store, const Config& config, const TokenDataset& data,
-                          std::int64_t steps) {
+                          int64_t steps) {
   const BatchSource source(config, data, config.data.mix.empty() ? nullptr : &data);
   Meter meter(device);
   const auto lockstep = make_lockstep(device, communicator);
@@ -249,7 +232,7 @@ Exchange measure_exchange(Device& device, ProcessGroup& group, Communicator& com
   TrainStep together(device, model, store, config, timed.get()),
       without(device, model, store, config, timed_lockstep.get());
   Alone alone(device, config, data);
-  Kind kinds[] = {{together, source}, {without, source}, alone.kind()};
+  StepKind kinds[] = {{together, source}, {without, source}, alone.kind()};
   time_in_turn(meter, group, kinds, steps);
   return exchange_of(*together.gradient_sum(), kinds);
 }
@@ -269,7 +252,7 @@ std::string exchange_json(const Exchange& e) {
              e.without.clock_mhz > 0 ? str(", \"exposed_cycles_ms\": ", e.exposed_cycles_ms) : "");
 }
 
-std::string exchange_text(const Exchange& e, std::int64_t ranks) {
+std::string exchange_text(const Exchange& e, int64_t ranks) {
   const auto of_kind = [](const char* name, const KindTimes& k) {
     return str("\n            ", name, k.ms, " ms a step",
                k.clock_mhz > 0
@@ -288,5 +271,4 @@ std::string exchange_text(const Exchange& e, std::int64_t ranks) {
              of_kind("together      ", e.together), of_joins(e.together),
              of_kind("not reduced   ", e.without), of_joins(e.without), of_kind("by itself     ", e.alone));
 }
-
 }  // namespace weft

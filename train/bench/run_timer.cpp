@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: MIT
 #include "train/bench/run_timer.h"
-
 #include <algorithm>
-#include <chrono>
 #include <numeric>
-#include <span>
 #include <thread>
 
 namespace weft {
-namespace {
-
-constexpr std::int64_t kFlushBytes = std::int64_t{256} << 20;  // more than any cache holds
-
-}  // namespace
+constexpr int64_t kFlushBytes = int64_t{256} << 20;  // more than any cache holds
 
 double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  const auto middle = values.begin() + values.size() / 2;
   std::nth_element(values.begin(), middle, values.end());
   return *middle;
 }
@@ -23,7 +16,7 @@ double median(std::vector<double> values) {
 DType bench_dtype(const std::string& name) {
   for (const DType t : {DType::f32, DType::f16, DType::bf16})
     if (name == name_of(t)) return t;
-  fail(str("--dtype must be f32, f16 or bf16, got '", name, "'"));
+  fail("--dtype must be f32, f16 or bf16, got '", name, "'");
 }
 
 std::function<void()> l2_flush(Device& device) {
@@ -38,8 +31,7 @@ double TimedRuns::mean_clock() const {
 }
 
 RunTimer::RunTimer(Device& device, int pause_ms)
-    : device_(device),
-      pause_ms_(pause_ms),
+    : device_(device), pause_ms_(pause_ms),
       multiprocessors_(std::visit([](auto& queue) { return multiprocessors(queue); }, device.queue)),
       flush_(l2_flush(device)) {}
 
@@ -52,8 +44,8 @@ TimedRuns RunTimer::time_for(double ms, const std::function<void()>& work) {
 TimedRuns RunTimer::time(int repeats, const std::function<void()>& work) {
   const auto count = static_cast<std::size_t>(multiprocessors_);
   std::vector<ClockReading> readings(2 * static_cast<std::size_t>(repeats) * count);
-  const Tensor on_device(*device_.pool, {std::ssize(readings) * std::int64_t{sizeof(ClockReading)}},
-                         DType::u8, "bench");
+  const Tensor on_device(*device_.pool, {std::ssize(readings) * int64_t{sizeof(ClockReading)}}, DType::u8,
+                         "bench");
   device_.zero(on_device);
   const auto read = [&](int reading) {
     auto* const to = static_cast<ClockReading*>(on_device.view().data) + reading * multiprocessors_;
@@ -80,5 +72,4 @@ TimedRuns RunTimer::time(int repeats, const std::function<void()>& work) {
   }
   return runs;
 }
-
 }  // namespace weft

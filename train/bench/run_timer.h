@@ -2,15 +2,11 @@
 // Times of runs on a device, with the GPU's clock meanwhile: time x clock does not depend on the power limit.
 #pragma once
 
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "kernels/timer.h"
 #include "src/device.h"
+#include "train/program/progress.h"
 
 namespace weft {
-
 // Of each run.
 struct TimedRuns {
   std::vector<double> milliseconds;
@@ -36,8 +32,36 @@ class RunTimer {
  private:
   Device& device_;
   int pause_ms_;
-  std::int64_t multiprocessors_;
+  int64_t multiprocessors_;
   std::function<void()> flush_;
 };
 
+// ---- tables whose rows are printed as they come, in columns of fixed widths ----
+
+struct Column {
+  std::string title;
+  int width = 0;    // 0: the last column, a text of any length
+  int digits = -1;  // of a number, flush right; -1: a text, flush left
+};
+using Columns = std::vector<Column>;
+using Cell = std::variant<std::string, double>;
+
+inline void print_row(std::ostream& out, const Columns& columns, const std::vector<Cell>& cells) {
+  std::string line;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    const Column& column = columns[i];
+    const auto* text = std::get_if<std::string>(&cells[i]);
+    const std::string cell = text ? *text : fixed_text(std::get<double>(cells[i]), column.digits);
+    const auto width = static_cast<std::size_t>(column.width);
+    const std::string padding(width > cell.size() ? width - cell.size() : 0, ' ');
+    line += column.width == 0 ? "  " + cell : column.digits < 0 ? cell + padding : padding + cell;
+  }
+  out << line << std::endl;
+}
+
+inline void print_head(std::ostream& out, const Columns& columns) {
+  std::vector<Cell> titles;
+  for (const Column& column : columns) titles.emplace_back(column.title);
+  print_row(out, columns, titles);
+}
 }  // namespace weft

@@ -1,37 +1,44 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluation/evaluate_run.h"
-
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
+#include <limits>
 #include <numbers>
-#include <ostream>
-
 #include "src/files/hdf5.h"
-#include "train/evaluation/augment_choice.h"
 #include "train/evaluation/evaluator.h"
-#include "train/evaluation/heat_map.h"
 #include "train/program/counts.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
-#include "train/ranks/ranks.h"
 
 namespace weft {
 namespace {
+constexpr int64_t kPanel = 384;  // pixels: the longest side of a panel
+constexpr int64_t kMargin = 12, kBar = 14;
+constexpr Rgb kPaper{250, 250, 250}, kNothing{215, 215, 215};
+
+// From dark (t 0) to bright (1), so that it survives printing in grey.
+Rgb heat(double t) {
+  static constexpr std::array<Rgb, 5> kHeat{
+      {{13, 8, 42}, {94, 24, 110}, {188, 55, 84}, {245, 135, 20}, {250, 240, 160}}};
+  const double place = t * (kHeat.size() - 1);
+  const auto low = std::min<std::size_t>(place, kHeat.size() - 2);
+  return mix(kHeat[low], kHeat[low + 1], place - static_cast<double>(low));
+}
+
+// ---- the program ----
 
 // Per-token losses of one evaluation.
 struct Losses {
   std::vector<float> nats;
-  std::vector<std::int32_t> tokens;
+  std::vector<int32_t> tokens;
 
-  void add(const EvalWindow& window, std::span<const std::int32_t> seen, std::span<const double> of_seen) {
+  void add(const EvalWindow& window, std::span<const int32_t> seen, std::span<const double> of_seen) {
     for (auto t = static_cast<std::size_t>(window.scored); t < of_seen.size(); ++t) {
       nats.push_back(static_cast<float>(of_seen[t]));
       tokens.push_back(seen[t]);
     }
   }
   void write(Hdf5File& file, const std::string& group, const ImageShape& image) const {
-    std::vector<std::int64_t> shape{static_cast<std::int64_t>(nats.size())};
+    std::vector<int64_t> shape{std::ssize(nats)};
     if (image) shape = {shape[0] / image.tokens(), image.height, image.width, image.channels};
     file.write(group + "/losses", StoredType::f32, shape, nats.data());
     file.write(group + "/tokens", StoredType::u32, shape, tokens.data());
@@ -41,7 +48,7 @@ struct Losses {
 // Images as they are; a text in rows of its innermost axis.
 ImageShape map_shape(const TokenDataset& data, const ModelConfig& model) {
   if (data.image()) return data.image();
-  const std::int64_t width = std::min(model.context, model.position_axes.back());
+  const int64_t width = std::min(model.context, model.position_axes.back());
   return {(model.context + width - 1) / width, width, 1};
 }
 
@@ -54,16 +61,14 @@ const char* unit_of(const TokenDataset& data) {
 class Evaluation {
  public:
   Evaluation(const EvaluateArguments& arguments, ProcessGroup& group, Progress& progress)
-      : a_(arguments),
-        group_(group),
-        progress_(progress),
+      : a_(arguments), group_(group), progress_(progress),
         loaded_(load_model(
             a_.checkpoint, [&] { return open_rank_device(group, a_.device); }, weights_from(a_.weights))),
         path_(a_.data.empty() ? find_data(loaded_->config.data.path, a_.checkpoint) : a_.data),
         data_(path_, a_.split, loaded_->config.model.vocab),
         augmenter_(augmenter_for(loaded_->config, data_)) {
     if (!a_.augmentations.empty() && !data_.image())
-      fail(str("--augmentations are of images; ", path_, " has a stream of tokens"));
+      fail("--augmentations are of images; ", path_, " has a stream of tokens");
     choices_ = a_.augmentations == "all"
                    ? all_choices(loaded_->config)
                    : std::vector<AugmentChoice>{parse_choice(a_.augmentations, loaded_->config)};
@@ -101,26 +106,24 @@ class Evaluation {
                         .augmenter = augmenter_ ? &*augmenter_ : nullptr,
                         .choice = choices_[number]};
     if (options.batch == 0)
-      options.batch = std::max<std::int64_t>(1, config.train.batch / config.train.accumulation);
+      options.batch = std::max<int64_t>(1, config.train.batch / config.train.accumulation);
     options.group = &group_;
     const auto keep = [&](const EvalWindow& window, auto tokens, auto nats) {
       if (losses) losses->add(window, tokens, nats);
-      for (std::int64_t t = window.scored; map && t < window.length; ++t)
-        map->add(t, nats[static_cast<std::size_t>(t)] / std::numbers::ln2);
+      for (int64_t t = window.scored; map && t < window.length; ++t) map->add(t, nats[t] / std::numbers::ln2);
     };
     if (losses || map) options.on_losses = keep;
-    std::int64_t rounds = 0;
-    Stopwatch clock;
-    clock.start();
+    int64_t rounds = 0;
+    Stopwatch clock(true);
     const EvalResult result =
-        evaluate(*loaded_->device, *loaded_->model, data_, options, [&](std::int64_t done, std::int64_t all) {
+        evaluate(*loaded_->device, *loaded_->model, data_, options, [&](int64_t done, int64_t all) {
           group_.report_step(++rounds);
           progress_.passing(str(bar_text(done, all, clock.seconds()), part_text(number)));
         });
     group_.take_time();  // for files
     progress_.clear();
     if (!std::isfinite(result.bits))
-      fail(str(a_.checkpoint, ": the loss on ", path_, " is not finite; training diverged"));
+      fail(a_.checkpoint, ": the loss on ", path_, " is not finite; training diverged");
     return result;
   }
   std::string part_text(std::size_t number) const {
@@ -163,12 +166,91 @@ class Evaluation {
   std::optional<Augmenter> augmenter_;
   std::vector<AugmentChoice> choices_;
 };
-
 }  // namespace
+
+HeatMap::HeatMap(const ImageShape& shape) : shape_(shape), sum_(shape.tokens(), 0), count_(sum_.size(), 0) {}
+
+void HeatMap::add(int64_t position, double bits) {
+  sum_.at(position) += bits;
+  ++count_[position];
+}
+
+double HeatMap::mean(int64_t position) const {
+  const auto p = static_cast<std::size_t>(position);
+  return count_.at(p) == 0 ? std::numeric_limits<double>::quiet_NaN()
+                           : sum_[p] / static_cast<double>(count_[p]);
+}
+
+double HeatMap::pixel(int64_t row, int64_t column) const { return value(row * shape_.width + column, -1); }
+
+double HeatMap::value(int64_t pixel, int64_t channel) const {
+  if (channel >= 0) return mean(pixel * shape_.channels + channel);
+  double all = 0;
+  for (int64_t c = 0; c < shape_.channels; ++c) all += mean(pixel * shape_.channels + c);
+  return all;
+}
+
+// What a colour bar stands for.
+struct HeatMap::Scale {
+  double least = std::numeric_limits<double>::infinity(), most = -least;
+  int64_t least_at = 0, most_at = 0;  // row * width + column
+
+  Rgb colour(double v) const {
+    return std::isnan(v) ? kNothing : heat(most > least ? (v - least) / (most - least) : 0);
+  }
+  std::string text(const char* what, int64_t width) const {
+    const auto place = [&](int64_t at) { return str("(row ", at / width, ", column ", at % width, ")"); };
+    return str(what, ": ", fixed_text(least, 4), " dark ", place(least_at), " to ", fixed_text(most, 4),
+               " bright ", place(most_at));
+  }
+};
+
+HeatMap::Scale HeatMap::scale(int64_t first_channel, int64_t end_channel) const {
+  Scale s;
+  for (int64_t pixel = 0; pixel < shape_.height * shape_.width; ++pixel)
+    for (int64_t c = first_channel; c < end_channel; ++c) {
+      const double v = value(pixel, c);
+      if (v < s.least) s.least = v, s.least_at = pixel;
+      if (v > s.most) s.most = v, s.most_at = pixel;
+    }
+  return s;
+}
+
+Image HeatMap::image() const {
+  const int64_t zoom = std::max<int64_t>(1, kPanel / std::max(shape_.height, shape_.width));
+  const int64_t panel = shape_.width * zoom + kMargin, bar = kBar + kMargin;
+  const int64_t height = shape_.height * zoom;
+  const int64_t channels = shape_.channels > 1 ? shape_.channels : 0;
+  Image image(kMargin + panel + bar + (channels > 0 ? channels * panel + bar : 0), height + 2 * kMargin);
+  fill(image, 0, 0, image.width, image.height, kPaper);
+  int64_t x = kMargin;
+  const auto draw_panel = [&](int64_t channel, const Scale& s) {
+    for (int64_t pixel = 0; pixel < shape_.height * shape_.width; ++pixel)
+      fill(image, x + pixel % shape_.width * zoom, kMargin + pixel / shape_.width * zoom, zoom, zoom,
+           s.colour(value(pixel, channel)));
+    x += panel;
+  };
+  const auto draw_bar = [&] {
+    for (int64_t y = 0; y < height; ++y)
+      fill(image, x, kMargin + y, kBar, 1,
+           heat(1 - (static_cast<double>(y) + 0.5) / static_cast<double>(height)));
+    x += bar;
+  };
+  draw_panel(-1, scale(-1, 0));
+  draw_bar();
+  for (int64_t c = 0; c < channels; ++c) draw_panel(c, scale(0, channels));
+  if (channels > 0) draw_bar();
+  return image;
+}
+
+std::string HeatMap::text() const {
+  if (shape_.channels == 1) return scale(-1, 0).text("bits of a position", shape_.width);
+  return scale(-1, 0).text("bits of a pixel", shape_.width) + "\n" +
+         scale(0, shape_.channels).text("bits of a channel", shape_.width);
+}
 
 void run_evaluate(const EvaluateArguments& arguments, ProcessGroup& group, std::ostream& out,
                   Progress& progress) {
   Evaluation(arguments, group, progress).run(out);
 }
-
 }  // namespace weft

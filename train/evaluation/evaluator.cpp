@@ -1,41 +1,34 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluation/evaluator.h"
-
-#include <algorithm>
-#include <cstring>
 #include <numbers>
 #include <numeric>
-
 #include "data/batch_source.h"
 #include "kernels/layers/pointwise.h"
-#include "train/trainer/device_batch.h"
 
 namespace weft {
 namespace {
-
 // Row `b` of a (count, size) matrix.
-template <class T>
-std::span<T> row(std::vector<T>& matrix, std::int64_t b, std::int64_t size) {
-  return std::span(matrix).subspan(static_cast<std::size_t>(b * size), static_cast<std::size_t>(size));
+template <class T> std::span<T> row(std::vector<T>& matrix, int64_t b, int64_t size) {
+  return std::span(matrix).subspan(b * size, size);
 }
 
 HostBatch read_windows(const TokenDataset& data, const EvalOptions& options, const EvalWindow* windows,
-                       std::int64_t count) {
-  const std::int64_t length = windows[0].length;
+                       int64_t count) {
+  const int64_t length = windows[0].length;
   HostBatch batch;
-  batch.tokens.resize(static_cast<std::size_t>(count * length));
-  for (std::int64_t b = 0; b < count; ++b) data.read(windows[b].first, row(batch.tokens, b, length));
+  batch.tokens.resize(count * length);
+  for (int64_t b = 0; b < count; ++b) data.read(windows[b].first, row(batch.tokens, b, length));
   const Augmenter* augmenter = options.augmenter;
   if (!augmenter) return batch;
-  const auto kinds = static_cast<std::int64_t>(augmenter->conditions().size());
+  const auto kinds = static_cast<int64_t>(augmenter->conditions().size());
   batch.positions.resize(augmenter->moves_positions() ? batch.tokens.size() : 0);
-  batch.conditions.resize(static_cast<std::size_t>(count * kinds));
-  for (std::int64_t b = 0; b < count; ++b) {
+  batch.conditions.resize(count * kinds);
+  for (int64_t b = 0; b < count; ++b) {
     AugmentChoice choice = options.choice;
-    choice.key = static_cast<std::uint64_t>(windows[b].first / length);  // an image's own random operations
+    choice.key = static_cast<uint64_t>(windows[b].first / length);  // an image's own random operations
     choice[Augment::label] = augmenter->label(windows[b].first / length);
     augmenter->apply(choice, row(batch.tokens, b, length),
-                     batch.positions.empty() ? std::span<std::int32_t>{} : row(batch.positions, b, length));
+                     batch.positions.empty() ? std::span<int32_t>{} : row(batch.positions, b, length));
     augmenter->rows(choice, row(batch.conditions, b, kinds));
   }
   return batch;
@@ -43,14 +36,14 @@ HostBatch read_windows(const TokenDataset& data, const EvalOptions& options, con
 
 // A batch of windows as one rank has scored it.
 struct Scored {
-  std::vector<double> sums;          // nats of the scored tokens of each window
-  std::vector<std::int32_t> tokens;  // (windows, length), as the model saw them
-  std::vector<double> nats;          // of each of these tokens
+  std::vector<double> sums;     // nats of the scored tokens of each window
+  std::vector<int32_t> tokens;  // (windows, length), as the model saw them
+  std::vector<double> nats;     // of each of these tokens
 };
 
 Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, const EvalOptions& options,
-             const EvalWindow* windows, std::int64_t count) {
-  const std::int64_t length = windows[0].length;
+             const EvalWindow* windows, int64_t count) {
+  const int64_t length = windows[0].length;
   HostBatch host = read_windows(data, options, windows, count);
   DeviceBatch batch(device, "evaluation");
   batch.make(host, count, length);
@@ -58,7 +51,7 @@ Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, c
   Scored scored;
   scored.nats = to_host(device, model.token_losses(ctx, batch.sequences()).value);
   scored.tokens = std::move(host.tokens);
-  for (std::int64_t b = 0; b < count; ++b) {
+  for (int64_t b = 0; b < count; ++b) {
     const std::span<double> nats = row(scored.nats, b, length);
     scored.sums.push_back(std::accumulate(nats.begin() + windows[b].scored, nats.end(), 0.0));
   }
@@ -66,25 +59,20 @@ Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, c
 }
 
 // The values of all ranks one after the other, on every rank, or with `to_first` on rank 0 alone.
-template <class T>
-void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
-  const std::string mine(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+template <class T> void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
+  const std::string mine = message_of(values);
   values.clear();
-  for (const std::string& of_rank : to_first ? group.gather(mine) : group.all_gather(mine)) {
-    const std::size_t before = values.size();
-    values.resize(before + of_rank.size() / sizeof(T));
-    if (!of_rank.empty()) std::memcpy(values.data() + before, of_rank.data(), of_rank.size());
-  }
+  for (const std::string& of_rank : to_first ? group.gather(mine) : group.all_gather(mine))
+    append_numbers(values, of_rank);
 }
 
 // Windows first .. first + (ranks * batch) - 1, one batch a rank.
 Scored score_round(Ctx& ctx, Device& device, Model& model, const TokenDataset& data,
-                   const EvalOptions& options, const std::vector<EvalWindow>& windows, std::int64_t first) {
+                   const EvalOptions& options, const std::vector<EvalWindow>& windows, int64_t first) {
   if (options.group) first += options.group->rank() * options.batch;
-  const std::int64_t count = std::min(options.batch, static_cast<std::int64_t>(windows.size()) - first);
+  const int64_t count = std::min(options.batch, std::ssize(windows) - first);
   Scored scored;
-  if (count > 0)
-    scored = score(ctx, device, model, data, options, &windows[static_cast<std::size_t>(first)], count);
+  if (count > 0) scored = score(ctx, device, model, data, options, &windows[first], count);
   if (!options.group || options.group->size() == 1) return scored;
   gather(*options.group, scored.sums, false);
   if (!options.on_losses) return scored;
@@ -94,23 +82,21 @@ Scored score_round(Ctx& ctx, Device& device, Model& model, const TokenDataset& d
 }
 
 // Of the split, as many tokens as are scored.
-std::int64_t tokens_to_score(const TokenDataset& data, const EvalOptions& options) {
+int64_t tokens_to_score(const TokenDataset& data, const EvalOptions& options) {
   if (options.max_tokens <= 0 || options.max_tokens >= data.size()) return data.size();
   if (!data.image()) return options.max_tokens;
-  const std::int64_t image = data.image().tokens();
+  const int64_t image = data.image().tokens();
   return (options.max_tokens + image - 1) / image * image;
 }
-
 }  // namespace
 
-std::vector<EvalWindow> plan_windows(std::int64_t size, std::int64_t context, std::int64_t min_context) {
+std::vector<EvalWindow> plan_windows(int64_t size, int64_t context, int64_t min_context) {
   if (min_context < 0 || min_context >= context)
-    fail(str("the minimum context must be at least 0 and below the context of ", context, ", got ",
-             min_context));
+    fail("the minimum context must be at least 0 and below the context of ", context, ", got ", min_context);
   if (size <= 0) fail("there is nothing to evaluate: the split is empty");
   std::vector<EvalWindow> windows{{0, std::min(size, context), 0}};
-  for (std::int64_t done = windows[0].length; done < size;) {
-    const std::int64_t end = std::min(size, done + context - min_context);
+  for (int64_t done = windows[0].length; done < size;) {
+    const int64_t end = std::min(size, done + context - min_context);
     windows.push_back({end - context, context, done - (end - context)});
     done = end;
   }
@@ -121,38 +107,38 @@ std::optional<Augmenter> augmenter_for(const Config& config, const TokenDataset&
   const ModelConfig& model = config.model;
   if (!data.image()) {
     if (!augmentations(config).empty() || config.data.labels)
-      fail(str("this model is trained on images, ", data.path(), " has a stream of tokens"));
+      fail("this model is trained on images, ", data.path(), " has a stream of tokens");
     return std::nullopt;
   }
   if (model.position_axes.size() != 3 || model.context != image_shape(config).tokens())
-    fail(str(data.path(), " has images of ", data.image().text(), "; this model reads ", model.context,
-             " tokens that are no image (model.position_axes has ", model.position_axes.size(), " axes)"));
+    fail(data.path(), " has images of ", data.image().text(), "; this model reads ", model.context,
+         " tokens that are no image (model.position_axes has ", model.position_axes.size(), " axes)");
   if (!(image_shape(config) == data.image()))
-    fail(str(data.path(), " has images of ", data.image().text(), ", this model is made for ",
-             image_shape(config).text()));
+    fail(data.path(), " has images of ", data.image().text(), ", this model is made for ",
+         image_shape(config).text());
   return Augmenter(config, data.image(), labels_of(config, data));
 }
 
 EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, const EvalOptions& options,
-                    const std::function<void(std::int64_t, std::int64_t)>& progress) {
+                    const std::function<void(int64_t, int64_t)>& progress) {
   WEFT_CHECK(options.batch >= 1, "evaluation needs a batch of at least 1, got ", options.batch);
   WEFT_CHECK(!data.image() || options.context == data.image().tokens(), "images of ", data.image().tokens(),
              " tokens in windows of ", options.context);
   if (data.image() && options.min_context > 0)
-    fail(str(data.path(), " has images, which are scored whole: a minimum context (", options.min_context,
-             ") is for text"));
-  const std::int64_t size = tokens_to_score(data, options);
+    fail(data.path(), " has images, which are scored whole: a minimum context (", options.min_context,
+         ") is for text");
+  const int64_t size = tokens_to_score(data, options);
   const std::vector<EvalWindow> windows = plan_windows(size, options.context, options.min_context);
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   ctx.may_stop = !options.group;
   EvalResult result;
   double nats = 0;
-  const auto total = static_cast<std::int64_t>(windows.size());
-  for (std::int64_t i = 0; i < total;) {
+  const auto total = std::ssize(windows);
+  for (int64_t i = 0; i < total;) {
     Scored scored = score_round(ctx, device, model, data, options, windows, i);
-    const std::int64_t length = windows[0].length, first = i;
+    const int64_t length = windows[0].length, first = i;
     for (const double sum : scored.sums) {
-      const EvalWindow& window = windows[static_cast<std::size_t>(i)];
+      const EvalWindow& window = windows[i];
       nats += sum;
       result.tokens += length - window.scored;
       if (options.on_losses && !scored.nats.empty())
@@ -187,5 +173,4 @@ void with_ema_weights(Device& device, ParameterStore& store, const std::function
   }
   use(weights);
 }
-
 }  // namespace weft

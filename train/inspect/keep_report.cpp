@@ -1,22 +1,14 @@
 // SPDX-License-Identifier: MIT
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <ostream>
-
-#include "data/batch_source.h"
-#include "src/files/files.h"
-#include "train/inspect/picture.h"
 #include "train/inspect/run_page.h"
-#include "train/sampling/sample_images.h"
-#include "train/sampling/sampler.h"
+#include "train/sampling/sample_run.h"
 
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
-constexpr std::int64_t kText = 300, kImages = 16;  // tokens of a text; images of a grid
+constexpr int64_t kText = 300, kImages = 16;  // tokens of a text; images of a grid
 constexpr double kMostSeconds = 10;
 
 struct TooSlow {};
@@ -37,15 +29,12 @@ SampleOptions options_for(const Config& config) {
 void draw_sample(const Evaluated& now, const fs::path& folder) {
   const Config& config = now.config;
   const SampleOptions options = options_for(config);
-  std::vector<std::vector<std::int32_t>> drawn(static_cast<std::size_t>(options.count));
-  Stopwatch clock;
-  clock.start();
+  std::vector<std::vector<int32_t>> drawn(options.count);
+  Stopwatch clock(true);
   sample(
       now.device, now.model, config.model, options,
-      [&](std::int64_t i, std::int64_t, std::int32_t token) {
-        drawn[static_cast<std::size_t>(i)].push_back(token);
-      },
-      [&](std::int64_t, std::int64_t) {
+      [&](int64_t i, int64_t, int32_t token) { drawn[i].push_back(token); },
+      [&](int64_t, int64_t) {
         if (clock.seconds() > kMostSeconds) throw TooSlow{};
       });
   char name[32];
@@ -54,15 +43,14 @@ void draw_sample(const Evaluated& now, const fs::path& folder) {
   if (draws_images(config)) {
     std::vector<Image> cells;
     for (const auto& tokens : drawn) cells.push_back(image_of(image_shape(config), tokens));
-    const auto side = static_cast<std::int64_t>(std::sqrt(static_cast<double>(kImages)));
+    const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(kImages)));
     return write_png((folder / (std::string(name) + "png")).string(),
                      draw_grid(cells, GridLayout(image_shape(config), kImages, side)));
   }
   write_whole_file((folder / (std::string(name) + "txt")).string(), [&](std::ostream& out) {
-    for (const std::int32_t token : drawn[0]) out << token_to_text(token, config.model.vocab);
+    for (const int32_t token : drawn[0]) out << token_to_text(token, config.model.vocab);
   });
 }
-
 }  // namespace
 
 EvaluationHook keep_report() {
@@ -78,5 +66,4 @@ EvaluationHook keep_report() {
     keep("report.html", run_page({folder.string()}));
   };
 }
-
 }  // namespace weft

@@ -3,68 +3,63 @@
 // field of one position, as in Figure 3 of arXiv 1904.10509. Long sequences are cheap.
 #pragma once
 
-#include <cstdint>
-#include <string>
-#include <vector>
-
 #include "src/patterns/spec.h"
 
 namespace weft {
-
 // The matrix of one head, queries x keys, in at most max_cells cells a side. Row r covers queries
 // r * n / rows .. (r + 1) * n / rows - 1; columns likewise.
 struct ConnectivityGrid {
-  std::int64_t rows = 0, columns = 0;
+  int64_t rows = 0, columns = 0;
   std::vector<double> share = {};  // (rows, columns): attended pairs of the cell / all its pairs; -1: none
-  std::int64_t own = -1;           // of a receptive field: the cell of the query itself
+  int64_t own = -1;                // of a receptive field: the cell of the query itself
 };
-ConnectivityGrid connectivity(const AttentionPattern&, int head, Lengths, std::int64_t max_cells);
+ConnectivityGrid connectivity(const AttentionPattern&, int head, Lengths, int64_t max_cells);
 
 // One line a row of cells: '#' everything attended, '.' nothing, ":-=+*" a growing share.
-std::string connectivity_text(const AttentionPattern&, int head, Lengths, std::int64_t max_cells = 64);
+std::string connectivity_text(const AttentionPattern&, int head, Lengths, int64_t max_cells = 64);
 
 // Where the keys lie in a receptive field: in rows of `width`, or as an image with its channels side by side.
 struct FieldLayout {
-  std::int64_t keys = 0, height = 0, width = 1, channels = 1;
+  int64_t keys = 0, height = 0, width = 1, channels = 1;
 
-  static FieldLayout in_rows(std::int64_t keys, std::int64_t width);
+  static FieldLayout in_rows(int64_t keys, int64_t width);
   // grid: H, W or H, W, C. Throws Error unless it has place for all keys.
-  static FieldLayout image(std::int64_t keys, const std::vector<std::int64_t>& grid);
+  static FieldLayout image(int64_t keys, const std::vector<int64_t>& grid);
 
-  std::int64_t columns() const { return channels * (width + 1) - 1; }
+  int64_t columns() const { return channels * (width + 1) - 1; }
   // The key in this row and column; -1: none.
-  std::int64_t key_at(std::int64_t row, std::int64_t column) const;
+  int64_t key_at(int64_t row, int64_t column) const;
 };
 
 // What one query sees, in that layout. Characters as above, and 'O' for the query itself.
 struct FieldSpec {
   int head = 0;
-  std::int64_t position = 0;  // of the query
+  int64_t position = 0;  // of the query
   Lengths n;
   FieldLayout layout;
 };
-std::string field_text(const AttentionPattern&, const FieldSpec&, std::int64_t max_cells = 64);
+std::string field_text(const AttentionPattern&, const FieldSpec&, int64_t max_cells = 64);
 
 struct Rgb {
-  std::uint8_t red = 255, green = 255, blue = 255;
+  uint8_t red = 255, green = 255, blue = 255;
 };
 struct Image {
-  std::int64_t width = 0, height = 0;
+  int64_t width = 0, height = 0;
   std::vector<Rgb> pixels;  // (height, width)
-  Image(std::int64_t w, std::int64_t h) : width(w), height(h), pixels(static_cast<std::size_t>(w * h)) {}
-  Rgb& at(std::int64_t x, std::int64_t y) { return pixels[static_cast<std::size_t>(y * width + x)]; }
+  Image(int64_t w, int64_t h) : width(w), height(h), pixels(static_cast<std::size_t>(w * h)) {}
+  Rgb& at(int64_t x, int64_t y) { return pixels[y * width + x]; }
 };
 Rgb mix(const Rgb& a, const Rgb& b, double t);  // t 0: a, 1: b
-void fill(Image&, std::int64_t x, std::int64_t y, std::int64_t w, std::int64_t h, const Rgb&);
+void fill(Image&, int64_t x, int64_t y, int64_t w, int64_t h, const Rgb&);
 
 // Panels side by side: the receptive field of `position` in rows of `row_length` (the position red, the keys
 // that it sees blue), with `grid` the same on an image, and the connectivity matrix with the position's row.
 struct PictureSpec {
   int head = 0;
   Lengths n;
-  std::int64_t position = 0;
-  std::int64_t row_length = 1;
-  std::vector<std::int64_t> grid = {};  // H, W or H, W, C; empty: none
+  int64_t position = 0;
+  int64_t row_length = 1;
+  std::vector<int64_t> grid = {};  // H, W or H, W, C; empty: none
 };
 Image pattern_image(const AttentionPattern&, const PictureSpec&);
 
@@ -72,7 +67,6 @@ std::string png_bytes(const Image&);
 // Files appear whole or not at all; Error when they cannot be written.
 void write_png(const std::string& path, const Image&);
 // The boolean matrix (queries, keys) as .npy (format 1.0, '|b1', C order), at most kMaxMaskLength a side.
-inline constexpr std::int64_t kMaxMaskLength = 32768;
+inline constexpr int64_t kMaxMaskLength = 32768;
 void write_mask_npy(const std::string& path, const AttentionPattern&, int head, Lengths);
-
 }  // namespace weft

@@ -1,32 +1,22 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/report.h"
-
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
-#include <ostream>
-
-#include "models/model.h"
-#include "src/config/conditions.h"
-#include "src/config/config.h"
-#include "src/config/names.h"
-#include "src/device.h"
-#include "src/memory.h"
+#include "src/files/files.h"
+#include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"
-#include "train/program/progress.h"
+#include "train/sampling/sampler.h"
 
 namespace weft {
 namespace {
-
 // Parameters whose names differ in one number only, and that have one shape.
 struct ParameterGroup {
   std::string before, after;  // of the number
-  std::vector<std::int64_t> numbers;
+  std::vector<int64_t> numbers;
   Shape shape;
-  std::int64_t elements = 0;  // of all
+  int64_t elements = 0;  // of all
   std::string name() const { return before + numbers_text(numbers) + after; }
 };
 
@@ -48,7 +38,7 @@ std::vector<ParameterGroup> parameter_groups(const ParameterStore& store) {
 }
 
 void print_parameters(const ParameterStore& store, std::ostream& out) {
-  std::int64_t total = 0, decayed = 0;
+  int64_t total = 0, decayed = 0;
   std::vector<std::vector<std::string>> rows = {{"parameter", "shape", "count"}};
   for (const ParameterGroup& group : parameter_groups(store))
     rows.push_back({group.name(), joined(group.shape, " x "), grouped_digits(group.elements)});
@@ -62,7 +52,7 @@ void print_parameters(const ParameterStore& store, std::ostream& out) {
 }
 
 void print_memory(const Config& config, std::ostream& out) {
-  const std::int64_t micro_batch = config.train.batch / config.train.accumulation;
+  const int64_t micro_batch = config.train.batch / config.train.accumulation;
   out << "\nmemory for training, " << micro_batch << " x " << config.model.context << " tokens at a time, "
       << name_of(compute_dtype(config)) << "\n";
   std::vector<std::vector<std::string>> rows = {
@@ -154,18 +144,18 @@ struct PatternView {
 };
 
 // Positions in a row of the receptive field, unless chosen: the period of the pattern.
-std::int64_t natural_columns(const PatternSpec& spec, std::int64_t keys) {
+int64_t natural_columns(const PatternSpec& spec, int64_t keys) {
   if (!spec.grid.empty()) return spec.grid.back();
   if (!spec.of.empty()) return natural_columns(spec.of[0], keys);
   const std::vector<std::string> fields = fields_read(spec);
   const auto reads = [&](const char* field) { return std::ranges::count(fields, field) > 0; };
   if (reads("stride")) return spec.stride;
   if (reads("block") && spec.block > 0) return spec.block;
-  return static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(keys))));
+  return static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(keys))));
 }
 
 // A position well inside the sequence and inside its row.
-std::int64_t typical_position(std::int64_t length, std::int64_t row_length) {
+int64_t typical_position(int64_t length, int64_t row_length) {
   if (row_length >= length) return length * 5 / 8;
   return std::min(length - 1, length * 5 / 8 / row_length * row_length + row_length * 5 / 8);
 }
@@ -173,7 +163,7 @@ std::int64_t typical_position(std::int64_t length, std::int64_t row_length) {
 std::string counts_text(const PatternView& view, const AttentionTarget& target) {
   const std::vector<AttentionCounts> groups = count_attention(view.pattern, view.heads, view.n, target);
   AttentionCounts counts = groups.at(static_cast<std::size_t>(view.pattern.group(view.head)));
-  const auto alike = static_cast<std::int64_t>(counts.heads.size());
+  const auto alike = static_cast<int64_t>(counts.heads.size());
   counts.pairs.needed /= alike;
   counts.pairs.executed /= alike;
   counts.heads = {view.head};
@@ -183,25 +173,24 @@ std::string counts_text(const PatternView& view, const AttentionTarget& target) 
 }
 
 // --length and --keys.
-Lengths lengths_of(const InspectOptions& options, std::int64_t otherwise) {
+Lengths lengths_of(const InspectOptions& options, int64_t otherwise) {
   const Lengths n(options.length.value_or(otherwise),
                   options.keys.value_or(options.length.value_or(otherwise)));
   for (const auto& [name, value] : {std::pair{"--length", n.queries}, {"--keys", n.keys}})
     if (value < 1 || value > kMaxPositions)
-      fail(str(name, " must be between 1 and ", kMaxPositions, ", got ", value));
+      fail(name, " must be between 1 and ", kMaxPositions, ", got ", value);
   return n;
 }
 
 // --pattern LAYER,HEAD.
-std::pair<std::int64_t, int> read_layer_head(const std::string& text, std::int64_t layers,
-                                             std::int64_t heads) {
+std::pair<int64_t, int> read_layer_head(const std::string& text, int64_t layers, int64_t heads) {
   long long layer = -1;
   int head = -1, used = 0;
   const bool read = std::sscanf(text.c_str(), "%lld,%d%n", &layer, &head, &used) == 2;
   if (!read || used != static_cast<int>(text.size()) || layer < 0 || layer >= layers || head < 0 ||
       head >= heads)
-    fail(str("--pattern takes LAYER,HEAD with a layer from 0 to ", layers - 1, " and a head from 0 to ",
-             heads - 1, ", got '", text, "'"));
+    fail("--pattern takes LAYER,HEAD with a layer from 0 to ", layers - 1, " and a head from 0 to ",
+         heads - 1, ", got '", text, "'");
   return {layer, head};
 }
 
@@ -211,15 +200,15 @@ bool draws(const InspectOptions& o) {
 }
 
 // Prints counts, receptive field and connectivity matrix as text; writes the files that `options` ask for.
-void show_pattern(const PatternView& view, const InspectOptions& options, const AttentionTarget& target,
+void show_pattern(const PatternView& view, const InspectOptions& options, const std::string& counts,
                   std::ostream& out) {
   const auto& [pattern, spec, heads, head, n] = view;
-  const std::int64_t columns = options.columns.value_or(natural_columns(spec, n.keys));
-  if (columns < 1) fail(str("--columns must be at least 1, got ", columns));
-  const std::int64_t position = options.position.value_or(typical_position(n.queries, columns));
+  const int64_t columns = options.columns.value_or(natural_columns(spec, n.keys));
+  if (columns < 1) fail("--columns must be at least 1, got ", columns);
+  const int64_t position = options.position.value_or(typical_position(n.queries, columns));
   if (position < 0 || position >= n.queries)
-    fail(str("--position must be between 0 and ", n.queries - 1, " (the length is ", n.queries, "), got ",
-             position));
+    fail("--position must be between 0 and ", n.queries - 1, " (the length is ", n.queries, "), got ",
+         position);
   std::vector<FieldLayout> layouts = {FieldLayout::in_rows(n.keys, columns)};
   if (!options.grid.empty()) layouts.push_back(FieldLayout::image(n.keys, options.grid));
   if (!options.mask_out.empty()) write_mask_npy(options.mask_out, pattern, head, n);
@@ -227,8 +216,7 @@ void show_pattern(const PatternView& view, const InspectOptions& options, const 
     write_png(options.png, pattern_image(pattern, {head, n, position, columns, options.grid}));
   out << "head " << head << ": " << pattern.name() << ", " << grouped_digits(n.queries) << " positions";
   if (n.keys != n.queries) out << ", " << grouped_digits(n.keys) << " keys";
-  out << "\n"
-      << counts_text(view, target) << "# attended, . not, :-=+* a growing share of what a character covers\n";
+  out << "\n" << counts << "# attended, . not, :-=+* a growing share of what a character covers\n";
   for (const FieldLayout& layout : layouts) {
     out << "\nwhat position " << position << (n.queries == n.keys ? " (O)" : "") << " sees, ";
     if (&layout == &layouts[0]) {
@@ -248,9 +236,9 @@ void show_pattern(const PatternView& view, const InspectOptions& options, const 
 void inspect_attention(const InspectOptions& options, std::ostream& out) {
   if (!options.overrides.empty()) fail("--set changes a config: it does not go with --attention");
   if (options.heads < 1 || options.heads > 65536)
-    fail(str("--heads must be between 1 and 65536, got ", options.heads));
+    fail("--heads must be between 1 and 65536, got ", options.heads);
   if (options.head_size < 1 || options.head_size > 4096)
-    fail(str("--head-size must be between 1 and 4096, got ", options.head_size));
+    fail("--head-size must be between 1 and 4096, got ", options.head_size);
   const PatternSpec spec = parse_pattern(options.attention, "--attention");
   const auto heads = static_cast<int>(options.heads);
   const std::unique_ptr<AttentionPattern> pattern = make_pattern(spec, heads);
@@ -261,21 +249,56 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
   if (!options.keys && !options.length && made_for.keys > 0) chosen.keys = made_for.keys;
   const Lengths n = lengths_of(chosen, 1);
   if ((made_for.queries > 0 && n.queries > made_for.queries) || (made_for.keys > 0 && n.keys > made_for.keys))
-    fail(str("--length: ", pattern->name(), " is made for ", made_for.queries, " queries and ", made_for.keys,
-             " keys, got ", n.queries, " and ", n.keys));
+    fail("--length: ", pattern->name(), " is made for ", made_for.queries, " queries and ", made_for.keys,
+         " keys, got ", n.queries, " and ", n.keys);
   const auto [layer, head] =
       read_layer_head(options.pattern.empty() ? "0,0" : options.pattern, 1, options.heads);
   if (chosen.grid.empty() && spec.grid.size() == 2) chosen.grid = spec.grid;
   const std::unique_ptr<Device> device = make_device(options.device);
-  show_pattern({*pattern, spec, heads, head, n}, chosen,
-               {options.head_size, options.head_size, device->is_cuda() ? DType::bf16 : DType::f32,
-                device->compute_capability},
-               out);
+  const PatternView view = {*pattern, spec, heads, head, n};
+  const AttentionTarget target = {options.head_size, options.head_size,
+                                  device->is_cuda() ? DType::bf16 : DType::f32, device->compute_capability};
+  show_pattern(view, chosen, counts_text(view, target), out);
 }
 
+// `inspect --checkpoint`.
+void inspect_text(const InspectOptions& options, std::ostream& out) {
+  if (options.pattern.empty() || options.text.empty())
+    fail("--checkpoint draws what a head saw: add --pattern LAYER,HEAD and --text FILE");
+  const auto loaded = load_model(options.checkpoint, "cpu");
+  const ModelConfig& m = loaded->config.model;
+  const auto [layer, head] = read_layer_head(options.pattern, m.layers, m.heads);
+  const std::vector<char> bytes = read_input(options.text, int64_t{64} << 20);
+  const std::vector<int32_t> tokens = text_to_tokens({bytes.begin(), bytes.end()}, m.vocab);
+  const auto length = std::min<int64_t>(std::ssize(tokens), options.length.value_or(m.context));
+  if (length < 1 || length > m.context)
+    fail("--length: 1 to ", m.context, " positions of ", options.text, ", got ", length);
+  const Tensor text(*loaded->device->pool, {1, length}, DType::i32);
+  loaded->device->upload(text, tokens.data());
+  Ctx ctx = loaded->inference();
+  const auto at = static_cast<std::size_t>(layer);
+  const SeenKeys seen = loaded->model->seen(ctx, text, at, head);
+  int64_t pairs = 0;
+  std::vector<bool> sees(static_cast<std::size_t>(length * length));
+  for (int64_t i = 0; i < length; ++i)
+    for (const int32_t j : seen.keys[static_cast<std::size_t>(i)]) sees[i * length + j] = true, ++pairs;
+  std::string counts = "pairs seen " + grouped_digits(pairs);
+  counts += ", executed " + grouped_digits(seen.executed) + "\n";
+  for (const auto& sizes : seen.label_sizes)
+    counts += str(sizes.size(), " labels in use, sizes ", joined(sizes, " "), "\n");
+  BlockLayout layout;
+  layout.query_blocks = layout.key_blocks = (length + 63) / 64;
+  layout.active.assign(static_cast<std::size_t>(layout.query_blocks * layout.key_blocks), 1);
+  layout.keep = [&](int, int64_t i, int64_t j) { return i < length && j < length && sees[i * length + j]; };
+  layout.source = str(loaded->model->patterns().at(at)->name(), " on ", options.text);
+  const auto drawn = layout_pattern(layout, static_cast<int>(m.heads));
+  out << "layer " << layer << ", ";
+  show_pattern({*drawn, m.attention[at % m.attention.size()], 1, head, length}, options, counts, out);
+}
 }  // namespace
 
 void inspect(const InspectOptions& options, std::ostream& out) {
+  if (!options.checkpoint.empty()) return inspect_text(options, out);
   if (options.config.empty() == options.attention.empty())
     fail("inspect looks at --config FILE, or at a pattern alone: --attention '{kind: local, stride: 128}'");
   if (!options.attention.empty()) return inspect_attention(options, out);
@@ -298,7 +321,6 @@ void inspect(const InspectOptions& options, std::ostream& out) {
   InspectOptions drawn = options;
   if (drawn.grid.empty() && config.model.position_axes.size() == 3) drawn.grid = config.model.position_axes;
   out << "layer " << layer << ", ";
-  show_pattern(view, drawn, target, out);
+  show_pattern(view, drawn, counts_text(view, target), out);
 }
-
 }  // namespace weft

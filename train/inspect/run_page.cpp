@@ -1,27 +1,122 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/run_page.h"
-
-#include <algorithm>
-#include <bit>
-#include <cmath>
+#include <cstdio>
 #include <filesystem>
-
-#include "models/model.h"
-#include "src/config/names.h"
-#include "src/files/files.h"
+#include <limits>
 #include "src/patterns/pattern.h"
-#include "train/inspect/chart.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
-#include "train/trainer/metrics.h"
+#include "train/program/json.h"
 
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
+constexpr double kWidth = 420, kHeight = 230, kLeft = 50, kRight = 10, kTop = 8, kBottom = 38;
+constexpr std::size_t kMostPoints = 400;  // of a series
 
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 28;  // of a file that is read
-constexpr std::size_t kMostSamples = 12;                    // on a page: the last ones
+using Points = std::vector<std::pair<double, double>>;
+
+Points thinned(const Points& all, bool log_y) {
+  Points some;
+  const std::size_t group = all.size() / kMostPoints + 1;
+  double x = 0, y = 0;
+  std::size_t count = 0;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    if (std::isfinite(all[i].first) && std::isfinite(all[i].second) && !(log_y && all[i].second <= 0)) {
+      x += all[i].first, y += all[i].second, ++count;
+    }
+    if ((i + 1) % group != 0 && i + 1 < all.size()) continue;
+    if (count > 0) some.emplace_back(x / static_cast<double>(count), y / static_cast<double>(count));
+    x = y = 0, count = 0;
+  }
+  return some;
+}
+
+// Round numbers from `low` to `high`, about `count` of them.
+std::vector<double> ticks(double low, double high, double count) {
+  const double raw = (high - low) / count, unit = std::pow(10, std::floor(std::log10(raw)));
+  const double step = raw / unit < 1.5   ? unit
+                      : raw / unit < 3.5 ? 2 * unit
+                      : raw / unit < 7.5 ? 5 * unit
+                                         : 10 * unit;
+  std::vector<double> at;
+  for (double t = std::ceil(low / step - 1e-9); t * step <= high + 1e-9 * step; ++t) at.push_back(t * step);
+  return at;
+}
+
+std::string tick_text(double value) {
+  if (std::abs(value) >= 10000) return count_text(value);
+  char text[32];
+  std::snprintf(text, sizeof text, "%.4g", value);
+  return text;
+}
+
+struct Range {
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  void add(double v) { low = std::min(low, v), high = std::max(high, v); }
+  void widen() {
+    if (high > low) return;
+    const double by = low == 0 ? 1 : std::abs(low) / 10;
+    low -= by, high += by;
+  }
+};
+
+struct Plot {
+  Range x, y;
+  bool log_y;
+  double value(double v) const { return log_y ? std::log10(v) : v; }
+  std::string px(double v) const {
+    return fixed_text(kLeft + (v - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight), 1);
+  }
+  std::string py(double v) const {
+    const double at = (std::clamp(value(v), y.low, y.high) - y.low) / (y.high - y.low);
+    return fixed_text(kHeight - kBottom - at * (kHeight - kTop - kBottom), 1);
+  }
+};
+
+// A label at (x, y), moved by (0, dy); anchor: start, middle or end.
+std::string label(const std::string& x, const std::string& y, int dy, const char* anchor,
+                  const std::string& text) {
+  return str("<text x='", x, "' y='", y, "' dy='", dy, "' text-anchor='", anchor, "'>", html_text(text),
+             "</text>");
+}
+
+// Decades where a logarithmic axis spans two or more, else round numbers.
+std::vector<double> heights_of(const Plot& f) {
+  if (!f.log_y) return ticks(f.y.low, f.y.high, 5);
+  if (f.y.high - f.y.low < 2) return ticks(std::pow(10, f.y.low), std::pow(10, f.y.high), 5);
+  std::vector<double> decades;
+  for (double t = std::ceil(f.y.low); t <= f.y.high; ++t) decades.push_back(std::pow(10, t));
+  return decades;
+}
+
+std::string axes(const Plot& f, const std::string& x_name) {
+  std::string svg;
+  const std::string left = fixed_text(kLeft, 0), right = fixed_text(kWidth - kRight, 0),
+                    bottom = fixed_text(kHeight - kBottom, 0);
+  for (const double v : heights_of(f)) {
+    svg += str("<line class='g' x1='", left, "' x2='", right, "' y1='", f.py(v), "' y2='", f.py(v), "'/>");
+    svg += label(fixed_text(kLeft - 6, 0), f.py(v), 4, "end", tick_text(v));
+  }
+  for (const double t : ticks(f.x.low, f.x.high, 5))
+    svg += label(f.px(t), bottom, 16, "middle", tick_text(t));
+  return svg + label(right, fixed_text(kHeight - 6, 0), 0, "end", x_name);
+}
+
+std::string line_of(const Plot& f, const Series& s, const Points& points) {
+  std::string path, dots;
+  for (const auto& [x, y] : points) {
+    path += str(path.empty() ? "" : " ", f.px(x), ",", f.py(y));
+    if (s.marks || points.size() == 1) dots += str("<circle r='3' cx='", f.px(x), "' cy='", f.py(y), "'/>");
+  }
+  return str("<g style='--c:var(--c", s.colour, ")'><polyline points='", path, "'/>", dots, "</g>");
+}
+
+// ---- the page ----
+
+constexpr int64_t kMostBytes = int64_t{1} << 28;  // of a file that is read
+constexpr std::size_t kMostSamples = 12;          // on a page: the last ones
 
 constexpr const char* kStyle = R"(<style>
 :root{--bg:#fff;--fg:#1b1f24;--dim:#667;--box:#f5f6f8;--grid:#e3e5e9;--c0:#1f5aa6;--c1:#c8371a;--c2:#2e8540;
@@ -41,16 +136,13 @@ font:13px/1.45 ui-monospace,monospace}img{max-width:100%;image-rendering:pixelat
 font-weight:600}b{color:var(--fg)}.d{color:var(--dim)}
 </style>)";
 
-std::string text_of(const fs::path& file) {
-  const std::vector<char> bytes = read_input(file.string(), kMostBytes);
-  return {bytes.begin(), bytes.end()};
-}
+std::string text_of(const fs::path& file) { return read_text(file.string(), kMostBytes); }
 
 std::string base64(const std::string& bytes) {
   constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   for (std::size_t i = 0; i < bytes.size(); i += 3) {
-    std::uint32_t three = 0;
+    uint32_t three = 0;
     for (std::size_t k = 0; k < 3; ++k)
       three = (three << 8) | (i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0);
     for (std::size_t k = 0; k < 4; ++k)
@@ -66,8 +158,8 @@ std::string picture(const std::string& png, const std::string& caption) {
 
 struct Run {
   std::string name, yaml, about;
-  std::vector<std::string> lines;                          // of metrics.jsonl
-  std::vector<std::pair<std::int64_t, fs::path>> samples;  // by step
+  std::vector<std::string> lines;                     // of metrics.jsonl
+  std::vector<std::pair<int64_t, fs::path>> samples;  // by step
   std::optional<Config> config;
 
   // The points of a key against seconds of training; those of evaluations have no seconds of their own.
@@ -86,8 +178,7 @@ struct Run {
 Run read_run(const std::string& folder) {
   const fs::path root = folder;
   if (!fs::is_regular_file(root / "metrics.jsonl"))
-    fail(
-        str(folder, ": is no folder of a run: it has no metrics.jsonl; train makes such folders, runs/NAME"));
+    fail(folder, ": is no folder of a run: it has no metrics.jsonl; train makes such folders, runs/NAME");
   Run run;
   run.name = fs::absolute(root).lexically_normal().filename().string();
   if (run.name.empty()) run.name = fs::absolute(root).lexically_normal().parent_path().filename().string();
@@ -102,12 +193,11 @@ Run read_run(const std::string& folder) {
   const double last = run.lines.empty() ? 0 : json_number(run.lines.back(), "step").value_or(0);
   if (fs::is_directory(root / "samples"))
     for (const auto& entry : fs::directory_iterator(root / "samples"))
-      if (const std::int64_t step = std::atoll(entry.path().stem().c_str());
-          static_cast<double>(step) <= last)
+      if (const int64_t step = std::atoll(entry.path().stem().c_str()); static_cast<double>(step) <= last)
         run.samples.emplace_back(step, entry.path());
-  std::sort(run.samples.begin(), run.samples.end());
+  std::ranges::sort(run.samples);
   if (run.samples.size() > kMostSamples)
-    run.samples.erase(run.samples.begin(), run.samples.end() - static_cast<std::ptrdiff_t>(kMostSamples));
+    run.samples.erase(run.samples.begin(), run.samples.end() - kMostSamples);
   return run;
 }
 
@@ -153,13 +243,13 @@ std::string patterns(const Config& config) {
   const ModelConfig& m = config.model;
   std::string html;
   for (const LayerGroup& layers : layer_groups(layer_patterns(m))) {
-    std::vector<char> drawn(static_cast<std::size_t>(layers.pattern->groups(static_cast<int>(m.heads))), 0);
+    std::vector<char> drawn(layers.pattern->groups(static_cast<int>(m.heads)), 0);
     for (int head = 0; head < m.heads; ++head) {
-      char& done = drawn[static_cast<std::size_t>(layers.pattern->group(head))];
+      char& done = drawn[layers.pattern->group(head)];
       if (std::exchange(done, 1)) continue;
-      const auto square = std::bit_ceil(static_cast<std::uint64_t>(std::sqrt(m.context)));
-      const std::int64_t row = m.position_axes.size() == 3 ? m.position_axes[1] * m.position_axes[2]
-                                                           : static_cast<std::int64_t>(square);
+      const auto square = std::bit_ceil(static_cast<uint64_t>(std::sqrt(m.context)));
+      const int64_t row = m.position_axes.size() == 3 ? m.position_axes[1] * m.position_axes[2]
+                                                      : static_cast<int64_t>(square);
       const Image image = pattern_image(
           *layers.pattern, {.head = head, .n = m.context, .position = m.context * 5 / 8, .row_length = row});
       html += picture(png_bytes(image),
@@ -205,22 +295,64 @@ std::string details(const Run& run) {
             "</pre></details>\n";
   return html;
 }
-
 }  // namespace
+
+std::string html_text(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = utf8_length(text, i);
+    const std::string character = length == 0 ? kReplacement : text.substr(i, length);
+    i += std::max<std::size_t>(length, 1);
+    out += character == "&"    ? "&amp;"
+           : character == "<"  ? "&lt;"
+           : character == ">"  ? "&gt;"
+           : character == "\"" ? "&quot;"
+           : character == "'"  ? "&#39;"
+                               : character;
+  }
+  return out;
+}
+
+std::string svg_of(const Chart& chart) {
+  std::vector<Points> lines;
+  Plot f{{}, {}, chart.log_y};
+  std::vector<double> heights;
+  for (const Series& s : chart.series) {
+    for (const auto& [x, y] : lines.emplace_back(thinned(s.points, chart.log_y))) {
+      f.x.add(x);
+      heights.push_back(f.value(y));
+    }
+  }
+  if (heights.empty()) return "";
+  std::ranges::sort(heights);
+  f.y.add(heights[0]);
+  f.y.add(heights[(1 - chart.low_share) * static_cast<double>(heights.size() - 1)]);
+  f.x.widen();
+  f.y.widen();
+  std::string legend, drawn;
+  for (std::size_t i = 0; i < lines.size(); ++i) {
+    if (lines[i].empty()) continue;
+    const Series& s = chart.series[i];
+    drawn += line_of(f, s, lines[i]);
+    legend += str("<span style='--c:var(--c", s.colour, ")'>", html_text(s.name), " <b>",
+                  tick_text(lines[i].back().second), "</b></span>");
+  }
+  return str("<figure><figcaption>", html_text(chart.title), "</figcaption><svg viewBox='0 0 ", kWidth, " ",
+             kHeight, "' role=img aria-label='", html_text(chart.title), "'>", axes(f, chart.x_name), drawn,
+             "</svg><p class=k>", legend, "</p></figure>\n");
+}
 
 std::string run_page(const std::vector<std::string>& folders) {
   std::vector<Run> runs;
   for (const std::string& folder : folders) runs.push_back(read_run(folder));
   const std::string title = joined(runs, ", ", &Run::name);
-  std::string html =
-      str("<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport "
-          "content='width=device-width,initial-scale=1'><title>",
-          html_text(title), "</title>", kStyle, "\n<h1>", html_text(title), "</h1>\n");
+  std::string html = str("<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport "
+                         "content='width=device-width,initial-scale=1'><title>",
+                         html_text(title), "</title>", kStyle, "\n<h1>", html_text(title), "</h1>\n");
   if (runs.size() == 1) return html + facts(runs[0]) + curves(runs) + details(runs[0]) + "</html>\n";
   html += curves(runs);
   for (const Run& run : runs)
     html += "<h1>" + html_text(run.name) + "</h1>\n" + facts(run) + curves({run}) + details(run);
   return html + "</html>\n";
 }
-
 }  // namespace weft

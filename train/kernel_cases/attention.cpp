@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Attention over the patterns of the paper: q, k and v in place in the model's packed projection.
-#include <cmath>
-
 #include "kernels/attention/documents.h"
 #include "kernels/sampling/decode_attention.h"
 #include "src/attention_maps.h"
-#include "src/patterns/pattern.h"
-#include "train/kernel_cases/table.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {
-
 struct Sizes {
-  std::int64_t b, t, h, qk, v;  // B, T, H, Dqk, Dv
-  std::int64_t packed() const { return h * (2 * qk + v); }
+  int64_t b, t, h, qk, v;  // B, T, H, Dqk, Dv
+  int64_t packed() const { return h * (2 * qk + v); }
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk)); }
 };
 
@@ -81,7 +77,7 @@ void backward(CaseRun& r, const PatternSpec& spec, const Sizes& s, const With& w
   k.lse = r.wide_input({s.b, s.h, s.t}, 0.1, std::log(p.pairs / static_cast<double>(s.b * s.h * s.t)) + 1);
   set_inputs(r, k, p.maps, qkv, s, with);
   const auto wanted = [&](const auto& queue) { return backward_scratch(queue, k); };
-  if (const std::int64_t size = with.scratch ? std::visit(wanted, r.device().queue) : 0; size > 0)
+  if (const int64_t size = with.scratch ? std::visit(wanted, r.device().queue) : 0; size > 0)
     k.scratch = r.scratch({size}, DType::f32);
   r.kernel(k, p.pairs * static_cast<double>(6 * s.qk + 4 * s.v));
 }
@@ -91,7 +87,7 @@ void backward(CaseRun& r, const PatternSpec& spec, const Sizes& s, const With& w
 void decode(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool own, bool documents) {
   const auto heads = static_cast<int>(s.h);
   const auto pattern = make_pattern(spec, heads);
-  std::vector<std::int32_t> keys;
+  std::vector<int32_t> keys;
   std::vector<double> start = {0}, groups;
   for (int g = 0; g < pattern->groups(heads); ++g) {
     int head = 0;
@@ -106,7 +102,7 @@ void decode(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool own, bool 
   k.y = heads_of(r.output("y", {s.b, 1, s.h * s.v}, r.type()), 0, s.h, s.v);
   const TensorView qkv = r.input({s.b, 1, s.packed()});
   k.q = heads_of(qkv, 0, s.h, s.qk);
-  const auto cache = [&](const char* name, std::int64_t size) {
+  const auto cache = [&](const char* name, int64_t size) {
     const Shape shape = {s.b, s.h * s.t, size};
     return rows_of(own ? r.updated(name, shape, r.type(), 1, 0) : r.input(shape), s.h);
   };
@@ -118,13 +114,18 @@ void decode(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool own, bool 
     k.new_k = heads_of(qkv, s.h * s.qk, s.h, s.qk);
     k.new_v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
     k.own_row = r.numbers(rows);
-    k.longest = static_cast<std::int64_t>(keys.size());
+    k.longest = static_cast<int64_t>(keys.size());
   }
   k.first_row = r.numbers(first);
   k.keys = r.numbers({keys.begin(), keys.end()});
   if (documents) {  // one of which the query sees nothing, with luck
     k.key_positions = k.keys;
     k.first_key = r.integers({s.b}, 0, s.t);
+  } else if (own) {
+    k.own_list = r.integers({s.b, s.h, 40}, 0, s.t - 1);  // of every other head
+    std::vector<double> counts;
+    for (int64_t i = 0; i < s.b * s.h; ++i) counts.push_back(static_cast<double>(i % 2 ? 40 - i : -1));
+    k.own_count = r.input_of({s.b, s.h}, DType::i32, counts);
   }
   k.key_start = r.numbers(start);
   k.group_of_head = r.numbers(groups);
@@ -134,7 +135,6 @@ void decode(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool own, bool 
   r.set_bytes(rows * static_cast<double>((s.qk + s.v) * size_of(r.type())));
   r.kernel(k, rows * static_cast<double>(2 * s.qk + 2 * s.v));
 }
-
 }  // namespace
 
 void document_starts(CaseRun& r, const Shape& shape, bool one_row) {
@@ -147,13 +147,21 @@ void document_starts(CaseRun& r, const Shape& shape, bool one_row) {
 }
 
 // Patterns of one group of heads: what another lacks is not written.
-void segment_maps(CaseRun& r, const PatternSpec& spec, const Sizes& s) {
+void segment_maps(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool documents) {
   SegmentMaps k;
   k.maps = prepare(r, spec, s).maps;
   k.segments = r.integers({s.b, s.t}, -1, 1);
-  k.made =
-      static_cast<TileMap*>(r.scratch({k.maps.passes * s.b * std::int64_t{sizeof(TileMap)}}, DType::u8).data);
-  const std::int64_t size = SegmentMaps::table_size(k.maps, s.b);
+  k.documents = documents;
+  if (documents) {
+    std::vector<double> starts;
+    for (int64_t i = 0; i < s.b * s.t; ++i) starts.push_back(static_cast<double>(i % s.t / 13 * 13));
+    k.segments.data = const_cast<int32_t*>(r.numbers(starts));
+  } else {
+    k.orders = r.integers({s.b, s.t}, 0, s.t - 1);  // put into the maps
+    k.stored = 1;
+  }
+  k.made = static_cast<TileMap*>(r.scratch({k.maps.passes * s.b * int64_t{sizeof(TileMap)}}, DType::u8).data);
+  const int64_t size = SegmentMaps::table_size(k.maps, s.b, documents ? s.t : 0);
   k.tables = {r.output_bytes("tables", 4 * size), DType::i32, 1, {size, 1, 1, 1, 1}};
   r.kernel(k);
 }
@@ -170,8 +178,8 @@ void add_attention_cases(Table& table) {
       table.put<AttentionDecode>(realistic, case_of(decode, spec, s, own, false), text_of(spec, s),
                                  own ? ", written first" : "");
   };
-  for (const std::int64_t t : {1, 33, 65, 200}) {
-    const std::int64_t stride = std::min<std::int64_t>(16, t);
+  for (const int64_t t : {1, 33, 65, 200}) {
+    const int64_t stride = std::min<int64_t>(16, t);
     for (const char* kind : {"all", "local", "strided"}) add({kind, stride, 1, 1}, {2, t, 2, 16, 16});
     add({"fixed", 16, 4, 2}, {2, t, 2, 16, 16});
   }
@@ -191,18 +199,21 @@ void add_attention_cases(Table& table) {
   for (const char* kind : {"all", "local", "strided", "fixed"})
     add({kind, 128, 32, 4}, {4, 12288, 8, 64, 64}, true);
   for (const bool one_row : {false, true}) {
-    for (const std::int64_t t : {1, 33, 700})
+    for (const int64_t t : {1, 33, 700})
       table.add<DocumentStarts>(case_of(document_starts, {3, t}, one_row), "B 3, T ", t,
                                 one_row ? ", one row" : "");
     table.time<DocumentStarts>(case_of(document_starts, {4, 12288}, one_row), "B 4, T 12288",
                                one_row ? ", one row" : "");
   }
   for (const PatternSpec& spec : {PatternSpec{"all"}, PatternSpec{"local", 5}, PatternSpec{"strided", 16}}) {
-    for (const std::int64_t t : {1, 33, 200})
-      table.add<SegmentMaps>(case_of(segment_maps, spec, {2, t, 2, 16, 16}),
-                             text_of(spec, {2, t, 2, 16, 16}));
-    table.time<SegmentMaps>(case_of(segment_maps, spec, {4, 12288, 8, 64, 64}),
-                            text_of(spec, {4, 12288, 8, 64, 64}));
+    for (const bool documents : {false, true}) {
+      const char* what = documents ? ", documents" : "";
+      for (const int64_t t : {1, 33, 200, 208})
+        table.add<SegmentMaps>(case_of(segment_maps, spec, {2, t, 2, 16, 16}, documents),
+                               text_of(spec, {2, t, 2, 16, 16}), what);
+      table.time<SegmentMaps>(case_of(segment_maps, spec, {4, 12288, 8, 64, 64}, documents),
+                              text_of(spec, {4, 12288, 8, 64, 64}), what);
+    }
     table.add<AttentionDecode>(case_of(decode, spec, {3, 65, 2, 16, 16}, true, true),
                                text_of(spec, {3, 65, 2, 16, 16}), ", documents");
   }
@@ -210,5 +221,4 @@ void add_attention_cases(Table& table) {
   const Sizes step = {256, 3072, 2, 64, 128};
   table.time<AttentionDecode>(case_of(decode, images, step, true, false), text_of(images, step));
 }
-
 }  // namespace weft

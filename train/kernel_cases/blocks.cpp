@@ -1,36 +1,33 @@
 // SPDX-License-Identifier: MIT
 // Residual blocks in sampling: odd batches, heads of every padded size, empty, short and long lists of keys.
-#include <cmath>
-
 #include "kernels/sampling/decode_blocks.h"
-#include "train/kernel_cases/table.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {
-
 struct Sizes {
-  std::int64_t batch, width, heads, qk, v, hidden;
-  std::int64_t packed() const { return heads * (2 * qk + v); }
+  int64_t batch, width, heads, qk, v, hidden;
+  int64_t packed() const { return heads * (2 * qk + v); }
 };
 
 // Heads take turns among as many groups as there are lists, each of `keys` rows. own: heads keep the current
 // position, the last of their list if they have one; otherwise they keep nothing.
 struct Lists {
-  std::vector<std::int64_t> keys;
+  std::vector<int64_t> keys;
   bool own;
 };
 
 // Every third row of `rows` of a head, as far as they go round.
-void add_lists(CaseRun& r, DecodeBlock& block, const Sizes& s, const Lists& lists, std::int64_t rows) {
+void add_lists(CaseRun& r, DecodeBlock& block, const Sizes& s, const Lists& lists, int64_t rows) {
   std::vector<double> keys, start = {0}, group, first, own;
-  const auto groups = static_cast<std::int64_t>(lists.keys.size());
-  for (const std::int64_t count : lists.keys) {
-    for (std::int64_t i = 0; i < count; ++i)
+  const auto groups = static_cast<int64_t>(lists.keys.size());
+  for (const int64_t count : lists.keys) {
+    for (int64_t i = 0; i < count; ++i)
       keys.push_back(static_cast<double>(rows - 1 - (count - 1 - i) * 3 % rows));
     start.push_back(static_cast<double>(keys.size()));
     block.longest = std::max(block.longest, count);
   }
-  for (std::int64_t h = 0; h < s.heads; ++h) {
+  for (int64_t h = 0; h < s.heads; ++h) {
     group.push_back(static_cast<double>(h % groups));
     first.push_back(static_cast<double>(h * rows));
     own.push_back(lists.own ? static_cast<double>((h + 1) * rows - 1) : -1);
@@ -43,20 +40,20 @@ void add_lists(CaseRun& r, DecodeBlock& block, const Sizes& s, const Lists& list
   block.own_row = r.numbers(own);
 }
 
-DecodeAffine affine(CaseRun& r, std::int64_t out, std::int64_t in, double gain) {
+DecodeAffine affine(CaseRun& r, int64_t out, int64_t in, double gain) {
   const TensorView w = r.input({out, in}, gain / std::sqrt(static_cast<double>(in)));
   return {w, r.input({out}, 0.2)};
 }
 
-DecodeNorm norm(CaseRun& r, std::int64_t width) {
+DecodeNorm norm(CaseRun& r, int64_t width) {
   const TensorView w = r.wide_input({width}, 0.2, 1);
   return {w, r.wide_input({width}, 0.2), 1e-2};
 }
 
-enum class Qk : std::uint8_t { as_projected, norm, rotary, both };  // both: with positions
+enum class Qk : uint8_t { as_projected, norm, rotary, both };  // both: with positions
 
 void set_qk(CaseRun& r, DecodeBlocks& k, Qk qk) {
-  constexpr std::int64_t places = 50, length = 7;
+  constexpr int64_t places = 50, length = 7;
   k.qk.norm = qk == Qk::norm || qk == Qk::both;
   k.qk.eps = 1e-2;
   if (qk < Qk::rotary) return;
@@ -67,8 +64,8 @@ void set_qk(CaseRun& r, DecodeBlocks& k, Qk qk) {
 }
 
 // `rows`: of a head's cache.
-Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int64_t rows, Qk qk,
-                    Activation f, bool documents = false) {
+Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, int64_t rows, Qk qk, Activation f,
+                    bool documents = false) {
   return [=](CaseRun& r) {
     DecodeBlocks k;
     k.y = r.output("y", {s.batch, s.width}, r.type());
@@ -89,17 +86,17 @@ Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int
       b.mlp_norm = norm(r, s.width);
       b.up = affine(r, s.hidden, s.width, 1);
       b.down = affine(r, s.width, s.hidden, 0.5);
-      const auto cache = [&](const char* name, std::int64_t size) {
+      const auto cache = [&](const char* name, int64_t size) {
         const Shape shape = {s.batch, s.heads * rows, size};
         return lists.own ? r.updated(name, shape, r.type(), 1, 0) : r.input(shape);
       };
       b.k = cache("k", s.qk);
       b.v = cache("v", s.v);
       add_lists(r, b, s, lists, rows);
-      for (std::int64_t h = 0; h < s.heads; ++h)
+      for (int64_t h = 0; h < s.heads; ++h)
         read += static_cast<double>(s.batch * lists.keys[static_cast<std::size_t>(h) % lists.keys.size()] *
                                     (s.qk + s.v) * size_of(r.type()));
-      const std::int64_t weights = s.width * (s.packed() + s.heads * s.v + 2 * s.hidden);
+      const int64_t weights = s.width * (s.packed() + s.heads * s.v + 2 * s.hidden);
       read += static_cast<double>(weights * size_of(r.type()));
       flops += 2.0 * static_cast<double>(s.batch * weights);
       k.blocks.push_back(b);
@@ -111,16 +108,15 @@ Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, std::int
     r.kernel(k, flops);
   };
 }
-
 }  // namespace
 
 void add_block_cases(Table& t) {
-  const auto add = [&](const Sizes& s, const std::vector<Lists>& lists, std::int64_t rows, bool realistic,
+  const auto add = [&](const Sizes& s, const std::vector<Lists>& lists, int64_t rows, bool realistic,
                        Qk qk = Qk::as_projected, Activation f = Activation::gelu) {
     constexpr const char* of_qk[] = {"", ", norm", ", rotary, offsets", ", norm and rotary, positions"};
     std::string keys;
     for (const Lists& l : lists)
-      for (const std::int64_t count : l.keys)
+      for (const int64_t count : l.keys)
         keys += str(keys.empty() ? "" : " ", count, l.own ? "" : " (not its own)");
     t.put<DecodeBlocks>(realistic, decode_blocks(s, lists, rows, qk, f), "B ", s.batch, ", C ", s.width,
                         ", H ", s.heads, ", D ", s.qk, " and ", s.v, ", M ", s.hidden, ", blocks ",
@@ -128,16 +124,18 @@ void add_block_cases(Table& t) {
                         f == Activation::gelu ? "" : ", relu2");
   };
   const Sizes image = {1, 256, 2, 64, 128, 512};
-  const auto batch_of = [](Sizes s, std::int64_t batch) {
+  const auto batch_of = [](Sizes s, int64_t batch) {
     s.batch = batch;
     return s;
   };
-  for (const std::int64_t batch : {1, 7, 16, 17})
+  for (const int64_t batch : {1, 7, 16, 17})
     for (const Activation f : {Activation::gelu, Activation::relu2})
       add(batch_of(image, batch), {{{96}, true}, {{33, 5}, true}, {{20, 0}, false}}, 100, false,
           Qk::as_projected, f);
   add(batch_of(image, 130), {{{9}, true}, {{8, 1}, false}}, 9, false);
-  add(batch_of(image, 256), {{{3}, true}}, 4, false);
+  add(batch_of(image, 300), {{{3}, true}}, 4, false);
+  add({64, 64, 1, 64, 64, 128}, {{{40}, true}}, 40, false);
+  add({5, 128, 2, 64, 64, 128}, {{{40}, true}}, 9, false);  // keys again and again, the new one too
   add(image, {{{250, 97}, true}, {{129, 256}, true}}, 259, false);
   add(image, {{{1100, 97}, true}, {{0}, false}, {{1, 1300}, true}}, 1300, false);
   for (const Sizes& s : {Sizes{5, 64, 1, 64, 64, 64},
@@ -166,5 +164,4 @@ void add_block_cases(Table& t) {
       "B 5, C 128, documents");
   add(batch_of(image, 256), {{{96}, true}, {{96}, true}, {{96}, true}, {{16}, true}}, 97, true);
 }
-
 }  // namespace weft

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "train/kernel_cases/kernel_cases.h"
-
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 #include <limits>
-#include <utility>
 
 namespace weft {
 namespace {
-
-constexpr std::int64_t kGuard = 256;  // bytes before and after each tensor
+constexpr int64_t kGuard = 256;  // bytes before and after each tensor
 constexpr unsigned char kInputGuard = 0xa5,
                         kOutputGuard = 0x5a;  // different: copying one over the other shows
 constexpr unsigned char kPoisonByte = 0xff;   // NaN in every floating type, -1 in i32
 
 // Counter-based: element i of a tensor is the same whatever was made before it.
-std::uint64_t scramble(std::uint64_t x) {
+uint64_t scramble(uint64_t x) {
   x += 0x9e3779b97f4a7c15u;
   x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
   x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
@@ -30,8 +25,8 @@ void write_element(unsigned char* at, DType t, double value) {
     case DType::f32: return put(static_cast<float>(value));
     case DType::f16: return put(f16(static_cast<float>(value)));
     case DType::bf16: return put(bf16(static_cast<float>(value)));
-    case DType::i32: return put(static_cast<std::int32_t>(value));
-    case DType::u8: return put(static_cast<std::uint8_t>(value));
+    case DType::i32: return put(static_cast<int32_t>(value));
+    case DType::u8: return put(static_cast<uint8_t>(value));
   }
 }
 
@@ -45,8 +40,8 @@ double read_element(const unsigned char* at, DType t) {
     case DType::f32: return get(float{});
     case DType::f16: return get(f16{});
     case DType::bf16: return get(bf16{});
-    case DType::i32: return get(std::int32_t{});
-    case DType::u8: return get(std::uint8_t{});
+    case DType::i32: return get(int32_t{});
+    case DType::u8: return get(uint8_t{});
   }
   return 0;
 }
@@ -58,6 +53,28 @@ double rounded_to(DType t, double value) {
   return read_element(bytes, t);
 }
 
+// Relative error that the CPU form may have, and the floor of the comparison with it, by type of the output.
+struct Tolerance {
+  double bound, floor;
+};
+Tolerance tolerance_of(DType t) {
+  switch (t) {
+    case DType::f64: return {0, 0};
+    case DType::f16: return {2e-3, 2e-4};
+    case DType::bf16: return {1.5e-2, 1.5e-3};
+    default: return {2e-5, 2e-6};
+  }
+}
+
+std::vector<CaseOutput> run_once(Device& device, const KernelCase& c, const CaseOptions& options) {
+  CaseRun run(device, c, options);
+  run.launch();
+  return run.outputs();
+}
+
+bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
+}
 }  // namespace
 
 CaseRun::CaseRun(Device& device, const KernelCase& c, const CaseOptions& options)
@@ -66,36 +83,36 @@ CaseRun::CaseRun(Device& device, const KernelCase& c, const CaseOptions& options
   WEFT_CHECK(launch_ && !blocks_.empty(), c.kernel, ": its case makes no kernel");
 }
 
-double CaseRun::random(std::int64_t i) const {
-  const std::uint64_t bits = scramble(scramble(blocks_.size()) + static_cast<std::uint64_t>(i));
+double CaseRun::random(int64_t i) const {
+  const uint64_t bits = scramble(scramble(blocks_.size()) + static_cast<uint64_t>(i));
   double sum = 0;  // four uniform numbers: variance 4 / 12
   for (int j = 0; j < 4; ++j) sum += static_cast<double>((bits >> (16 * j)) & 0xffffu) / 65536.0 - 0.5;
   return sum * std::sqrt(3.0);
 }
 
-std::function<double(std::int64_t)> CaseRun::noise(DType rounded, double deviation, double mean) const {
-  return [=, this](std::int64_t i) { return rounded_to(rounded, mean + deviation * random(i)); };
+std::function<double(int64_t)> CaseRun::noise(DType rounded, double deviation, double mean) const {
+  return [=, this](int64_t i) { return rounded_to(rounded, mean + deviation * random(i)); };
 }
 
 // `value` empty: poison.
 TensorView CaseRun::add(const std::string& name, const Shape& shape, DType t,
-                        const std::function<double(std::int64_t)>& value) {
+                        const std::function<double(int64_t)>& value) {
   Block block;
   block.name = name;
   block.view.dtype = block.through = t;
   block.view.rank = static_cast<int>(shape.size());
   std::copy(shape.begin(), shape.end(), block.view.shape);
-  const std::int64_t offset = kGuard + (options_.misaligned ? size_of(t) : 0), bytes = block.view.bytes();
+  const int64_t offset = kGuard + (options_.misaligned ? size_of(t) : 0), bytes = block.view.bytes();
   std::vector<unsigned char> host(static_cast<std::size_t>(offset + bytes + kGuard),
                                   name.empty() ? kInputGuard : kOutputGuard);
   if (!value) {
     std::memset(host.data() + offset, kPoisonByte, static_cast<std::size_t>(bytes));
   } else {
 #pragma omp parallel for schedule(static) if (bytes > (1 << 16))
-    for (std::int64_t i = 0; i < block.view.size(); ++i)
+    for (int64_t i = 0; i < block.view.size(); ++i)
       write_element(host.data() + offset + i * size_of(t), t, value(i));
   }
-  block.memory = Tensor(*device_.pool, {static_cast<std::int64_t>(host.size())}, DType::u8, "case");
+  block.memory = Tensor(*device_.pool, {static_cast<int64_t>(host.size())}, DType::u8, "case");
   device_.upload(block.memory, host.data());
   block.view.data = static_cast<unsigned char*>(block.memory.view().data) + offset;
   if (name.empty() && !realistic_) block.before = std::move(host);
@@ -104,43 +121,23 @@ TensorView CaseRun::add(const std::string& name, const Shape& shape, DType t,
   return blocks_.back().view;
 }
 
-TensorView CaseRun::input(const Shape& shape, double deviation, double mean) {
-  return add("", shape, type(), noise(options_.rounded, deviation, mean));
-}
-
-TensorView CaseRun::wide_input(const Shape& shape, double deviation, double mean) {
-  return add("", shape, wide_type(), noise(wide(options_.rounded), deviation, mean));
-}
-
 TensorView CaseRun::input_of(const Shape& shape, DType stored, const std::vector<double>& values) {
-  return add("", shape, stored, [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
+  return add("", shape, stored, [&](int64_t i) { return values[static_cast<std::size_t>(i)]; });
 }
 
-TensorView CaseRun::integers(const Shape& shape, std::int64_t first, std::int64_t last) {
-  const std::uint64_t seed = scramble(blocks_.size());
-  const auto count = static_cast<std::uint64_t>(last - first + 1);
-  return add("", shape, DType::i32, [=](std::int64_t i) {
-    return static_cast<double>(
-        first + static_cast<std::int64_t>(scramble(seed + static_cast<std::uint64_t>(i)) % count));
+TensorView CaseRun::integers(const Shape& shape, int64_t first, int64_t last) {
+  const uint64_t seed = scramble(blocks_.size());
+  const auto count = static_cast<uint64_t>(last - first + 1);
+  return add("", shape, DType::i32, [=](int64_t i) {
+    return static_cast<double>(first +
+                               static_cast<int64_t>(scramble(seed + static_cast<uint64_t>(i)) % count));
   });
-}
-
-TensorView CaseRun::output(const char* name, const Shape& shape, DType t) {
-  return add(name, shape, t, nullptr);
 }
 
 GradView CaseRun::gradient_of(const char* name, const Shape& shape, DType stored, DType rounded) {
   has_gradients_ = true;
   if (!options_.accumulate) return {add(name, shape, stored, nullptr), false};
   return {add(name, shape, stored, noise(rounded, 1, 0)), true};
-}
-
-TensorView CaseRun::updated(const char* name, const Shape& shape, DType t, double deviation, double mean) {
-  return add(name, shape, t, noise(wide(options_.rounded), deviation, mean));
-}
-
-TensorView CaseRun::replaced(const char* name, const Shape& shape, double deviation) {
-  return add(name, shape, type(), noise(options_.rounded, deviation, 0));
 }
 
 TensorView CaseRun::scratch(const Shape& shape, DType t) {
@@ -161,7 +158,7 @@ StepResults* CaseRun::results(float update_scale, bool is_output) {
   static_assert(sizeof(StepResults) == 4 * sizeof(float));
   const bool misaligned = std::exchange(options_.misaligned, false);
   const TensorView v = add(is_output ? "results" : "", {4}, DType::f32,
-                           [&](std::int64_t i) { return values[static_cast<std::size_t>(i)]; });
+                           [&](int64_t i) { return values[static_cast<std::size_t>(i)]; });
   options_.misaligned = misaligned;
   return static_cast<StepResults*>(v.data);
 }
@@ -169,8 +166,8 @@ StepResults* CaseRun::results(float update_scale, bool is_output) {
 void* CaseRun::bytes_at(const char* name, const void* value, std::size_t size) {
   const auto* bytes = static_cast<const unsigned char*>(value);
   const bool misaligned = std::exchange(options_.misaligned, false);
-  const TensorView v = add(name, {static_cast<std::int64_t>(size)}, DType::u8,
-                           [&](std::int64_t i) { return static_cast<double>(bytes[i]); });
+  const TensorView v = add(name, {static_cast<int64_t>(size)}, DType::u8,
+                           [&](int64_t i) { return static_cast<double>(bytes[i]); });
   options_.misaligned = misaligned;
   return v.data;
 }
@@ -220,33 +217,6 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
   return std::max(std::sqrt(error_squares / squares), largest_error / largest);
 }
 
-namespace {
-
-// Relative error that the CPU form may have, and the floor of the comparison with it, by type of the output.
-struct Tolerance {
-  double bound, floor;
-};
-Tolerance tolerance_of(DType t) {
-  switch (t) {
-    case DType::f64: return {0, 0};
-    case DType::f16: return {2e-3, 2e-4};
-    case DType::bf16: return {1.5e-2, 1.5e-3};
-    default: return {2e-5, 2e-6};
-  }
-}
-
-std::vector<CaseOutput> run_once(Device& device, const KernelCase& c, const CaseOptions& options) {
-  CaseRun run(device, c, options);
-  run.launch();
-  return run.outputs();
-}
-
-bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
-}
-
-}  // namespace
-
 void verify(Device& device, const KernelCase& c, CaseOptions options) {
   const auto cpu = make_device("cpu");
   options.rounded = options.compute;
@@ -274,5 +244,4 @@ void verify(Device& device, const KernelCase& c, CaseOptions options) {
                " differs from run to run");
   }
 }
-
 }  // namespace weft

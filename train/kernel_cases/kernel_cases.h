@@ -3,18 +3,12 @@
 // through it on every device and type; bench verifies with it and times its realistic sizes.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-#include <type_traits>
-#include <vector>
-
+#include <utility>
 #include "kernels/attention/attention.h"
 #include "kernels/step_scalars.h"
 #include "src/device.h"
 
 namespace weft {
-
 class CaseRun;
 
 // A kernel at one set of sizes.
@@ -54,14 +48,18 @@ class CaseRun {
   bool has_gradients() const { return has_gradients_; }
 
   // For builders. Values are mean + deviation * (random, about normal).
-  TensorView input(const Shape&, double deviation = 1, double mean = 0);       // type T
-  TensorView wide_input(const Shape&, double deviation = 1, double mean = 0);  // type wide(T)
-  TensorView input_of(const Shape&, DType stored, const std::vector<double>& values);
-  const std::int32_t* numbers(const std::vector<double>& values) {
-    return input_of({static_cast<std::int64_t>(values.size())}, DType::i32, values).as<std::int32_t>();
+  TensorView input(const Shape& shape, double deviation = 1, double mean = 0) {  // type T
+    return add("", shape, type(), noise(options_.rounded, deviation, mean));
   }
-  TensorView integers(const Shape&, std::int64_t first, std::int64_t last);  // i32 in [first, last]
-  TensorView output(const char* name, const Shape&, DType);
+  TensorView wide_input(const Shape& shape, double deviation = 1, double mean = 0) {  // type wide(T)
+    return add("", shape, wide_type(), noise(wide(options_.rounded), deviation, mean));
+  }
+  TensorView input_of(const Shape&, DType stored, const std::vector<double>& values);
+  const int32_t* numbers(const std::vector<double>& values) {
+    return input_of({static_cast<int64_t>(values.size())}, DType::i32, values).as<int32_t>();
+  }
+  TensorView integers(const Shape&, int64_t first, int64_t last);  // i32 in [first, last]
+  TensorView output(const char* name, const Shape& shape, DType t) { return add(name, shape, t, nullptr); }
   // The output made last is a function of values that the kernel has rounded to T.
   void through_rounded() { blocks_.back().through = type(); }
   GradView gradient(const char* name, const Shape& shape) {
@@ -70,17 +68,20 @@ class CaseRun {
   GradView wide_gradient(const char* name, const Shape& shape) {
     return gradient_of(name, shape, wide_type(), wide(options_.rounded));
   }
-  TensorView updated(const char* name, const Shape&, DType, double deviation,
-                     double mean);                                            // read and written
-  TensorView replaced(const char* name, const Shape&, double deviation = 1);  // an input whose place it takes
+  // Read and written.
+  TensorView updated(const char* name, const Shape& shape, DType t, double deviation, double mean) {
+    return add(name, shape, t, noise(wide(options_.rounded), deviation, mean));
+  }
+  TensorView replaced(const char* name, const Shape& shape, double deviation = 1) {  // takes an input's place
+    return add(name, shape, type(), noise(options_.rounded, deviation, 0));
+  }
   // A struct: an output of that name, which is read as well, or "" for an input. Compared byte by byte.
-  template <class T>
-  T* memory(const char* name, const T& value) {
+  template <class T> T* memory(const char* name, const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
     return static_cast<T*>(bytes_at(name, &value, sizeof value));
   }
   // An output of `size` bytes at an aligned place, compared byte by byte.
-  void* output_bytes(const char* name, std::int64_t size) {
+  void* output_bytes(const char* name, int64_t size) {
     const std::vector<unsigned char> poison(static_cast<std::size_t>(size), 0xff);
     return bytes_at(name, poison.data(), poison.size());
   }
@@ -92,8 +93,7 @@ class CaseRun {
   TensorView scratch(const Shape&, DType);  // neither an input nor an output
   void keep(std::shared_ptr<void> owner) { kept_.push_back(std::move(owner)); }
   void set_bytes(double bytes) { bytes_ = bytes; }
-  template <class Kernel>
-  void kernel(const Kernel& k, double flops = 0) {
+  template <class Kernel> void kernel(const Kernel& k, double flops = 0) {
     flops_ = flops;
     launch_ = [this, k] { weft::launch(device_.queue, k); };
   }
@@ -106,12 +106,11 @@ class CaseRun {
     DType through;
     std::vector<unsigned char> before;  // of inputs of the smaller cases: what must still be there
   };
-  TensorView add(const std::string& name, const Shape&, DType,
-                 const std::function<double(std::int64_t)>& value);
+  TensorView add(const std::string& name, const Shape&, DType, const std::function<double(int64_t)>& value);
   GradView gradient_of(const char* name, const Shape&, DType stored, DType rounded);
   void* bytes_at(const char* name, const void* value, std::size_t size);
-  double random(std::int64_t i) const;
-  std::function<double(std::int64_t)> noise(DType rounded, double deviation, double mean) const;
+  double random(int64_t i) const;
+  std::function<double(int64_t)> noise(DType rounded, double deviation, double mean) const;
 
   Device& device_;
   CaseOptions options_;
@@ -132,4 +131,40 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
 // bits. With options.accumulate, kernels without gradients are not run.
 void verify(Device& device, const KernelCase&, CaseOptions options);
 
+// ---- how the files of this folder fill the table of cases: a function each, called in table.cpp ----
+
+using Build = std::function<void(CaseRun&)>;
+
+// Calls `f` with the run of a case and these values.
+template <class... Values>
+Build case_of(void (*f)(CaseRun&, Values...), std::type_identity_t<Values>... values) {
+  return [=](CaseRun& r) { f(r, values...); };
+}
+
+class Table {
+ public:
+  // A case to verify. `sizes` are joined into its text.
+  template <class Kernel, class... Sizes> void add(Build build, const Sizes&... sizes) {
+    put<Kernel>(false, std::move(build), sizes...);
+  }
+  // A case of realistic size, to time.
+  template <class Kernel, class... Sizes> void time(Build build, const Sizes&... sizes) {
+    put<Kernel>(true, std::move(build), sizes...);
+  }
+  template <class Kernel, class... Sizes> void put(bool realistic, Build build, const Sizes&... sizes) {
+    cases.push_back({Kernel::kName, str(sizes...), realistic, std::move(build)});
+  }
+
+  std::vector<KernelCase> cases;
+};
+
+void add_attention_cases(Table&);
+void add_block_cases(Table&);  // residual blocks in sampling
+void add_content_cases(Table&);
+void add_linear_activation_cases(Table&);
+void add_muon_cases(Table&);
+void add_norm_cases(Table&);
+void add_rotary_cases(Table&);
+void add_sampling_cases(Table&);
+void add_step_cases(Table&);  // what an update does with losses, gradients and weights
 }  // namespace weft

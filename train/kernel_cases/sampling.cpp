@@ -1,21 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Sampling: awkward sizes to verify, and those of a 59 M image model with 256 samples at a time to time.
-#include <optional>
-
 #include "kernels/sampling/choose_token.h"
 #include "kernels/sampling/decode_linear.h"
 #include "kernels/sampling/gather_rows.h"
-#include "train/kernel_cases/table.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {
-
 struct AroundLinear {
   bool norm = false, bias = true;
   std::optional<Activation> f = {};
   bool residual = false;
 };
-Build decode_linear(std::int64_t n, std::int64_t k_size, std::int64_t m, const AroundLinear& with) {
+Build decode_linear(int64_t n, int64_t k_size, int64_t m, const AroundLinear& with) {
   return [=](CaseRun& r) {
     DecodeLinear k;
     k.y = r.output("y", {n, m}, r.type());
@@ -32,7 +29,7 @@ Build decode_linear(std::int64_t n, std::int64_t k_size, std::int64_t m, const A
 }
 
 // Position 1 of texts of three; sample numbers from 3 on. `few`: many equal logits.
-Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool few) {
+Build choose_token(int64_t b, int64_t v, const Choice& choice, bool few) {
   return [=](CaseRun& r) {
     ChooseToken k;
     k.tokens = r.output("tokens", {b, 3}, DType::i32);
@@ -49,26 +46,26 @@ Build choose_token(std::int64_t b, std::int64_t v, const Choice& choice, bool fe
 }
 
 // The columns of keys, which others surround. Some rows of the cache get nothing, others the same.
-Build gather_rows(std::int64_t b, std::int64_t rows, std::int64_t t, std::int64_t h, std::int64_t d) {
+Build gather_rows(int64_t b, int64_t rows, int64_t t, int64_t h, int64_t d) {
   return [=](CaseRun& r) {
     GatherRows k;
     k.y = r.updated("y", {b, rows, d}, r.type(), 1, 0);
     k.x = heads_of(r.input({1, t, h * d + 3}), 2, h, d);
-    k.source = r.integers({rows}, -1, t * h - 1).as<std::int32_t>();
+    k.source = r.integers({rows}, -1, t * h - 1).as<int32_t>();
     r.kernel(k);
   };
 }
 
-std::string text_of(std::int64_t n, std::int64_t k, std::int64_t m, const AroundLinear& with) {
+std::string text_of(int64_t n, int64_t k, int64_t m, const AroundLinear& with) {
   return str("N ", n, ", K ", k, ", M ", m, with.norm ? ", norm" : "", with.bias ? ", bias" : "",
              with.f ? str(", ", name_of(*with.f)) : "", with.residual ? ", residual" : "");
 }
 
 void add_linear(Table& t) {
-  constexpr std::int64_t sizes[][3] = {{1, 1, 1},      {1, 33, 31},    {31, 32, 33},  {33, 31, 65},
-                                       {64, 64, 64},   {65, 72, 62},   {129, 40, 8},  {7, 520, 257},
-                                       {3, 1000, 2},   {1, 8, 256},    {63, 264, 16}, {9, 256, 130},
-                                       {40, 320, 256}, {17, 2048, 96}, {256, 24, 34}, {2, 8, 70002}};
+  constexpr int64_t sizes[][3] = {{1, 1, 1},      {1, 33, 31},    {31, 32, 33},  {33, 31, 65},
+                                  {64, 64, 64},   {65, 72, 62},   {129, 40, 8},  {7, 520, 257},
+                                  {3, 1000, 2},   {1, 8, 256},    {63, 264, 16}, {9, 256, 130},
+                                  {40, 320, 256}, {17, 2048, 96}, {256, 24, 34}, {2, 8, 70002}};
   const AroundLinear variants[] = {{},
                                    {.bias = false},
                                    {.norm = true, .bias = false, .f = Activation::gelu},
@@ -79,7 +76,7 @@ void add_linear(Table& t) {
   for (const auto& [n, k, m] : sizes)
     for (const AroundLinear& with : variants)
       t.add<DecodeLinear>(decode_linear(n, k, m, with), text_of(n, k, m, with));
-  const auto time = [&](std::int64_t k, std::int64_t m, const AroundLinear& with) {
+  const auto time = [&](int64_t k, int64_t m, const AroundLinear& with) {
     t.time<DecodeLinear>(decode_linear(256, k, m, with), text_of(256, k, m, with));
   };
   time(256, 512, {.norm = true});
@@ -89,27 +86,25 @@ void add_linear(Table& t) {
 }
 
 void add_choices(Table& t) {
-  const auto add = [&](std::int64_t b, std::int64_t v, const Choice& c, bool few, bool realistic) {
+  const auto add = [&](int64_t b, int64_t v, const Choice& c, bool few, bool realistic) {
     t.put<ChooseToken>(realistic, choose_token(b, v, c, few), "B ", b, ", V ", v, ", temperature ",
                        c.temperature, ", top-k ", c.top_k, ", top-p ", c.top_p, few ? ", equal logits" : "");
   };
   const Choice choices[] = {{}, {0, 0, 1}, {0.7, 5, 1}, {1.3, 0, 0.8}, {1, 40, 0.5}, {1e-3, 0, 1}};
-  for (const std::int64_t v : {1, 2, 31, 256, 257, 1000, 70001})
+  for (const int64_t v : {1, 2, 31, 256, 257, 1000, 70001})
     for (const Choice& choice : choices)
       for (const bool few : {false, true}) add(v > 1000 ? 2 : 17, v, choice, few, false);
   add(256, 256, {}, false, true);
   add(256, 256, {0.9, 50, 0.95}, false, true);
 }
-
 }  // namespace
 
 void add_sampling_cases(Table& t) {
   add_linear(t);
   add_choices(t);
-  constexpr std::int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {3, 33, 31, 2, 9}, {2, 300, 17, 5, 64}};
+  constexpr int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {3, 33, 31, 2, 9}, {2, 300, 17, 5, 64}};
   for (const auto& [b, rows, n, h, d] : sizes)
     t.add<GatherRows>(gather_rows(b, rows, n, h, d), "B ", b, ", R ", rows, ", T ", n, ", H ", h, ", D ", d);
   t.time<GatherRows>(gather_rows(1, 49152, 12288, 8, 64), "B 1, R 49152, T 12288, H 8, D 64");
 }
-
 }  // namespace weft

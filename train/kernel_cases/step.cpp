@@ -1,43 +1,41 @@
 // SPDX-License-Identifier: MIT
 // Means, norms, the loss scale, AdamW: awkward sizes to verify, and those of the text model to time.
-#include <cmath>
 #include <limits>
-
 #include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/loss_scale.h"
+#include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/reduce.h"
-#include "train/kernel_cases/table.h"
+#include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {
-
-void mean_forward(CaseRun& r, std::int64_t n) {
+void mean_forward(CaseRun& r, int64_t n) {
   r.kernel(MeanForward{r.output("y", {1}, r.wide_type()), r.wide_input({n}, 1, 5), r.results(0, true)});
 }
 
-void mean_backward(CaseRun& r, std::int64_t n, bool with_dy) {
+void mean_backward(CaseRun& r, int64_t n, bool with_dy) {
   r.kernel(MeanBackward{r.wide_gradient("dx", {n}), with_dy ? r.wide_input({1}) : TensorView{}, r.step()});
 }
 
-void clip_coefficient(CaseRun& r, std::int64_t n, double clip) {
+void clip_coefficient(CaseRun& r, int64_t n, double clip) {
   r.kernel(ClipCoefficient{r.results(0, true), r.wide_input({n}), r.step(), clip});
 }
 
 // Of tensors of n, n + 1 ... elements.
-void square_sum(CaseRun& r, std::int64_t n, std::int64_t tensors) {
+void square_sum(CaseRun& r, int64_t n, int64_t tensors) {
   SquareSum k{.y = r.output("y", {1}, DType::f64), .xs = {}};
-  for (std::int64_t i = 0; i < tensors; ++i) k.xs.push_back(r.wide_input({n + i}));
+  for (int64_t i = 0; i < tensors; ++i) k.xs.push_back(r.wide_input({n + i}));
   r.kernel(k);
 }
 
 // From sums of squares over n parts, those of numbers of about one.
-void clip_of_parts(CaseRun& r, std::int64_t n, double clip) {
+void clip_of_parts(CaseRun& r, int64_t n, double clip) {
   std::vector<double> squares;
-  for (std::int64_t i = 0; i < n; ++i) squares.push_back(1 + 0.1 * static_cast<double>(i % 7));
+  for (int64_t i = 0; i < n; ++i) squares.push_back(1 + 0.1 * static_cast<double>(i % 7));
   r.kernel(ClipCoefficient{r.results(0, true), {}, r.step(), clip, r.input_of({n}, DType::f64, squares)});
 }
 
-void count_non_finite(CaseRun& r, std::int64_t n, bool clean) {
+void count_non_finite(CaseRun& r, int64_t n, bool clean) {
   CountNonFinite k;
   k.count = r.output("count", {1}, DType::i32);
   std::vector<double> values(static_cast<std::size_t>(n), 1.5);
@@ -47,13 +45,13 @@ void count_non_finite(CaseRun& r, std::int64_t n, bool clean) {
 }
 
 // Of elements of one type, whatever T is: the sum is of their bits.
-void fingerprint(CaseRun& r, std::int64_t n, DType stored, std::int64_t first) {
+void fingerprint(CaseRun& r, int64_t n, DType stored, int64_t first) {
   std::vector<double> values;
-  for (std::int64_t i = 0; i < n; ++i) values.push_back(static_cast<double>(i * i % 251));
-  r.kernel(Fingerprint{r.memory("sum", std::uint64_t{5}), r.input_of({n}, stored, values), first});
+  for (int64_t i = 0; i < n; ++i) values.push_back(static_cast<double>(i * i % 251));
+  r.kernel(Fingerprint{r.memory("sum", uint64_t{5}), r.input_of({n}, stored, values), first});
 }
 
-void adamw_update(CaseRun& r, std::int64_t n, std::int64_t decayed, bool ema, float update_scale) {
+void adamw_update(CaseRun& r, int64_t n, int64_t decayed, bool ema, float update_scale) {
   AdamWUpdate k;
   k.master = r.updated("master", {n}, r.wide_type(), 1, 0);
   k.m = r.updated("m", {n}, r.wide_type(), 0.1, 0);
@@ -71,7 +69,7 @@ void adamw_update(CaseRun& r, std::int64_t n, std::int64_t decayed, bool ema, fl
   r.kernel(k);
 }
 
-void apply_loss_scale(CaseRun& r, double scale, std::int64_t parts) {
+void apply_loss_scale(CaseRun& r, double scale, int64_t parts) {
   r.kernel(ApplyLossScale{.step = r.memory("step", StepScalars{.seed = 5, .draw = 7, .first_row = 11}),
                           .state = r.memory("", LossScale{.scale = scale}),
                           .parts = parts});
@@ -92,23 +90,59 @@ void update_loss_scale(CaseRun& r, const LossScale& state, float norm) {
 
 void add_loss_scale(Table& table) {
   for (const double scale : {1.0, 65536.0, 1000.7, 0x1p-3, 0x1p140})
-    for (const std::int64_t parts : {1, 2, 6})
+    for (const int64_t parts : {1, 2, 6})
       table.add<ApplyLossScale>(case_of(apply_loss_scale, scale, parts), "scale ", scale, ", ", parts,
                                 " parts");
   constexpr float inf = std::numeric_limits<float>::infinity();
   for (const float norm : {0.0f, 3.5f, inf, std::nanf("")})
-    for (const std::int64_t good : {0, 2, 3})
-      for (const std::int64_t skipped : {0, 1, 6})
+    for (const int64_t good : {0, 2, 3})
+      for (const int64_t skipped : {0, 1, 6})
         table.add<UpdateLossScale>(case_of(update_loss_scale, {1024, good, skipped}, norm), "norm ", norm,
                                    ", ", good, " good ones, ", skipped, " skipped");
   table.time<ApplyLossScale>(case_of(apply_loss_scale, 65536, 1), "scale 65536, 1 part");
   table.time<UpdateLossScale>(case_of(update_loss_scale, {65536, 1, 0}, 1), "a good one");
 }
 
+// ---- Muon: matrices wide, tall and square, alone and in batches; those of the text model of 12 layers ----
+
+void momentum(CaseRun& r, int64_t n, float update_scale) {
+  r.kernel(MuonMomentum{.u = r.output("u", {n}, r.type()),
+                        .m = r.updated("m", {n}, r.wide_type(), 0.1, 0),
+                        .gradients = r.wide_input({n}),
+                        .step = r.step(),
+                        .results = r.results(update_scale, false)});
+}
+
+// `count` times matrices of these sizes, eight elements or more apart.
+void newton_schulz(CaseRun& r, int64_t count, const std::vector<std::pair<int64_t, int64_t>>& sizes) {
+  NewtonSchulz k{.x = {}, .matrices = {}, .other = {}, .squares = {}};
+  int64_t period = 0;
+  for (const auto& [rows, cols] : sizes) {
+    k.matrices.push_back({period, rows, cols});
+    period += (rows * cols + 15) / 8 * 8;
+  }
+  k.x = r.replaced("x", {count, period});
+  k.other = r.scratch({count, period}, r.type());
+  k.squares = r.scratch({2, k.square_elements()}, r.type());
+  r.set_bytes(k.cost().bytes);
+  r.kernel(k, k.cost().flops);
+}
+
+void update(CaseRun& r, int64_t n, bool ema, float update_scale) {
+  MuonUpdate k;
+  k.master = r.updated("master", {n}, r.wide_type(), 1, 0);
+  if (ema) k.ema = r.updated("ema", {n}, r.wide_type(), 1, 0);
+  k.compute = r.updated("compute", {n}, r.type(), 0, 0.5);
+  k.o = r.input({n});
+  k.weight_decay = 0.1;
+  k.step = r.step();
+  k.results = r.results(update_scale, false);
+  r.kernel(k);
+}
 }  // namespace
 
 void add_step_cases(Table& table) {
-  for (const std::int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
+  for (const int64_t n : {1, 7, 8, 9, 31, 32, 33, 2047, 2048, 2049, 40000}) {
     table.add<MeanForward>(case_of(mean_forward, n), n, " elements");
     table.add<MeanBackward>(case_of(mean_backward, n, true), n, " elements");
     table.add<MeanBackward>(case_of(mean_backward, n, false), n, " elements, of the objective");
@@ -116,7 +150,7 @@ void add_step_cases(Table& table) {
     table.add<ClipCoefficient>(case_of(clip_coefficient, n, 0), n, " elements, no clip");
     table.add<ClipCoefficient>(case_of(clip_coefficient, n, 1e6), n, " elements, within clip");
     table.add<ClipCoefficient>(case_of(clip_of_parts, n, 1), n, " sums of squares");
-    for (const std::int64_t tensors : {1, 3, 64})
+    for (const int64_t tensors : {1, 3, 64})
       table.add<SquareSum>(case_of(square_sum, n, tensors), tensors, " tensors of ", n, " elements");
     table.add<CountNonFinite>(case_of(count_non_finite, n, false), n, " elements");
     table.add<CountNonFinite>(case_of(count_non_finite, n, true), n, " elements, all finite");
@@ -129,7 +163,7 @@ void add_step_cases(Table& table) {
   }
   table.add<SquareSum>(case_of(square_sum, SumOrder::kTurn + 5, 2), "2 tensors, more than a turn");
   add_loss_scale(table);
-  constexpr std::int64_t tokens = 4 * 12288, residual = tokens * 512, parameters = 95'000'000;
+  constexpr int64_t tokens = 4 * 12288, residual = tokens * 512, parameters = 95'000'000;
   table.time<MeanForward>(case_of(mean_forward, tokens), tokens, " elements");
   table.time<MeanBackward>(case_of(mean_backward, tokens, false), tokens, " elements");
   table.time<ClipCoefficient>(case_of(clip_coefficient, parameters, 1), parameters, " elements");
@@ -140,4 +174,22 @@ void add_step_cases(Table& table) {
                           " elements");
 }
 
+void add_muon_cases(Table& table) {
+  for (const int64_t n : {1, 7, 8, 9, 33, 2049, 40000})
+    for (const float scale : {0.25f, 0.0f}) {
+      table.add<MuonMomentum>(case_of(momentum, n, scale), n, " elements, update scale ", scale);
+      table.add<MuonUpdate>(case_of(update, n, scale > 0, scale), n, " elements, update scale ", scale);
+    }
+  for (const int64_t count : {1, 3}) {
+    table.add<NewtonSchulz>(case_of(newton_schulz, count, {{1, 1}, {3, 1}, {8, 33}, {64, 16}}), count,
+                            " of four");
+    table.add<NewtonSchulz>(case_of(newton_schulz, count, {{16, 96}, {16, 64}, {64, 16}}), count,
+                            " of one side");
+  }
+  constexpr int64_t matrices = 12 * 512 * 6144;
+  table.time<MuonMomentum>(case_of(momentum, matrices, 0.25f), matrices, " elements");
+  table.time<NewtonSchulz>(case_of(newton_schulz, 12, {{1536, 512}, {512, 512}, {2048, 512}, {512, 2048}}),
+                           "12 blocks of d 512");
+  table.time<MuonUpdate>(case_of(update, matrices, false, 0.25f), matrices, " elements");
+}
 }  // namespace weft

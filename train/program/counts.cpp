@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/counts.h"
-
 #include <algorithm>
 #include <limits>
-
 #include "kernels/attention/select.h"
 #include "src/config/names.h"
 #include "src/patterns/cache_rows.h"
-#include "src/patterns/pattern.h"
+#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {
-
 std::size_t bytes_of(const TileTables& t) {
   std::size_t numbers = 0;
   for (const auto* list : {&t.query_order, &t.key_order, &t.row_start, &t.row_tile, &t.row_mask, &t.col_start,
                            &t.col_tile, &t.col_mask, &t.row_schedule, &t.col_schedule})
     numbers += list->size();
-  return numbers * sizeof(std::int32_t) +
-         (t.masks.size() + t.masks_transposed.size()) * sizeof(std::uint64_t);
+  return numbers * sizeof(int32_t) + (t.masks.size() + t.masks_transposed.size()) * sizeof(uint64_t);
 }
 
 std::string parts_text(const AttentionPattern& pattern, int head) {
@@ -28,15 +24,14 @@ std::string parts_text(const AttentionPattern& pattern, int head) {
 }
 
 // The kernel that runs a pass forward over `n` positions of one sequence.
-std::string kernel_on(const AttentionTarget& target, int heads, const AttentionPass& pass, std::int64_t n) {
+std::string kernel_on(const AttentionTarget& target, int heads, const AttentionPass& pass, int64_t n) {
   if (target.compute_capability == 0) return "cpu";
   const attention::Problem problem{
       .dtype = target.dtype, .heads = heads, .time = n, .qk_size = target.qk_size, .v_size = target.v_size};
   return name_of(attention::select(problem, pass, target.compute_capability));
 }
 
-template <class T>
-std::string sum_text(const std::vector<T>& parts) {
+template <class T> std::string sum_text(const std::vector<T>& parts) {
   std::string text;
   for (auto it = parts.begin(); it != parts.end(); ++it)
     if (std::find(parts.begin(), it, *it) == it) text += str(text.empty() ? "" : " + ", *it);
@@ -44,19 +39,44 @@ std::string sum_text(const std::vector<T>& parts) {
 }
 
 void count_keys(const AttentionPattern& pattern, int head, Lengths n, AttentionCounts& counts) {
-  counts.keys_min = std::numeric_limits<std::int64_t>::max();
+  counts.keys_min = std::numeric_limits<int64_t>::max();
   std::vector<KeyRun> runs;
-  for (std::int64_t i = 0; i < n.queries; ++i) {
+  for (int64_t i = 0; i < n.queries; ++i) {
     runs.clear();
     pattern.key_runs(head, i, runs);
-    const std::int64_t keys = keys_in(runs, n.keys);
+    int64_t keys = keys_in(runs, n.keys);
+    if (const int64_t most = pattern.most_keys(head)) keys = std::min(keys, most);
     counts.keys_min = std::min(counts.keys_min, keys);
     counts.keys_max = std::max(counts.keys_max, keys);
   }
-  counts.keys_mean = static_cast<double>(counts.pairs.needed) /
-                     static_cast<double>(n.queries * static_cast<std::int64_t>(counts.heads.size()));
+  counts.keys_mean =
+      static_cast<double>(counts.pairs.needed) / static_cast<double>(n.queries * std::ssize(counts.heads));
 }
 
+// A pass as it runs.
+void add_pass(const AttentionTarget& target, int heads, int64_t n, const Band& band, const TileTables& tables,
+              AttentionCounts& counts) {
+  static constexpr int32_t kSomeReach = 1;
+  AttentionPass pass;
+  pass.edge = tables.edge, pass.band = band;
+  if (target.documents) pass.reaches = &kSomeReach;
+  counts.edges.push_back(pass.edge);
+  counts.form.push_back(kernel_on(target, heads, pass, n));
+  counts.table_bytes += bytes_of(tables);
+}
+
+// Where content decides: at most so many pairs, in as many tiles.
+void count_content(const AttentionPattern& pattern, int heads, Lengths n, const AttentionTarget& target,
+                   AttentionCounts& counts) {
+  for (const auto& [spec, range] : content_of(pattern, heads))
+    for (int64_t i = 0; i < range.count; ++i) {
+      const auto head = static_cast<int>(range.head(i));
+      if (std::ranges::count(counts.heads, head) == 0) continue;
+      const PackedMaps maps(*slots_of(spec), 1, n, target.qk_size, kTile);
+      counts.pairs += {needed_pairs(pattern, head, n), rounds_of(spec) * maps.pairs(0).executed};
+      if (i == 0) add_pass(target, heads, n.queries, {}, *maps.tables(0, 0), counts);
+    }
+}
 }  // namespace
 
 std::string AttentionCounts::edges_text() const { return sum_text(edges); }
@@ -65,9 +85,9 @@ std::string AttentionCounts::form_text() const { return sum_text(form); }
 std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, int heads, Lengths n,
                                              const AttentionTarget& target) {
   const PackedMaps maps(pattern, heads, n, std::max(target.qk_size, target.v_size));
-  std::vector<AttentionCounts> groups(static_cast<std::size_t>(maps.groups()));
+  std::vector<AttentionCounts> groups(maps.groups());
   for (int head = 0; head < heads; ++head) {
-    AttentionCounts& counts = groups[static_cast<std::size_t>(pattern.group(head))];
+    AttentionCounts& counts = groups[pattern.group(head)];
     counts.heads.push_back(head);
     counts.pairs += maps.pairs(head);
   }
@@ -75,28 +95,22 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
     AttentionCounts& counts = groups[g];
     const auto head = static_cast<int>(counts.heads.at(0));
     counts.pattern = maps.groups() == 1 ? pattern.name() : parts_text(pattern, head);
+    count_content(pattern, heads, n, target, counts);
     count_keys(pattern, head, n, counts);
     if (pattern.causal() && n.queries == n.keys) counts.cache_rows = cache_rows(pattern, head, n.keys).rows;
-    for (int pass = 0; pass < maps.passes(); ++pass) {
-      const TileTables* tables = maps.tables(pass, static_cast<int>(g));
-      if (!tables) continue;
-      counts.edges.push_back(tables->edge);
-      AttentionPass as_run;
-      as_run.edge = tables->edge;
-      if (!target.documents) as_run.band = maps.band(pass);
-      counts.form.push_back(kernel_on(target, heads, as_run, n.queries));
-      counts.table_bytes += bytes_of(*tables);
-    }
+    for (int pass = 0; pass < maps.passes(); ++pass)
+      if (const TileTables* tables = maps.tables(pass, static_cast<int>(g)))
+        add_pass(target, heads, n.queries, maps.band(pass), *tables, counts);
   }
   return groups;
 }
 
-std::string numbers_text(const std::vector<std::int64_t>& numbers) {
+std::string numbers_text(const std::vector<int64_t>& numbers) {
   std::string text;
   for (std::size_t k = 0; k < numbers.size();) {
     std::size_t end = k + 1;  // numbers k .. end - 1 have equal distances
     while (end < numbers.size() && numbers[end] - numbers[end - 1] == numbers[k + 1] - numbers[k]) ++end;
-    const std::int64_t step = end > k + 1 ? numbers[k + 1] - numbers[k] : 0;
+    const int64_t step = end > k + 1 ? numbers[k + 1] - numbers[k] : 0;
     text += text.empty() ? "" : ", ";
     if (end - k >= 3) {
       text += step == 1 ? str(numbers[k], "-", numbers[end - 1])
@@ -109,10 +123,9 @@ std::string numbers_text(const std::vector<std::int64_t>& numbers) {
   return text;
 }
 
-std::string grouped_digits(std::int64_t value) {
+std::string grouped_digits(int64_t value) {
   std::string text = std::to_string(value);
-  for (std::int64_t at = static_cast<std::int64_t>(text.size()) - 3; at > (value < 0 ? 1 : 0); at -= 3)
-    text.insert(static_cast<std::size_t>(at), 1, ',');
+  for (int64_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3) text.insert(at, 1, ',');
   return text;
 }
 
@@ -134,5 +147,4 @@ std::string text_table(const std::vector<std::vector<std::string>>& rows, std::s
   }
   return text;
 }
-
 }  // namespace weft

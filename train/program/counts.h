@@ -2,30 +2,25 @@
 // What an attention pattern costs at a length, from its keys and its tile tables.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "kernels/dtype.h"
 #include "src/patterns/packed_maps.h"
 
 namespace weft {
-
 struct AttentionTarget {
-  std::int64_t qk_size = 64, v_size = 64;  // Dqk, Dv
+  int64_t qk_size = 64, v_size = 64;  // Dqk, Dv
   DType dtype = DType::f32;
   int compute_capability = 0;  // 0: a CPU
-  bool documents = false;      // data.separator: maps of each sequence's own, no bands
+  bool documents = false;      // data.separator: maps of each sequence's own, reaches in bands
 };
 
 // Of the heads of one group, which see the same keys.
 struct AttentionCounts {
-  std::vector<std::int64_t> heads;
-  std::string pattern;                      // the parts that are computed one after the other
-  PairCount pairs;                          // of one layer and sequence, these heads
-  std::int64_t keys_min = 0, keys_max = 0;  // of a query
+  std::vector<int64_t> heads;
+  std::string pattern;                 // the parts that are computed one after the other
+  PairCount pairs;                     // of one layer and sequence, these heads
+  int64_t keys_min = 0, keys_max = 0;  // of a query
   double keys_mean = 0;
   // Most cached keys of one head in sampling (src/patterns/cache_rows.h); 0 when not causal.
-  std::int64_t cache_rows = 0;
+  int64_t cache_rows = 0;
   std::vector<int> edges;         // of the tiles, by part
   std::vector<std::string> form;  // the kernel that runs each part: "cpu", or name_of(attention::Kernel)
   std::size_t table_bytes = 0;    // of the tile tables, in the device's memory
@@ -37,9 +32,8 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern&, int heads,
                                              const AttentionTarget&);
 
 // Ascending numbers in short: "0-29", "0, 2 .. 28", "0, 1, 5".
-std::string numbers_text(const std::vector<std::int64_t>& numbers);
-std::string grouped_digits(std::int64_t value);  // "12,288"
+std::string numbers_text(const std::vector<int64_t>& numbers);
+std::string grouped_digits(int64_t value);  // "12,288"
 // Rows of cells in columns two spaces apart; the first `left` columns are flush left, the others flush right.
 std::string text_table(const std::vector<std::vector<std::string>>& rows, std::size_t left);
-
 }  // namespace weft

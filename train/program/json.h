@@ -1,16 +1,11 @@
 // SPDX-License-Identifier: MIT
-// JSON objects on one line.
+// JSON objects on one line, and bytes as UTF-8.
 #pragma once
 
-#include <string>
-#include <type_traits>
-#include <vector>
-
-#include "kernels/view.h"
+#include <algorithm>
 #include "src/config/names.h"
 
 namespace weft {
-
 // A string in quotes; control characters become spaces.
 inline std::string json_quoted(const std::string& text) {
   std::string out = "\"";
@@ -43,4 +38,36 @@ inline std::string json_members(const JsonMembers& members) {  // without braces
 }
 inline std::string json_object(const JsonMembers& members) { return "{" + json_members(members) + "}"; }
 
+// ---- bytes as characters that a page or a terminal can show ----
+
+inline constexpr const char* kReplacement = "\xef\xbf\xbd";  // U+FFFD
+
+// The length of the UTF-8 character at `text[at]`; 0: none, or a control character but line break and tab.
+inline std::size_t utf8_length(const std::string& text, std::size_t at) {
+  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
+  const unsigned char first = byte(at);
+  if (first < 0x80) return first >= 0x20 || first == '\n' || first == '\t' ? 1 : 0;
+  const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((byte(at + i) & 0xc0) != 0x80) return 0;
+  const bool overlong = (first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xf0 && byte(at + 1) < 0x90);
+  const bool beyond = (first == 0xed && byte(at + 1) > 0x9f) || (first == 0xf4 && byte(at + 1) > 0x8f);
+  return overlong || beyond ? 0 : length;
+}
+
+// Takes the characters off `bytes`; what is none becomes U+FFFD. The beginning of one stays, unless `last`.
+inline std::string take_characters(std::string& bytes, bool last) {
+  std::string out;
+  std::size_t at = 0;
+  while (at < bytes.size()) {
+    const std::size_t length = utf8_length(bytes, at), left = bytes.size() - at;
+    const auto completed = [&](const char* by) { return utf8_length(bytes.substr(at) + by, 0) > left; };
+    if (length == 0 && !last && (completed("\x80\x80\x80") || completed("\xbf\xbf\xbf"))) break;
+    out += length == 0 ? kReplacement : bytes.substr(at, length);
+    at += std::max<std::size_t>(length, 1);
+  }
+  bytes.erase(0, at);
+  return out;
+}
 }  // namespace weft

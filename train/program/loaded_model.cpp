@@ -2,7 +2,6 @@
 #include "train/program/loaded_model.h"
 
 namespace weft {
-
 DType dtype_on(const Device& device, const Config& config) {
   return device.is_cuda() ? compute_dtype(config) : DType::f32;
 }
@@ -17,7 +16,7 @@ Weights weights_from(const std::string& name) {
   if (name.empty()) return Weights::best;
   if (name == "ema") return Weights::ema;
   if (name == "last") return Weights::last;
-  fail(str("--weights: expected ema or last, found ", name));
+  fail("--weights: expected ema or last, found ", name);
 }
 
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std::string& device,
@@ -40,5 +39,4 @@ std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const Ope
   loaded->store.refresh_compute(ctx);
   return loaded;
 }
-
 }  // namespace weft

@@ -3,25 +3,17 @@
 #pragma once
 
 #include <unistd.h>
-
-#include <cstdint>
-#include <functional>
 #include <iostream>
-#include <memory>
-#include <string>
-
 #include "models/model.h"
-#include "src/config/config.h"
 #include "src/files/checkpoint.h"
 #include "train/ranks/ranks.h"
 
 namespace weft {
-
 // The compute type on this device: a CPU computes in f32 whatever the config says.
 DType dtype_on(const Device&, const Config&);
 
 // best: the moving average where one was kept, else the last weights.
-enum class Weights : std::uint8_t { best, ema, last };
+enum class Weights : uint8_t { best, ema, last };
 Weights weights_from(const std::string& name);  // "" (best), "ema" or "last"
 
 struct LoadedModel {
@@ -43,13 +35,11 @@ using OpenDevice = std::function<std::unique_ptr<Device>()>;
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const OpenDevice&, Weights);
 
 // Runs a program on a checkpoint, on every rank; output goes to rank 0's stdout, progress to its stderr.
-template <class Arguments, class Work>
-void work_on_checkpoint(const Arguments& a, const Work& work) {
+template <class Arguments, class Work> void work_on_checkpoint(const Arguments& a, const Work& work) {
   const auto config = [&] { return checkpoint_config(a.checkpoint); };
   with_ranks({a.gpus, a.device}, config, [&](ProcessGroup& group) {
     Progress progress = rank_progress(group, std::cerr, STDERR_FILENO);
     work(a, group, rank_output(group, std::cout), progress);
   });
 }
-
 }  // namespace weft

@@ -4,19 +4,12 @@
 
 #include <CLI/CLI.hpp>
 #include <limits>
-#include <string>
-#include <vector>
-
-#include "kernels/view.h"
 #include "src/config/names.h"
 #include "src/files/files.h"
-#include "src/files/seal.h"
 
 namespace weft {
-
 // An option whose help shows its default.
-template <class T>
-CLI::Option* add_shown(CLI::App& app, const char* name, T& value, const char* text) {
+template <class T> CLI::Option* add_shown(CLI::App& app, const char* name, T& value, const char* text) {
   return app.add_option(name, value, text)->capture_default_str();
 }
 
@@ -33,9 +26,20 @@ inline CLI::Validator at_least(double least, bool itself = true) {
 }
 inline CLI::Validator more_than(double least) { return at_least(least, false); }
 
+// The commands of a program: `work` becomes that of the one that is given.
+struct Commands {
+  CLI::App& app;
+  std::function<void()>& work;
+
+  CLI::App* add(const std::string& name, const std::string& purpose, std::function<void()> of_command) {
+    CLI::App* command = app.require_subcommand(1)->add_subcommand(name, purpose);
+    command->callback([&work = work, of_command = std::move(of_command)] { work = of_command; });
+    return command;
+  }
+};
+
 // CLI11 lets unsigned numbers wrap around.
-template <class T>
-CLI::Validator whole_number() {
+template <class T> CLI::Validator whole_number() {
   return {[](const std::string& text) {
             if (number_in<T>(text)) return std::string();
             return str("expected a whole number from 0 to ", std::numeric_limits<T>::max(), ", got ", text);
@@ -90,5 +94,4 @@ inline void add_weights(CLI::App& app, std::string& weights) {
          "--ema", [&weights] { weights = "ema"; }, "--weights ema")
       ->excludes(which);
 }
-
 }  // namespace weft

@@ -1,36 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/program.h"
-
 #include <fcntl.h>
 #include <omp.h>
+#include <signal.h>
 #include <unistd.h>
-
 #include <CLI/CLI.hpp>
-#include <atomic>
-#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
 #include <iostream>
+#include <iterator>
 #include <new>
-#include <optional>
 #include <system_error>
 #include <thread>
-
-#include "kernels/view.h"
 #include "src/config/names.h"
-#include "src/files/error_line.h"
 #include "src/files/files.h"
 #include "train/ranks/ranks.h"
 
 namespace weft {
 namespace {
-
-int print_error(const std::string& what) {
-  print_error_line(what);
-  return 1;
-}
-
 // What to add to an error of CLI11 when a word was mistyped: the commands there are, the nearest name.
 std::string help_with(const CLI::App& app, const std::string& what) {
   const CLI::App* at = &app;  // the command that was given last
@@ -72,8 +60,8 @@ void hold_standard_files() {
 void check_stdout() {
   errno = 0;
   if (std::cout.flush() && std::fflush(stdout) == 0) return;
-  fail(str("stdout: not all output could be written: ",
-           errno != 0 ? disk_error(errno) : "is the disk full, or stdout closed?"));
+  fail("stdout: not all output could be written: ",
+       errno != 0 ? disk_error(errno) : "is the disk full, or stdout closed?");
 }
 
 // Nothing, or the exit code: it was --help or --version.
@@ -88,6 +76,30 @@ std::optional<int> parse(const Program& program, CLI::App& app, int argc, char**
   }
 }
 
+// ---- signals ----
+
+constexpr unsigned kSecondsToFinish = 2;  // for the step at hand
+constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
+
+volatile sig_atomic_t received_signal = 0, time_is_up = 0, process_is_alone = 0;
+Echo echo;
+struct sigaction earlier[std::size(kSignals)];
+
+void handle(int number) {
+  if (number == SIGALRM) {
+    time_is_up = 1;
+    if (process_is_alone != 0) interrupt_requested = true;
+    return;
+  }
+  if (received_signal != 0) {
+    if (number == SIGHUP) return;  // shell and kernel each say that the terminal is gone
+    if (number == received_signal && echo.lasts()) return;
+    _exit(128 + number);
+  }
+  echo.begin();
+  received_signal = number;
+  alarm(kSecondsToFinish);
+}
 }  // namespace
 
 void start_threads() {
@@ -102,8 +114,8 @@ void start_threads() {
   end.notify_all();
   for (std::thread& thread : trial) thread.join();
   if (!enough)
-    fail(str("no room for ", count,
-             " threads: raise the limits (ulimit -v, ulimit -u), or lower OMP_NUM_THREADS"));
+    fail("no room for ", count,
+         " threads: raise the limits (ulimit -v, ulimit -u), or lower OMP_NUM_THREADS");
   std::atomic<int> started = 0;
 #pragma omp parallel
   ++started;
@@ -127,10 +139,41 @@ int run_program(const Program& program, int argc, char** argv) {
     if (!stop) program.work();
     check_stdout();
     return stop.value_or(0);
-  } catch (const SaidElsewhere&) { return 1; } catch (const std::bad_alloc&) {
-    return print_error(program.has_ranks ? out_of_memory()
-                                         : "out of memory on the host: give less data, or shorter");
-  } catch (const std::exception& e) { return print_error(e.what()); }
+  } catch (const SaidElsewhere&) {
+  } catch (const std::bad_alloc&) {
+    print_error_line(program.has_ranks ? out_of_memory()
+                                       : "out of memory on the host: give less data, or shorter");
+  } catch (const std::exception& e) { print_error_line(e.what()); }
+  return 1;
 }
 
+StopSignal::StopSignal(bool alone) {
+  received_signal = 0;
+  time_is_up = 0;
+  process_is_alone = alone ? 1 : 0;
+  struct sigaction action = {};
+  action.sa_handler = handle;
+  action.sa_flags = SA_RESTART;
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
+    sigaction(kSignals[i], nullptr, &earlier[i]);
+    const bool nohup = kSignals[i] == SIGHUP && earlier[i].sa_handler == SIG_IGN;
+    if (!nohup) sigaction(kSignals[i], &action, nullptr);
+  }
+}
+
+StopSignal::~StopSignal() {
+  alarm(0);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &earlier[i], nullptr);
+  interrupt_requested = false;
+}
+
+const char* StopSignal::received() {
+  switch (received_signal) {
+    case 0: return nullptr;
+    case SIGINT: return "SIGINT";
+    case SIGHUP: return "SIGHUP";
+    default: return "SIGTERM";
+  }
+}
+const char* StopSignal::overdue() { return time_is_up != 0 ? received() : nullptr; }
 }  // namespace weft

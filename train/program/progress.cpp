@@ -1,19 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/progress.h"
-
 #include <fcntl.h>
 #include <unistd.h>
-
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
-#include <cstring>
 #include <iostream>
-
 #include "kernels/view.h"
 
 namespace weft {
-
 std::string fixed_text(double value, int digits) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", digits, value);
@@ -43,12 +37,12 @@ std::string duration_text(double seconds) {
   return text;
 }
 
-std::string bar_text(std::int64_t done, std::int64_t all, double seconds) {
-  constexpr std::int64_t kCells = 30;
+std::string bar_text(int64_t done, int64_t all, double seconds) {
+  constexpr int64_t kCells = 30;
   const double share = static_cast<double>(done) / static_cast<double>(all);
-  const auto full = static_cast<std::int64_t>(share * kCells);
+  const auto full = static_cast<int64_t>(share * kCells);
   std::string text = "[";
-  for (std::int64_t i = 0; i < kCells; ++i) text += i < full ? '#' : '.';
+  for (int64_t i = 0; i < kCells; ++i) text += i < full ? '#' : '.';
   return str(text, "] ", fixed_text(100 * share, 0), "%  ", duration_text(seconds / share - seconds),
              " left");
 }
@@ -108,5 +102,4 @@ void Progress::clear() {
   if (passing_shown_) put("\r\033[K");
   passing_shown_ = false;
 }
-
 }  // namespace weft

@@ -10,11 +10,10 @@
 #include <vector>
 
 namespace weft {
-
 std::string count_text(double count);       // "950", "48.1k", "1.52M"
 std::string duration_text(double seconds);  // "0:07", "12:34", "1:02:03"
 std::string fixed_text(double value, int digits);
-std::string bar_text(std::int64_t done, std::int64_t all, double seconds);  // "[##..]  50%  0:07 left"
+std::string bar_text(int64_t done, int64_t all, double seconds);  // "[##..]  50%  0:07 left"
 
 // A clock that can be stopped: counts only the seconds between start() and stop().
 class Stopwatch {
@@ -38,8 +37,7 @@ class Stopwatch {
 class Laps {
  public:
   void lap(const char* part);  // the time since the call before was for `part`, a literal
-  template <class T>
-  T lap(const char* part, T made) {
+  template <class T> T lap(const char* part, T made) {
     lap(part);
     return made;
   }
@@ -70,5 +68,4 @@ class Progress {
   int file_;
   std::chrono::steady_clock::time_point last_passing_{};
 };
-
 }  // namespace weft

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "train/ranks/launcher.h"
-
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <omp.h>
@@ -8,23 +6,18 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <thread>
-
-#include "src/device.h"
 #include "src/ranks/sockets.h"
-#include "train/program/stop_signal.h"
+#include "train/program/program.h"
+#include "train/ranks/ranks.h"
 
 namespace weft {
 namespace {
-
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -33,7 +26,7 @@ constexpr seconds kGrace(5), kGraceAfterLine(1), kGraceAfterKill(5);
 constexpr milliseconds kTurn(50);
 
 int checked(int result, const char* what) {
-  if (result < 0) fail(str("--gpus: ", what, ": ", std::strerror(errno)));
+  if (result < 0) fail("--gpus: ", what, ": ", std::strerror(errno));
   return result;
 }
 
@@ -148,11 +141,11 @@ class Launcher {
     _exit(127);
   }
 
-  std::int64_t running() const {
-    return std::count_if(processes_.begin(), processes_.end(), [](const Process& p) { return p.running; });
+  int64_t running() const {
+    return std::ranges::count_if(processes_, [](const Process& p) { return p.running; });
   }
 
-  // The first asks the ranks to save and leave, the second ends them; SIGHUP comes twice (stop_signal.cpp).
+  // The first asks the ranks to save and leave, the second ends them; SIGHUP comes twice (program.cpp).
   void pass_on(int number) {
     if (stop_ != 0) {
       if (number == SIGHUP || (number == stop_ && echo_.lasts())) return;
@@ -168,8 +161,7 @@ class Launcher {
   // Each line is one write; the first one counts.
   void read_errors() {
     char block[4096];
-    for (ssize_t size; (size = read(errors_.get(), block, sizeof block)) > 0;)
-      unread_.append(block, static_cast<std::size_t>(size));
+    for (ssize_t size; (size = read(errors_.get(), block, sizeof block)) > 0;) unread_.append(block, size);
     for (std::size_t end; (end = unread_.find('\n')) != std::string::npos; unread_.erase(0, end + 1)) {
       const std::string line = unread_.substr(0, end), mark = "error: ";
       if (first_.empty()) first_ = line.starts_with(mark) ? line.substr(mark.size()) : line;
@@ -234,7 +226,6 @@ class Launcher {
   Clock::time_point deadline_;
   std::string unread_, killed_, first_, silent_, left_;
 };
-
 }  // namespace
 
 std::vector<std::string> command_line() {
@@ -247,13 +238,12 @@ std::vector<std::string> command_line() {
 void launch_ranks(int count, const std::string& device) {
   constexpr int kAnyHost = 64;  // small models share cores
   if (const int most = std::max(kAnyHost, omp_get_num_procs()); device == "cpu" && count > most)
-    fail(str("--gpus ", count, ": expected at most ", most, " processes on the ", omp_get_num_procs(),
-             " cores of this machine"));
+    fail("--gpus ", count, ": expected at most ", most, " processes on the ", omp_get_num_procs(),
+         " cores of this machine");
   Launcher launcher(count);  // from here on signals are blocked in threads that the driver may start
   if (const int gpus = device == "cpu" ? count : gpu_count(); gpus < count)
-    fail(str("--gpus ", count, ": this machine has ", gpus, gpus == 1 ? " GPU" : " GPUs",
-             "; --device cpu starts processes without any"));
+    fail("--gpus ", count, ": this machine has ", gpus, gpus == 1 ? " GPU" : " GPUs",
+         "; --device cpu starts processes without any");
   launcher.run();
 }
-
 }  // namespace weft

@@ -1,22 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "train/ranks/ranks.h"
-
 #include <elf.h>
 #include <link.h>
 #include <unistd.h>
-
 #include <cstdlib>
-#include <cstring>
 #include <thread>
-
 #include "src/config/names.h"
 #include "src/files/hash.h"
 #include "train/program/program.h"
-#include "train/ranks/launcher.h"
 
 namespace weft {
 namespace {
-
 // Adds the linker's build ID, the note that names what was linked.
 void add_build_id(const dl_phdr_info& object, Hash& hash) {
   const auto padded = [](std::size_t size) { return (size + 3) / 4 * 4; };
@@ -83,7 +77,6 @@ void work_as_rank(const World& world, const std::function<std::string()>& config
     fail_as_rank(group, what, what);
   } catch (const std::exception& e) { fail_as_rank(group, e.what(), "rank 0: " + std::string(e.what())); }
 }
-
 }  // namespace
 
 std::string build_id() {
@@ -118,8 +111,8 @@ void with_ranks(const RankOptions& options, const std::function<std::string()>& 
   if (options.gpus > 0 && !started_here) {
     if (world.rank > 0) leave_it_to_rank_0();
     if (world.size > 1)
-      fail(str("--gpus starts the processes itself; here ", world.source, " has started ", world.size,
-               " of them: leave it out"));
+      fail("--gpus starts the processes itself; here ", world.source, " has started ", world.size,
+           " of them: leave it out");
     if (options.gpus > 1) {
       hang_limit();  // so that what is wrong with this or the config is said before anything is started
       config();
@@ -152,8 +145,8 @@ bool is_first_process() {
 std::string rank_device(const World& world, const std::string& device) {
   if (world.size == 1 || device == "cpu") return device;
   if (device.starts_with("cuda:") && world.local_size > 1)
-    fail(str("--device ", device, ": the ", world.local_size,
-             " processes of this host each take a GPU of their own; say cuda"));
+    fail("--device ", device, ": the ", world.local_size,
+         " processes of this host each take a GPU of their own; say cuda");
   if (device == "auto" && gpu_count() == 0) return "cpu";
   if (device != "auto" && device != "cuda") return device;
   // srun may show each process its own GPU and no other.
@@ -185,9 +178,7 @@ std::chrono::seconds hang_limit() {
   const char* text = std::getenv("WEFT_HANG_SECONDS");
   if (!text) return std::chrono::seconds(45);
   const int seconds = number_in<int>(text).value_or(0);
-  if (seconds < 1)
-    fail(str("WEFT_HANG_SECONDS: expected a whole number of seconds from 1, got '", text, "'"));
+  if (seconds < 1) fail("WEFT_HANG_SECONDS: expected a whole number of seconds from 1, got '", text, "'");
   return std::chrono::seconds(seconds);
 }
-
 }  // namespace weft

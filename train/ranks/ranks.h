@@ -2,18 +2,11 @@
 // Programs that run as several processes, one for each GPU: start, identity, output and errors.
 #pragma once
 
-#include <chrono>
-#include <functional>
-#include <memory>
-#include <ostream>
-#include <string>
-
 #include "src/device.h"
 #include "src/ranks/process_group.h"
 #include "train/program/progress.h"
 
 namespace weft {
-
 struct RankOptions {
   int gpus = 0;                 // --gpus: processes to start on this host; 0: the environment says
   std::string device = "auto";  // --device
@@ -48,4 +41,13 @@ void print_rank_lines(ProcessGroup&, Progress&, const std::string& text);
 
 std::chrono::seconds hang_limit();  // for ProcessGroup::watch(): WEFT_HANG_SECONDS, or 45 s
 
+// What `--gpus N` does. Starts `count` processes of this program with the same command line in their own
+// process group, which meet through torchrun's variables and WEFT_GPUS, and waits for them. Shares out the
+// cores (OMP_NUM_THREADS, unless set). Passes SIGTERM, SIGINT and SIGHUP on; a second one kills them and ends
+// this process. When one fails, all end within seconds, and the Error names the first and why. None outlives
+// this process, but for one that waits in the system for a disk or a device, which the Error names. Error,
+// too, when there are fewer GPUs.
+void launch_ranks(int count, const std::string& device);
+
+std::vector<std::string> command_line();  // of this process, its name first
 }  // namespace weft

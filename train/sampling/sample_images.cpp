@@ -1,45 +1,38 @@
 // SPDX-License-Identifier: MIT
-#include "train/sampling/sample_images.h"
-
-#include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
-
 #include "data/batch_source.h"
-#include "data/formats/png_file.h"
-#include "train/evaluation/augment_choice.h"
+#include "data/formats/image_files.h"
 #include "train/evaluation/evaluator.h"
+#include "train/sampling/sample_run.h"
 
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
+constexpr int64_t kSmallest = 64;  // pixels: what small images are enlarged to, about
+constexpr int32_t kUnknown = 128;
+constexpr int64_t kTokensAtATime = 786432;  // 256 images of CIFAR-10, 64 of ImageNet-64
 
-constexpr std::int64_t kSmallest = 64;  // pixels: what small images are enlarged to, about
-constexpr std::int32_t kUnknown = 128;
-constexpr std::int64_t kTokensAtATime = 786432;  // 256 images of CIFAR-10, 64 of ImageNet-64
-
-using Tokens = std::vector<std::int32_t>;
+using Tokens = std::vector<int32_t>;
 
 Tokens image_from_png(const std::string& path, const ImageShape& shape) {
   PngImage png = read_png(path);
   if (shape.channels == 3) png = as_rgb(std::move(png));
   if (!(png.shape == shape))
-    fail(str(path, ": is an image of ", png.shape.text(), ", this model draws ", shape.text()));
+    fail(path, ": is an image of ", png.shape.text(), ", this model draws ", shape.text());
   return {png.pixels.begin(), png.pixels.end()};
 }
 
 std::vector<Tokens> images_from_data(const SampleArguments& a, const Config& config) {
   const TokenDataset data(a.complete[0], a.split, config.model.vocab);
-  if (!augmenter_for(config, data)) fail(str(data.path(), ": has a stream of tokens, expected images"));
+  if (!augmenter_for(config, data)) fail(data.path(), ": has a stream of tokens, expected images");
   if (a.first < 0 || a.images < 1 || a.first + a.images > data.images())
-    fail(str(data.path(), ": the split ", a.split, " has images 0 to ", data.images() - 1, "; ", a.images,
-             " from --first ", a.first, " on are not among them"));
-  const std::int64_t tokens = data.image().tokens();
+    fail(data.path(), ": the split ", a.split, " has images 0 to ", data.images() - 1, "; ", a.images,
+         " from --first ", a.first, " on are not among them");
+  const int64_t tokens = data.image().tokens();
   std::vector<Tokens> images;
-  for (std::int64_t i = a.first; i < a.first + a.images; ++i)
-    data.read(i * tokens, images.emplace_back(static_cast<std::size_t>(tokens)));
+  for (int64_t i = a.first; i < a.first + a.images; ++i) data.read(i * tokens, images.emplace_back(tokens));
   return images;
 }
 
@@ -57,44 +50,38 @@ std::vector<Tokens> given_images(const SampleArguments& a, const Config& config)
 class ImageSampler {
  public:
   ImageSampler(const SampleArguments& arguments, LoadedModel& model)
-      : a_(arguments),
-        model_(model),
-        shape_(image_shape(model.config)),
-        augmenter_(model.config, shape_),
-        choice_(parse_choice(a_.augmentation, model.config)),
-        options_(a_.options) {
+      : a_(arguments), model_(model), shape_(image_shape(model.config)), augmenter_(model.config, shape_),
+        choice_(parse_choice(a_.augmentation, model.config)), options_(a_.options) {
     if (a_.out.empty() && a_.singles.empty())
       fail("images go to files: name a PNG for all of them, --out grid.png, or a folder, --singles DIR");
     if (!a_.prompt.empty() || !a_.prompt_file.empty())
       fail("this model draws images: --complete FILE goes on from one, --prompt is for text");
     rows_given_ = a_.rows < 0 ? shape_.height / 2 : a_.rows;
     if (rows_given_ >= shape_.height)
-      fail(str("--rows: an image has ", shape_.height, " rows; ", rows_given_, " leave nothing to draw"));
+      fail("--rows: an image has ", shape_.height, " rows; ", rows_given_, " leave nothing to draw");
     const DataConfig& data = model.config.data;
     if (data.labels && (a_.label < 0 || a_.label >= data.classes))
-      fail(str("--label: this model is told a class, expected one from 0 to ", data.classes - 1,
-               a_.label < 0 ? "; none is given" : str(", got ", a_.label)));
+      fail("--label: this model is told a class, expected one from 0 to ", data.classes - 1,
+           a_.label < 0 ? "; none is given" : str(", got ", a_.label));
     if (!data.labels && a_.label >= 0)
       fail("--label: this model was trained without classes (data.labels); leave it out");
-    choice_[Augment::label] = static_cast<std::int32_t>(std::max<std::int64_t>(a_.label, 0));
+    choice_[Augment::label] = static_cast<int32_t>(std::max<int64_t>(a_.label, 0));
     augmenter_rows();
     for (Tokens& image : given_images(a_, model.config)) add_given(std::move(image));
     options_.length = shape_.tokens() - options_.given();
-    if (!given_.empty()) options_.count = a_.options.count * static_cast<std::int64_t>(given_.size());
-    options_.batch =
-        a_.batch > 0 ? a_.batch : std::clamp<std::int64_t>(kTokensAtATime / shape_.tokens(), 1, 256);
+    if (!given_.empty()) options_.count = a_.options.count * std::ssize(given_);
+    options_.batch = a_.batch > 0 ? a_.batch : std::clamp<int64_t>(kTokensAtATime / shape_.tokens(), 1, 256);
     check_sample_options(options_, model.config.model);
   }
 
   void run(Progress& progress) {
     std::vector<Tokens> drawn = options_.prompts;
-    drawn.resize(static_cast<std::size_t>(options_.count));
-    Stopwatch clock;
-    clock.start();
+    drawn.resize(options_.count);
+    Stopwatch clock(true);
     const SampleStats stats = sample(
         *model_.device, *model_.model, model_.config.model, options_,
-        [&](std::int64_t i, std::int64_t, std::int32_t token) { drawn[i].push_back(token); },
-        [&](std::int64_t done, std::int64_t all) { progress.passing(bar_text(done, all, clock.seconds())); });
+        [&](int64_t i, int64_t, int32_t token) { drawn[i].push_back(token); },
+        [&](int64_t done, int64_t all) { progress.passing(bar_text(done, all, clock.seconds())); });
     progress.clear();
     const bool writes = options_.group->rank() == 0;
     if (!a_.out.empty() && writes) write_grid(drawn);
@@ -109,7 +96,7 @@ class ImageSampler {
     options_.conditions.resize(augmenter_.conditions().size());
     augmenter_.rows(choice_, options_.conditions);
     if (!augmenter_.moves_positions()) return;
-    Tokens unused(static_cast<std::size_t>(shape_.tokens()), 0);
+    Tokens unused(shape_.tokens(), 0);
     options_.positions.resize(unused.size());
     augmenter_.apply(choice_, unused, options_.positions);
   }
@@ -119,26 +106,25 @@ class ImageSampler {
     choice.key = given_.size();
     Tokens positions(options_.positions.size());
     augmenter_.apply(choice, image, positions);
-    const std::int64_t known = rows_given_ * shape_.width * shape_.channels;
+    const int64_t known = rows_given_ * shape_.width * shape_.channels;
     const Tokens upper(image.begin(), image.begin() + known);
-    for (std::int64_t i = 0; i < a_.options.count; ++i) options_.prompts.push_back(upper);
+    for (int64_t i = 0; i < a_.options.count; ++i) options_.prompts.push_back(upper);
     given_.push_back(std::move(image));
   }
   // The order of the sequence, or with --upright that of the image.
   Image shown(const Tokens& sequence) const {
     if (!a_.upright) return image_of(shape_, sequence);
-    const std::vector<std::int32_t> source = augmenter_.source(choice_);
+    const std::vector<int32_t> source = augmenter_.source(choice_);
     Tokens image(sequence.size());
-    for (std::size_t t = 0; t < sequence.size(); ++t)
-      image[static_cast<std::size_t>(source[t])] = sequence[t];
+    for (std::size_t t = 0; t < sequence.size(); ++t) image[source[t]] = sequence[t];
     return image_of(shape_, image);
   }
   void write_grid(const std::vector<Tokens>& drawn) const {
     std::vector<Image> cells;
-    const auto all = static_cast<std::int64_t>(drawn.size());
+    const auto all = std::ssize(drawn);
     if (given_.empty()) {
       for (const Tokens& tokens : drawn) cells.push_back(shown(tokens));
-      const auto side = static_cast<std::int64_t>(std::ceil(std::sqrt(static_cast<double>(all))));
+      const auto side = static_cast<int64_t>(std::ceil(std::sqrt(static_cast<double>(all))));
       return write_png(a_.out, draw_grid(cells, GridLayout(shape_, all, side)));
     }
     const auto each = static_cast<std::size_t>(a_.options.count);
@@ -149,13 +135,11 @@ class ImageSampler {
       cells.push_back(shown(upper));
       for (std::size_t k = 0; k < each; ++k) cells.push_back(shown(drawn[i * each + k]));
     }
-    const auto in_row = static_cast<std::int64_t>(each) + 2;
-    write_png(a_.out, draw_grid(cells, GridLayout(shape_, static_cast<std::int64_t>(cells.size()), in_row)));
+    const auto in_row = static_cast<int64_t>(each) + 2;
+    write_png(a_.out, draw_grid(cells, GridLayout(shape_, std::ssize(cells), in_row)));
   }
   void write_singles(const std::vector<Tokens>& drawn) const {
-    std::error_code error;
-    fs::create_directories(a_.singles, error);
-    if (error) fail(str("cannot make the folder ", a_.singles, ": ", error.message()));
+    make_folder(a_.singles);
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       char name[32];
       std::snprintf(name, sizeof name, "%05zu.png", i);
@@ -177,44 +161,40 @@ class ImageSampler {
   Augmenter augmenter_;
   AugmentChoice choice_;
   SampleOptions options_;
-  std::int64_t rows_given_ = 0;
+  int64_t rows_given_ = 0;
   std::vector<Tokens> given_;  // whole, in the order of the sequence
 };
-
 }  // namespace
 
-Image image_of(const ImageShape& shape, std::span<const std::int32_t> tokens) {
+Image image_of(const ImageShape& shape, std::span<const int32_t> tokens) {
   if (shape.channels != 1 && shape.channels != 3)
-    fail(str("images of ", shape.channels, " channels cannot be drawn: 1 (grey) and 3 (colours) can"));
-  WEFT_CHECK(static_cast<std::int64_t>(tokens.size()) == shape.tokens(), tokens.size(),
-             " tokens for an image of ", shape.tokens());
+    fail("images of ", shape.channels, " channels cannot be drawn: 1 (grey) and 3 (colours) can");
+  WEFT_CHECK(std::ssize(tokens) == shape.tokens(), tokens.size(), " tokens for an image of ", shape.tokens());
   Image image(shape.width, shape.height);
-  const auto value = [&](std::int64_t at) {
-    const std::int32_t token = tokens[static_cast<std::size_t>(at)];
-    if (token > 255) fail(str("token ", token, " is no brightness from 0 to 255"));
-    return static_cast<std::uint8_t>(token < 0 ? kUnknown : token);
+  const auto value = [&](int64_t at) {
+    const int32_t token = tokens[at];
+    if (token > 255) fail("token ", token, " is no brightness from 0 to 255");
+    return static_cast<uint8_t>(token < 0 ? kUnknown : token);
   };
-  for (std::int64_t i = 0; i < shape.height * shape.width; ++i) {
-    const std::int64_t at = i * shape.channels, step = shape.channels == 3 ? 1 : 0;
-    image.pixels[static_cast<std::size_t>(i)] = {value(at), value(at + step), value(at + 2 * step)};
+  for (int64_t i = 0; i < shape.height * shape.width; ++i) {
+    const int64_t at = i * shape.channels, step = shape.channels == 3 ? 1 : 0;
+    image.pixels[i] = {value(at), value(at + step), value(at + 2 * step)};
   }
   return image;
 }
 
-GridLayout::GridLayout(const ImageShape& shape, std::int64_t cells, std::int64_t in_row)
-    : columns(std::min(cells, in_row)),
-      rows((cells + columns - 1) / columns),
-      zoom(std::max<std::int64_t>(1, kSmallest / std::max(shape.height, shape.width))),
-      width(shape.width * zoom),
+GridLayout::GridLayout(const ImageShape& shape, int64_t cells, int64_t in_row)
+    : columns(std::min(cells, in_row)), rows((cells + columns - 1) / columns),
+      zoom(std::max<int64_t>(1, kSmallest / std::max(shape.height, shape.width))), width(shape.width * zoom),
       height(shape.height * zoom) {}
 
 Image draw_grid(const std::vector<Image>& cells, const GridLayout& g) {
   Image all(g.columns * (g.width + g.kGap) + g.kGap, g.rows * (g.height + g.kGap) + g.kGap);
   for (std::size_t i = 0; i < cells.size(); ++i) {
     Image cell = cells[i];
-    const auto index = static_cast<std::int64_t>(i);
-    for (std::int64_t y = 0; y < cell.height; ++y)
-      for (std::int64_t x = 0; x < cell.width; ++x)
+    const auto index = static_cast<int64_t>(i);
+    for (int64_t y = 0; y < cell.height; ++y)
+      for (int64_t x = 0; x < cell.width; ++x)
         fill(all, g.x(index) + x * g.zoom, g.y(index) + y * g.zoom, g.zoom, g.zoom, cell.at(x, y));
   }
   return all;
@@ -228,5 +208,4 @@ bool draws_images(const Config& config) {
 void sample_images(const SampleArguments& arguments, LoadedModel& model, Progress& progress) {
   ImageSampler(arguments, model).run(progress);
 }
-
 }  // namespace weft

@@ -1,41 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sample_run.h"
-
 #include <signal.h>
 #include <unistd.h>
-
-#include <algorithm>
-#include <iostream>
-#include <memory>
-#include <optional>
-#include <sstream>
-#include <utility>
-
 #include "data/formats/audio_file.h"
-#include "src/files/files.h"
 #include "train/program/json.h"
-#include "train/program/loaded_model.h"
-#include "train/program/stop_signal.h"
-#include "train/program/utf8.h"
-#include "train/ranks/ranks.h"
-#include "train/sampling/sample_images.h"
+#include "train/program/program.h"
 
 namespace weft {
 namespace {
-
 // A bar for as long as it takes.
 OnPositions bar(Progress& progress) {
-  auto clock = std::make_shared<Stopwatch>();
-  clock->start();
-  return [&progress, clock](std::int64_t done, std::int64_t all) {
-    progress.passing(bar_text(done, all, clock->seconds()));
+  return [&progress, clock = Stopwatch(true)](int64_t done, int64_t all) {
+    progress.passing(bar_text(done, all, clock.seconds()));
   };
-}
-
-std::string read_text(const std::string& path) {
-  constexpr std::int64_t kMost = 64 << 20;  // bytes
-  const std::vector<char> bytes = read_input(path, kMost);
-  return {bytes.begin(), bytes.end()};
 }
 
 void choose_batch(SampleArguments& a, LoadedModel& loaded) {
@@ -48,15 +25,11 @@ void choose_batch(SampleArguments& a, LoadedModel& loaded) {
 class SampleWriter {
  public:
   // `whole`: characters are, for a terminal.
-  SampleWriter(std::ostream& out, std::int64_t vocab, std::int64_t count, const std::string& stop, bool whole)
-      : out_(out),
-        vocab_(vocab),
-        whole_(whole),
-        stop_(text_to_tokens(stop, vocab)),
-        texts_(static_cast<std::size_t>(count)) {}
+  SampleWriter(std::ostream& out, int64_t vocab, int64_t count, const std::string& stop, bool whole)
+      : out_(out), vocab_(vocab), whole_(whole), stop_(text_to_tokens(stop, vocab)), texts_(count) {}
 
-  void add(std::int64_t sample, std::int32_t token, bool last) {
-    Text& text = texts_[static_cast<std::size_t>(sample)];
+  void add(int64_t sample, int32_t token, bool last) {
+    Text& text = texts_[sample];
     if (text.done) return;
     text.waiting.push_back(token);
     const std::size_t held = may_stop(text.waiting);
@@ -64,12 +37,11 @@ class SampleWriter {
     if (held == stop_.size()) text.waiting.resize(text.waiting.size() - held);
     if (sample == turn_) write();
   }
-  void end(std::int64_t first, std::int64_t count) {
-    for (std::int64_t i = first; i < first + count && i < samples(); ++i)
-      texts_[static_cast<std::size_t>(i)].done = true;
+  void end(int64_t first, int64_t count) {
+    for (int64_t i = first; i < first + count && i < samples(); ++i) texts_[i].done = true;
     write();
   }
-  bool ended(std::int64_t first, std::int64_t count) const {
+  bool ended(int64_t first, int64_t count) const {
     const auto begin = texts_.begin() + first;
     return std::all_of(begin, begin + std::min(count, samples() - first),
                        [](const Text& t) { return t.done; });
@@ -78,19 +50,19 @@ class SampleWriter {
 
  private:
   struct Text {
-    std::vector<std::int32_t> waiting;
+    std::vector<int32_t> waiting;
     bool done = false;
   };
-  std::int64_t samples() const { return static_cast<std::int64_t>(texts_.size()); }
+  int64_t samples() const { return std::ssize(texts_); }
   // How many of the last tokens are the beginning of the stop text.
-  std::size_t may_stop(const std::vector<std::int32_t>& tokens) const {
+  std::size_t may_stop(const std::vector<int32_t>& tokens) const {
     std::size_t n = std::min(tokens.size(), stop_.size());
-    while (!std::equal(tokens.end() - static_cast<std::ptrdiff_t>(n), tokens.end(), stop_.begin())) --n;
+    while (!std::equal(tokens.end() - n, tokens.end(), stop_.begin())) --n;
     return n;
   }
   void write() {
     for (;; ++turn_) {
-      Text& text = texts_[static_cast<std::size_t>(turn_)];
+      Text& text = texts_[turn_];
       const auto ready =
           text.waiting.end() - static_cast<std::ptrdiff_t>(text.done ? 0 : may_stop(text.waiting));
       for (auto token = text.waiting.begin(); token < ready; ++token) bytes_ += token_to_text(*token, vocab_);
@@ -103,12 +75,12 @@ class SampleWriter {
   }
 
   std::ostream& out_;
-  std::int64_t vocab_;
+  int64_t vocab_;
   bool whole_;
-  std::vector<std::int32_t> stop_;
+  std::vector<int32_t> stop_;
   std::vector<Text> texts_;
   std::string bytes_;  // of the sample whose turn it is
-  std::int64_t turn_ = 0;
+  int64_t turn_ = 0;
 };
 
 // While it lives, Ctrl-C ends the texts at hand, and a second one the program. nohup and & are respected.
@@ -142,12 +114,12 @@ class TextInterrupt {
 };
 
 // Appends the line that a person types; false when there is none.
-bool ask(std::vector<std::int32_t>& text, std::int64_t vocab, Progress& notes) {
+bool ask(std::vector<int32_t>& text, int64_t vocab, Progress& notes) {
   for (std::string line;;) {
     if (isatty(STDIN_FILENO)) std::cerr << "> " << std::flush;
     if (!std::getline(std::cin, line)) return false;
     try {
-      const std::vector<std::int32_t> tokens = text_to_tokens(line, vocab);
+      const std::vector<int32_t> tokens = text_to_tokens(line, vocab);
       text.insert(text.end(), tokens.begin(), tokens.end());
       return true;
     } catch (const Error& e) { notes.line(e.what()); }
@@ -168,7 +140,7 @@ std::string json_of(const SampleStats& s, const SampleOptions& options) {
 
 // What a person should know before the text comes.
 std::string about_text(const LoadedModel& loaded, const SampleOptions& options) {
-  const std::int64_t context = loaded.config.model.context;
+  const int64_t context = loaded.config.model.context;
   std::string text = loaded.weights_text();
   if (options.temperature == 0) text += "; temperature 0 is greedy: the same text for every seed";
   if (options.next || options.given() + options.length > context)
@@ -183,20 +155,21 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   if (a.options.length == 0) fail("--length: how many tokens to add to the prompt");
   if (a.interactive && !alone) fail("--interactive: one process alone can answer; leave out --gpus");
   // Over 256, text is numbers.
-  const std::int64_t vocab = a.tokens ? std::max<std::int64_t>(model.vocab, 257) : model.vocab;
-  a.options.prompt = text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file), vocab);
+  const int64_t vocab = a.tokens ? std::max<int64_t>(model.vocab, 257) : model.vocab;
+  a.options.prompt =
+      text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file, 64 << 20), vocab);
   std::ostringstream kept;
   SampleWriter writer(a.out.empty() ? text : kept, vocab, a.options.count, a.stop,
                       a.out.empty() && isatty(STDOUT_FILENO));
   std::optional<TextInterrupt> interrupt;
   if (alone) interrupt.emplace();
   if (alone)
-    a.options.ended = [&](std::int64_t first, std::int64_t count) {
+    a.options.ended = [&](int64_t first, int64_t count) {
       if (interrupt->came()) writer.end(first, count);
       return writer.ended(first, count);
     };
   if (a.interactive)
-    a.options.next = [&](std::vector<std::int32_t>& more) {
+    a.options.next = [&](std::vector<int32_t>& more) {
       writer.end(0, 1);
       text << '\n' << std::flush;
       interrupt->forget();
@@ -207,10 +180,10 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   choose_batch(a, loaded);
   notes.line(about_text(loaded, a.options));
   if (a.interactive && a.options.prompt.empty() && !ask(a.options.prompt, vocab, notes)) return;
-  const std::int64_t length = a.options.given() + a.options.length;
+  const int64_t length = a.options.given() + a.options.length;
   const SampleStats stats = sample(
       *loaded.device, *loaded.model, model, a.options,
-      [&](std::int64_t sample, std::int64_t position, std::int32_t token) {
+      [&](int64_t sample, int64_t position, int32_t token) {
         writer.add(sample, token, position + 1 == length && !a.interactive);
       },
       a.out.empty() ? OnPositions{} : bar(notes));
@@ -232,16 +205,14 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
   const ModelConfig& model = loaded.config.model;
   if (!a.prompt.empty() || !a.prompt_file.empty())
     fail("a sound has no text to go on from: leave out --prompt");
-  if (model.vocab > 256)
-    fail(str("a WAV file is made from 256 levels; this model has ", model.vocab, " tokens"));
+  if (model.vocab > 256) fail("a WAV file is made from 256 levels; this model has ", model.vocab, " tokens");
   if (a.options.length == 0) a.options.length = model.context;
   check_sample_options(a.options, model);
   choose_batch(a, loaded);
-  std::vector<std::vector<std::int32_t>> sounds(static_cast<std::size_t>(a.options.count));
+  std::vector<std::vector<int32_t>> sounds(a.options.count);
   const SampleStats stats = sample(
       *loaded.device, *loaded.model, model, a.options,
-      [&](std::int64_t sample, std::int64_t, std::int32_t token) { sounds[sample].push_back(token); },
-      bar(notes));
+      [&](int64_t sample, int64_t, int32_t token) { sounds[sample].push_back(token); }, bar(notes));
   notes.clear();
   for (std::size_t i = 0; i < sounds.size() && a.options.group->rank() == 0; ++i)
     write_wav(numbered(a.out, i, sounds.size()), sounds[i], a.rate);
@@ -250,7 +221,6 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
                  a.rate, " Hz, ", loaded.weights_text()));
   if (a.stats) notes.line(stats_text(stats, 0, a.options.length));
 }
-
 }  // namespace
 
 void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Progress& notes) {
@@ -266,10 +236,8 @@ void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Prog
     fail(of_text + " is for text: leave it out, or set --length and no F.wav");
   if (image) return sample_images(a, *loaded, notes);
   if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.label >= 0 || a.upright)
-    fail(str(
-        a.checkpoint,
-        ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images"));
+    fail(a.checkpoint,
+         ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images");
   sound ? sample_sound(a, *loaded, notes) : sample_text(a, *loaded, text, notes);
 }
-
 }  // namespace weft

@@ -1,39 +1,26 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sampler.h"
-
-#include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <sstream>
-
-#include "src/graph.h"
-#include "src/memory.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
 
 namespace weft {
 namespace {
-
 // Tokens stay on the device for about this long before they are read.
 constexpr double kLateSeconds = 0.04;
 
 // Prompts are read in so many positions or a multiple, so that few lengths need tile tables of their own.
-constexpr std::int64_t kPromptUnit = 128;
+constexpr int64_t kPromptUnit = 128;
 // Samples of texts that are longer than the context.
-constexpr std::int64_t kSamplesOfWindow = 1 << 20, kMostTexts = 4096;
+constexpr int64_t kSamplesOfWindow = 1 << 20, kMostTexts = 4096;
 
 // Batches of samples, one after the other, with equal numbers of rows: one cache and one graph serve them
 // all. Rows beyond the last sample are computed and dropped.
 class BatchSampler {
  public:
-  BatchSampler(Device& device, Model& model, std::int64_t context, const SampleOptions& options,
+  BatchSampler(Device& device, Model& model, int64_t context, const SampleOptions& options,
                SampleStats& stats)
-      : device_(device),
-        model_(model),
-        options_(options),
-        stats_(stats),
-        context_(context),
+      : device_(device), model_(model), options_(options), stats_(stats), context_(context),
         graph_(device, options.graph) {
     ctx_.queue = &device.queue;
     ctx_.pool = device.pool.get();
@@ -41,7 +28,7 @@ class BatchSampler {
     batches_ = (options.count + options.batch - 1) / options.batch;
     rows_ = (options.count + batches_ - 1) / batches_;
     window_ = options.next ? context : std::min(context, options.given() + options.length);
-    texts_.resize(static_cast<std::size_t>(rows_));
+    texts_.resize(rows_);
     sequences_ = sequences(rows_, window_);
     drawn_ = integers({window_, rows_});
     first_sample_ = integers({1});
@@ -53,8 +40,8 @@ class BatchSampler {
 
   void run(const OnToken& on_token, const OnPositions& on_positions) {
     for (first_ = 0; first_ < batches_ * rows_; first_ += rows_) {
-      for (std::int64_t b = 0; b < rows_; ++b) {
-        const std::int64_t sample = std::min(first_ + b, options_.count - 1);
+      for (int64_t b = 0; b < rows_; ++b) {
+        const int64_t sample = std::min(first_ + b, options_.count - 1);
         texts_[b] = options_.prompts.empty() ? options_.prompt : options_.prompts[sample];
       }
       windows_ = 0;
@@ -65,15 +52,15 @@ class BatchSampler {
   }
 
  private:
-  std::int64_t size() const { return static_cast<std::int64_t>(texts_[0].size()); }  // of a text by now
+  int64_t size() const { return std::ssize(texts_[0]); }  // of a text by now
   Tensor integers(const Shape& shape) { return Tensor(*device_.pool, shape, DType::i32, "sampling"); }
   // What `count` texts are told, in windows of `length` tokens.
-  Sequences sequences(std::int64_t count, std::int64_t length) {
-    const auto repeated = [&](std::vector<std::int32_t> row, std::int64_t columns) {
+  Sequences sequences(int64_t count, int64_t length) {
+    const auto repeated = [&](std::vector<int32_t> row, int64_t columns) {
       if (row.empty()) return Tensor{};
-      row.resize(static_cast<std::size_t>(columns));
-      std::vector<std::int32_t> all;
-      for (std::int64_t b = 0; b < count; ++b) all.insert(all.end(), row.begin(), row.end());
+      row.resize(columns);
+      std::vector<int32_t> all;
+      for (int64_t b = 0; b < count; ++b) all.insert(all.end(), row.begin(), row.end());
       const Tensor t = integers({count, columns});
       device_.upload(t, all.data());
       return t;
@@ -81,7 +68,7 @@ class BatchSampler {
     return {integers({count, length}),
             {},
             repeated(options_.positions, length),
-            repeated(options_.conditions, static_cast<std::int64_t>(options_.conditions.size()))};
+            repeated(options_.conditions, std::ssize(options_.conditions))};
   }
 
   // The texts so far, or of texts that fill the window the last half of it, are read in one pass each; equal
@@ -89,19 +76,19 @@ class BatchSampler {
   void open_window() {
     base_ = size() < window_ ? 0 : size() - window_ / 2;
     next_ = size();
-    const std::int64_t known = next_ - base_;
-    std::vector<std::int32_t> all(static_cast<std::size_t>(rows_ * window_), 0);
-    for (std::int64_t b = 0; b < rows_; ++b)
+    const int64_t known = next_ - base_;
+    std::vector<int32_t> all(rows_ * window_, 0);
+    for (int64_t b = 0; b < rows_; ++b)
       std::copy(texts_[b].begin() + base_, texts_[b].end(), all.begin() + b * window_);
     device_.upload(sequences_.tokens, all.data());
     const auto number =
-        static_cast<std::int32_t>((options_.first + first_ + windows_++ * kSamplesOfWindow) % kMaxPositions);
+        static_cast<int32_t>((options_.first + first_ + windows_++ * kSamplesOfWindow) % kMaxPositions);
     device_.upload(first_sample_, &number);
     if (!cache_ || known == 0) return;
     const Sequences text =
         sequences(1, std::min(context_, (known + kPromptUnit - 1) / kPromptUnit * kPromptUnit));
-    std::vector<std::int32_t> padded(static_cast<std::size_t>(text.tokens.size()), 0);
-    for (std::int64_t b = 0, same = 1; b < rows_; b += same, same = 1) {
+    std::vector<int32_t> padded(text.tokens.size(), 0);
+    for (int64_t b = 0, same = 1; b < rows_; b += same, same = 1) {
       while (b + same < rows_ && texts_[b + same] == texts_[b]) ++same;
       std::copy_n(all.begin() + b * window_, known, padded.begin());
       device_.upload(text.tokens, padded.data());
@@ -116,45 +103,45 @@ class BatchSampler {
                             .drawn = drawn_,
                             .logits = logits,
                             .position = cache_->position(),
-                            .first_sample = first_sample_.view().as<std::int32_t>(),
+                            .first_sample = first_sample_.view().as<int32_t>(),
                             .choice = options_.choice(),
                             .seed = options_.seed});
   }
 
   // Until texts have `length` tokens, or no more is wanted of them. Reads after blocks of positions: as many
   // as take about kLateSeconds; of a text that a person goes on with each, so that none is drawn in vain.
-  void draw(std::int64_t length, const OnToken& on_token, const OnPositions& on_positions) {
-    std::int64_t block = 1;
+  void draw(int64_t length, const OnToken& on_token, const OnPositions& on_positions) {
+    int64_t block = 1;
     while (next_ < length && !(options_.ended && options_.ended(first_, rows_))) {
       if (next_ == base_ + window_ || size() - next_ > kPromptUnit) open_window();
       Stopwatch clock(true);
-      const std::int64_t begin = next_, end = std::min({begin + block, base_ + window_, length});
+      const int64_t begin = next_, end = std::min({begin + block, base_ + window_, length});
       for (; next_ < end; ++next_) {
         cache_->seek(next_ - base_);
         graph_.run([this] { step(); });
         if (stats_.positions++ == 0) stats_.launches = ctx_.launches;
         if (next_ < size())  // given in between
-          device_.upload_async(sequences_.tokens.view().as<std::int32_t>() + next_ - base_,
-                               &texts_[0][static_cast<std::size_t>(next_)], sizeof(std::int32_t));
+          device_.upload_async(sequences_.tokens.view().as<int32_t>() + next_ - base_, &texts_[0][next_],
+                               sizeof(int32_t));
       }
       deliver(begin, end, on_token);
       const double seconds = clock.seconds();
       stats_.step_seconds += seconds;
       if (on_positions) on_positions(stats_.positions, batches_ * options_.length);
       if (seconds < kLateSeconds / 2 && !options_.next) block *= 2;
-      if (seconds > kLateSeconds) block = std::max<std::int64_t>(1, block / 2);
+      if (seconds > kLateSeconds) block = std::max<int64_t>(1, block / 2);
     }
   }
 
   // Waits for the positions first .. last - 1 and hands out what was drawn there.
-  void deliver(std::int64_t first, std::int64_t last, const OnToken& on_token) {
-    std::vector<std::int32_t> tokens(static_cast<std::size_t>((last - first) * rows_));
+  void deliver(int64_t first, int64_t last, const OnToken& on_token) {
+    std::vector<int32_t> tokens((last - first) * rows_);
     device_.download(tokens.data(), drawn_.slice((first - base_) * rows_, {last - first, rows_}));
-    for (std::int64_t position = std::max(first, size()); position < last; ++position)
-      for (std::int64_t b = 0; b < rows_; ++b)
-        hand_out(b, position, tokens[static_cast<std::size_t>((position - first) * rows_ + b)], on_token);
+    for (int64_t position = std::max(first, size()); position < last; ++position)
+      for (int64_t b = 0; b < rows_; ++b)
+        hand_out(b, position, tokens[(position - first) * rows_ + b], on_token);
   }
-  void hand_out(std::int64_t b, std::int64_t position, std::int32_t token, const OnToken& on_token) {
+  void hand_out(int64_t b, int64_t position, int32_t token, const OnToken& on_token) {
     if (token < 0) fail("the model's logits are not finite: its weights are damaged or training diverged");
     texts_[b].push_back(token);
     if (first_ + b >= options_.count) return;
@@ -164,16 +151,16 @@ class BatchSampler {
 
   // The reference: whole forward passes, tokens chosen on the host.
   void draw_plain(const OnToken& on_token) {
-    for (std::int64_t position = options_.given(); position < window_; ++position) {
+    for (int64_t position = options_.given(); position < window_; ++position) {
       const Tensor logits = model_.logits(ctx_, sequences_);
-      const std::int64_t vocab = logits.view().cols();
-      for (std::int64_t b = 0; b < rows_ && first_ + b < options_.count; ++b) {
-        const std::int64_t row = b * window_ + position;
-        const std::int32_t token =
+      const int64_t vocab = logits.view().cols();
+      for (int64_t b = 0; b < rows_ && first_ + b < options_.count; ++b) {
+        const int64_t row = b * window_ + position;
+        const int32_t token =
             choose_token(to_host(device_, logits.slice(row * vocab, {vocab})), options_.choice(),
                          sample_uniform(options_.seed, options_.first + first_ + b, position));
         hand_out(b, position, token, on_token);
-        device_.upload_async(sequences_.tokens.view().as<std::int32_t>() + row, &token, sizeof token);
+        device_.upload_async(sequences_.tokens.view().as<int32_t>() + row, &token, sizeof token);
       }
       ++stats_.positions;
     }
@@ -183,52 +170,52 @@ class BatchSampler {
   Model& model_;
   const SampleOptions& options_;
   SampleStats& stats_;
-  std::int64_t context_;
+  int64_t context_;
   Stopwatch since_{true};
   GraphedStep graph_;
   Ctx ctx_;
-  std::int64_t batches_ = 0, rows_ = 0, first_ = 0;
-  std::int64_t window_ = 0;   // positions that the cache has
-  std::int64_t windows_ = 0;  // that this batch has opened
-  std::int64_t base_ = 0;     // the token of a text where its window begins
-  std::int64_t next_ = 0;     // the first token that the model has not gone through
-  std::vector<std::vector<std::int32_t>> texts_;
+  int64_t batches_ = 0, rows_ = 0, first_ = 0;
+  int64_t window_ = 0;   // positions that the cache has
+  int64_t windows_ = 0;  // that this batch has opened
+  int64_t base_ = 0;     // the token of a text where its window begins
+  int64_t next_ = 0;     // the first token that the model has not gone through
+  std::vector<std::vector<int32_t>> texts_;
   Sequences sequences_{Tensor{}};
   Tensor drawn_, first_sample_;
   std::unique_ptr<DecodeCache> cache_;
 };
 
-void check_prompts(const SampleOptions& options, std::int64_t vocab) {
+void check_prompts(const SampleOptions& options, int64_t vocab) {
   if (!options.prompts.empty() && !options.prompt.empty())
     fail("either one prompt for all samples or one for each, not both");
-  if (!options.prompts.empty() && static_cast<std::int64_t>(options.prompts.size()) != options.count)
-    fail(str(options.prompts.size(), " prompts for ", options.count, " samples"));
-  std::vector<std::vector<std::int32_t>> all = options.prompts;
+  if (!options.prompts.empty() && std::ssize(options.prompts) != options.count)
+    fail(options.prompts.size(), " prompts for ", options.count, " samples");
+  std::vector<std::vector<int32_t>> all = options.prompts;
   all.push_back(options.prompts.empty() ? options.prompt : options.prompts[0]);
   for (const auto& prompt : all) {
-    if (static_cast<std::int64_t>(prompt.size()) != options.given())
-      fail(str("prompts must be of one length, got ", options.given(), " and ", prompt.size(), " tokens"));
-    for (const std::int32_t token : prompt)
+    if (std::ssize(prompt) != options.given())
+      fail("prompts must be of one length, got ", options.given(), " and ", prompt.size(), " tokens");
+    for (const int32_t token : prompt)
       if (token < 0 || token >= vocab)
-        fail(str("prompt: a token is ", token, ", the model knows 0 to ", vocab - 1));
+        fail("prompt: a token is ", token, ", the model knows 0 to ", vocab - 1);
   }
 }
 
-void check_positions(const SampleOptions& options, std::int64_t context) {
+void check_positions(const SampleOptions& options, int64_t context) {
   if (options.positions.empty()) return;
-  const std::int64_t length = options.given() + options.length;
-  if (static_cast<std::int64_t>(options.positions.size()) != length)
-    fail(str(options.positions.size(), " places for texts of ", length, " tokens, prompt included"));
-  for (const std::int32_t place : options.positions)
+  const int64_t length = options.given() + options.length;
+  if (std::ssize(options.positions) != length)
+    fail(options.positions.size(), " places for texts of ", length, " tokens, prompt included");
+  for (const int32_t place : options.positions)
     if (place < 0 || place >= context)
-      fail(str("a token's place is ", place, ", the model knows 0 to ", context - 1));
+      fail("a token's place is ", place, ", the model knows 0 to ", context - 1);
 }
 
 // The samples of one rank, in one piece; the first ranks have one more where the number does not divide.
-SampleOptions part_of(const SampleOptions& all, std::int64_t rank, std::int64_t ranks) {
+SampleOptions part_of(const SampleOptions& all, int64_t rank, int64_t ranks) {
   SampleOptions part = all;
-  const std::int64_t each = all.count / ranks, more = all.count % ranks;
-  const std::int64_t first = rank * each + std::min(rank, more);
+  const int64_t each = all.count / ranks, more = all.count % ranks;
+  const int64_t first = rank * each + std::min(rank, more);
   part.first += first;
   part.count = each + (rank < more ? 1 : 0);
   if (!all.prompts.empty())
@@ -237,66 +224,58 @@ SampleOptions part_of(const SampleOptions& all, std::int64_t rank, std::int64_t 
 }
 
 // Draws this rank's samples; rank 0 then hands out those of all ranks.
-void sample_part(Device& device, Model& model, std::int64_t context, const SampleOptions& options,
+void sample_part(Device& device, Model& model, int64_t context, const SampleOptions& options,
                  SampleStats& stats, const OnToken& on_token, const OnPositions& on_positions) {
   ProcessGroup& group = *options.group;
   const SampleOptions part = part_of(options, group.rank(), group.size());
-  std::vector<std::int32_t> drawn(static_cast<std::size_t>(part.count * part.length));
-  const auto keep = [&](std::int64_t sample, std::int64_t position, std::int32_t token) {
-    drawn[static_cast<std::size_t>(sample * part.length + position - options.given())] = token;
+  std::vector<int32_t> drawn(part.count * part.length);
+  const auto keep = [&](int64_t sample, int64_t position, int32_t token) {
+    drawn[sample * part.length + position - options.given()] = token;
   };
-  const auto report = [&](std::int64_t done, std::int64_t all) {
+  const auto report = [&](int64_t done, int64_t all) {
     group.report_step(done);
     if (on_positions) on_positions(done, all);
   };
   if (part.count > 0) BatchSampler(device, model, context, part, stats).run(keep, report);
-  std::string all;
-  for (const std::string& of_rank :
-       group.gather({reinterpret_cast<const char*>(drawn.data()), drawn.size() * sizeof(std::int32_t)}))
-    all += of_rank;
+  std::vector<int32_t> all;
+  for (const std::string& of_rank : group.gather(message_of(drawn))) append_numbers(all, of_rank);
   stats.tokens = options.count * options.length;
   if (group.rank() != 0) return;
   group.take_time();  // it writes
-  for (std::int64_t t = 0; t < options.length; ++t)
-    for (std::int64_t sample = 0; sample < options.count; ++sample) {
-      std::int32_t token = 0;
-      std::memcpy(&token, all.data() + static_cast<std::size_t>(sample * options.length + t) * sizeof token,
-                  sizeof token);
-      on_token(sample, options.given() + t, token);
-    }
+  for (int64_t t = 0; t < options.length; ++t)
+    for (int64_t sample = 0; sample < options.count; ++sample)
+      on_token(sample, options.given() + t, all[sample * options.length + t]);
 }
-
 }  // namespace
 
 void check_sample_options(const SampleOptions& options, const ModelConfig& model) {
-  const std::int64_t prompt = options.given();
-  if (options.length < 1) fail(str("the length must be at least 1, got ", options.length));
+  const int64_t prompt = options.given();
+  if (options.length < 1) fail("the length must be at least 1, got ", options.length);
   const bool fits = prompt + options.length <= model.context;
   if (!fits && (!options.cached || !options.positions.empty()))
-    fail(str("the prompt of ", prompt, " tokens and ", options.length,
-             " more do not fit into the context of ", model.context, ": ask for at most ",
-             std::max<std::int64_t>(0, model.context - prompt)));
+    fail("the prompt of ", prompt, " tokens and ", options.length, " more do not fit into the context of ",
+         model.context, ": ask for at most ", std::max<int64_t>(0, model.context - prompt));
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
-    fail(str("the temperature must be 0 or more, got ", options.temperature));
-  if (options.top_k < 0) fail(str("top-k must be 0 (all tokens) or more, got ", options.top_k));
+    fail("the temperature must be 0 or more, got ", options.temperature);
+  if (options.top_k < 0) fail("top-k must be 0 (all tokens) or more, got ", options.top_k);
   if (!(options.top_p > 0 && options.top_p <= 1))
-    fail(str("top-p must be above 0 and at most 1, got ", options.top_p));
-  const std::int64_t most = fits && !options.next ? std::int64_t{kMaxPositions} : kSamplesOfWindow;
+    fail("top-p must be above 0 and at most 1, got ", options.top_p);
+  const int64_t most = fits && !options.next ? int64_t{kMaxPositions} : kSamplesOfWindow;
   if (options.count < 1 || options.batch < 1 || options.first + options.count > most)
-    fail(str("count and batch must be at least 1, and samples at most ", most, ", got ", options.count,
-             " and ", options.batch));
+    fail("count and batch must be at least 1, and samples at most ", most, ", got ", options.count, " and ",
+         options.batch);
   check_prompts(options, model.vocab);
   check_positions(options, model.context);
 }
 
-std::int64_t batch_that_fits(Device& device, Model& model, const ModelConfig& config,
-                             const SampleOptions& options) {
+int64_t batch_that_fits(Device& device, Model& model, const ModelConfig& config,
+                        const SampleOptions& options) {
   if (options.count == 1) return 1;
-  const std::int64_t window = std::min(config.context, options.given() + options.length);
+  const int64_t window = std::min(config.context, options.given() + options.length);
   const std::size_t each = model.make_cache(device, 1, window)->bytes() +
                            static_cast<std::size_t>(16 * (config.vocab + config.width + window));
-  return std::clamp<std::int64_t>(static_cast<std::int64_t>(device.memory_free() * 4 / 5 / each), 1,
-                                  std::min(options.count, kMostTexts));
+  return std::clamp<int64_t>(static_cast<int64_t>(device.memory_free() * 4 / 5 / each), 1,
+                             std::min(options.count, kMostTexts));
 }
 
 SampleStats sample(Device& device, Model& model, const ModelConfig& config, const SampleOptions& options,
@@ -313,18 +292,19 @@ SampleStats sample(Device& device, Model& model, const ModelConfig& config, cons
   return stats;
 }
 
-KeysRead keys_read(const AttentionPattern& pattern, int heads, std::int64_t first, std::int64_t last) {
-  std::vector<std::int64_t> of_group(static_cast<std::size_t>(pattern.groups(heads)), -1);
-  std::int64_t sum = 0;
+KeysRead keys_read(const AttentionPattern& pattern, int heads, int64_t first, int64_t last) {
+  std::vector<int64_t> of_group(pattern.groups(heads), -1);
+  int64_t sum = 0;
   std::vector<KeyRun> runs;
   for (int head = 0; head < heads; ++head) {
-    std::int64_t& keys = of_group.at(static_cast<std::size_t>(pattern.group(head)));
+    int64_t& keys = of_group.at(pattern.group(head));
     if (keys < 0) {
       keys = 0;
-      for (std::int64_t i = first; i < last; ++i) {
+      for (int64_t i = first; i < last; ++i) {
         runs.clear();
         pattern.key_runs(head, i, runs);
-        keys += keys_in(runs, i + 1);
+        const int64_t most = pattern.most_keys(head), all = keys_in(runs, i + 1);
+        keys += most ? std::min(most, all) : all;
       }
     }
     sum += keys;
@@ -333,7 +313,7 @@ KeysRead keys_read(const AttentionPattern& pattern, int heads, std::int64_t firs
           static_cast<double>(first + last + 1) / 2};
 }
 
-std::string stats_text(const SampleStats& stats, std::int64_t first, std::int64_t last) {
+std::string stats_text(const SampleStats& stats, int64_t first, int64_t last) {
   const double seconds = std::max(stats.seconds, 1e-9);
   std::string text = str(stats.tokens, " tokens in ", fixed_text(stats.seconds, 2),
                          " s: ", fixed_text(static_cast<double>(stats.tokens) / seconds, 1), " tokens/s, ",
@@ -361,24 +341,22 @@ std::string stats_text(const SampleStats& stats, std::int64_t first, std::int64_
          str("cache ", bytes_text(stats.cache_bytes), ", with dense attention ", bytes_text(dense_bytes));
 }
 
-std::vector<std::int32_t> text_to_tokens(const std::string& text, std::int64_t vocab) {
-  std::vector<std::int32_t> tokens;
+std::vector<int32_t> text_to_tokens(const std::string& text, int64_t vocab) {
+  std::vector<int32_t> tokens;
   if (vocab <= 256) {
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
   } else {
     std::istringstream in(text);
-    for (std::int32_t token; in >> token;) tokens.push_back(token);
-    if (!in.eof())
-      fail(str("this model has ", vocab, " tokens: the prompt must be numbers separated by spaces"));
+    for (int32_t token; in >> token;) tokens.push_back(token);
+    if (!in.eof()) fail("this model has ", vocab, " tokens: the prompt must be numbers separated by spaces");
   }
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocab)
-      fail(str("prompt: token ", i, " is ", tokens[i], ", the model knows 0 to ", vocab - 1));
+      fail("prompt: token ", i, " is ", tokens[i], ", the model knows 0 to ", vocab - 1);
   return tokens;
 }
 
-std::string token_to_text(std::int32_t token, std::int64_t vocab) {
+std::string token_to_text(int32_t token, int64_t vocab) {
   return vocab <= 256 ? std::string(1, static_cast<char>(token)) : str(token, ' ');
 }
-
 }  // namespace weft

@@ -3,43 +3,36 @@
 // alone: the same seed gives the same text in any batch.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <string>
-#include <vector>
-
 #include "kernels/sampling/choose_token.h"
 #include "models/model.h"
-#include "src/ranks/process_group.h"
 
 namespace weft {
-
 struct SampleOptions {
-  std::vector<std::int32_t> prompt = {};  // the same for all samples; or `prompts` below
-  std::int64_t length = 0;                // tokens to add to the prompt
-  double temperature = 1;                 // logits are divided by it; 0: always the most likely token
-  std::int64_t top_k = 0;                 // only the k most likely tokens; 0: all
-  double top_p = 1;                       // only the most likely tokens that together reach this probability
-  std::uint64_t seed = 0;
-  std::int64_t count = 1;  // samples
-  std::int64_t batch = 8;  // samples at a time, at most
-  bool cached = true;      // keys and values are kept; otherwise each token costs a whole forward pass
-  std::vector<std::vector<std::int32_t>> prompts = {};  // one for each sample, all of one length
-  std::vector<std::int32_t> conditions = {};            // of all samples: rows of the start table, one for
-                                              // each entry of conditions(config) (src/config/conditions.h)
-  std::vector<std::int32_t> positions = {};  // the place of each token of a text, prompt included, for texts
-                                             // in another order; empty: 0, 1, 2 ...
-  bool graph = true;                         // on a GPU: launches of a position are replayed as one
-  std::int64_t first = 0;                    // number of the first sample: these may be a part of more
-  ProcessGroup* group = nullptr;             // whose ranks share the samples out; null: none
+  std::vector<int32_t> prompt = {};  // the same for all samples; or `prompts` below
+  int64_t length = 0;                // tokens to add to the prompt
+  double temperature = 1;            // logits are divided by it; 0: always the most likely token
+  int64_t top_k = 0;                 // only the k most likely tokens; 0: all
+  double top_p = 1;                  // only the most likely tokens that together reach this probability
+  uint64_t seed = 0;
+  int64_t count = 1;   // samples
+  int64_t batch = 8;   // samples at a time, at most
+  bool cached = true;  // keys and values are kept; otherwise each token costs a whole forward pass
+  std::vector<std::vector<int32_t>> prompts = {};  // one for each sample, all of one length
+  std::vector<int32_t> conditions = {};            // of all samples: rows of the start table, one for
+                                         // each entry of conditions(config) (src/config/conditions.h)
+  std::vector<int32_t> positions = {};  // the place of each token of a text, prompt included, for texts
+                                        // in another order; empty: 0, 1, 2 ...
+  bool graph = true;                    // on a GPU: launches of a position are replayed as one
+  int64_t first = 0;                    // number of the first sample: these may be a part of more
+  ProcessGroup* group = nullptr;        // whose ranks share the samples out; null: none
   // For a process alone. Asked now and then: no more is wanted of the samples first .. first + count - 1.
-  std::function<bool(std::int64_t first, std::int64_t count)> ended = {};
+  std::function<bool(int64_t first, int64_t count)> ended = {};
   // For one sample: called with its text when that has its length or has ended. Appends what the text goes on
   // with, and `length` more tokens are drawn; or false. The caches are kept.
-  std::function<bool(std::vector<std::int32_t>& text)> next = {};
+  std::function<bool(std::vector<int32_t>& text)> next = {};
 
-  std::int64_t given() const {  // tokens of a prompt
-    return static_cast<std::int64_t>(prompts.empty() ? prompt.size() : prompts[0].size());
+  int64_t given() const {  // tokens of a prompt
+    return static_cast<int64_t>(prompts.empty() ? prompt.size() : prompts[0].size());
   }
   Choice choice() const { return {temperature, top_k, top_p}; }
 };
@@ -48,9 +41,9 @@ struct SampleOptions {
 void check_sample_options(const SampleOptions&, const ModelConfig&);
 
 struct SampleStats {
-  std::int64_t tokens = 0;      // drawn, all samples
-  std::int64_t positions = 0;   // that the model went through one by one, all batches
-  std::int64_t launches = 0;    // kernels of one position; 0 without a cache
+  int64_t tokens = 0;           // drawn, all samples
+  int64_t positions = 0;        // that the model went through one by one, all batches
+  int64_t launches = 0;         // kernels of one position; 0 without a cache
   double seconds = 0;           // of all
   double first_seconds = 0;     // of these, until the first token was there
   double step_seconds = 0;      // of these, for `positions`
@@ -64,27 +57,26 @@ struct SampleStats {
 
 // Called for each token drawn, by position and then by sample: sample, position in its text (the prompt is
 // 0 .. given() - 1), token. Tokens may come some positions late.
-using OnToken = std::function<void(std::int64_t, std::int64_t, std::int32_t)>;
+using OnToken = std::function<void(int64_t, int64_t, int32_t)>;
 // Called now and then: positions done and to do, all batches (of this rank).
-using OnPositions = std::function<void(std::int64_t, std::int64_t)>;
+using OnPositions = std::function<void(int64_t, int64_t)>;
 // With a group a collective: every rank draws a part, and rank 0 hands out all tokens at the end.
 SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&,
                    const OnPositions& = {});
 
 // Samples at a time: all of them, or as many as have room for their caches.
-std::int64_t batch_that_fits(Device&, Model&, const ModelConfig&, const SampleOptions&);
+int64_t batch_that_fits(Device&, Model&, const ModelConfig&, const SampleOptions&);
 
 // Keys read for a token, mean over heads and positions first .. last - 1, and with dense attention.
 struct KeysRead {
   double pattern = 0, dense = 0;
 };
-KeysRead keys_read(const AttentionPattern&, int heads, std::int64_t first, std::int64_t last);
+KeysRead keys_read(const AttentionPattern&, int heads, int64_t first, int64_t last);
 
 // What `sample --stats` prints of the positions from `first` on: speed, and keys and cache of each pattern.
-std::string stats_text(const SampleStats&, std::int64_t first, std::int64_t last);
+std::string stats_text(const SampleStats&, int64_t first, int64_t last);
 
 // Byte models (vocab <= 256): bytes. Other models: numbers, separated by spaces.
-std::vector<std::int32_t> text_to_tokens(const std::string& text, std::int64_t vocab);
-std::string token_to_text(std::int32_t token, std::int64_t vocab);
-
+std::vector<int32_t> text_to_tokens(const std::string& text, int64_t vocab);
+std::string token_to_text(int32_t token, int64_t vocab);
 }  // namespace weft

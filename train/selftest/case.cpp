@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Random cases: lengths around the edges of tiles, head sizes with their extremes, every kind of pattern.
 #include "train/selftest/case.h"
-
-#include "src/patterns/pattern.h"
-#include "train/selftest/random_patterns.h"
+#include <set>
+#include "kernels/attention/select.h"
 
 namespace weft {
 namespace {
-
 using attention_oracle::kBest;
-using std::int64_t;
 
 constexpr int64_t kLengths[] = {1, 2, 7, 15, 16, 17, 31, 33, 63, 64, 65, 80, 100, 127, 128, 129, 193};
 constexpr int64_t kHeadSizes[] = {8, 8, 16, 16, 24, 32, 32, 40, 64, 64, 72, 96, 128, 136, 192, 256};
@@ -27,21 +24,53 @@ std::unique_ptr<AttentionPattern> random_layout(std::mt19937& random, Lengths n,
   layout.key_blocks = (n.keys - 1) / layout.block + 1;
   layout.causal = pick(random, 0, 1) != 0;
   const int64_t share = pick(random, 1, 9);
-  layout.active.resize(static_cast<std::size_t>(layout.heads * layout.query_blocks * layout.key_blocks));
-  for (std::uint8_t& block : layout.active) block = pick(random, 0, 9) < share;
+  layout.active.resize(layout.heads * layout.query_blocks * layout.key_blocks);
+  for (uint8_t& block : layout.active) block = pick(random, 0, 9) < share;
   if (pick(random, 0, 1))
     layout.keep = [](int head, int64_t i, int64_t j) { return (i * 7 + j * 3 + head) % 5 < 3; };
   return layout_pattern(layout, heads);
 }
 
-template <class T, std::size_t N>
-T one_of(std::mt19937& random, const T (&list)[N]) {
+template <class T, std::size_t N> T one_of(std::mt19937& random, const T (&list)[N]) {
   return list[pick(random, 0, static_cast<int64_t>(N) - 1)];
 }
 
+bool is_made_of_others(const std::string& kind) { return kind == "merged" || kind == "heads"; }
+
+PatternSpec random_tree(std::mt19937& random, int64_t n, int heads, bool any_direction, int depth) {
+  std::vector<std::string> kinds;
+  for (const PatternKind& entry : patterns())
+    if (entry.kind != std::string("layout") && !entry.content &&
+        (depth < 2 || !is_made_of_others(entry.kind)))
+      kinds.emplace_back(entry.kind);
+  const std::string kind = kinds[pick(random, 0, std::ssize(kinds) - 1)];
+  PatternSpec spec = random_spec(random, kind, n, any_direction);
+  while (heads % spec.num_verts != 0) --spec.num_verts;
+  if (kind == "fixed" && pick(random, 0, 2) == 0) {
+    spec.vertsize = pick(random, 1, 3);
+    spec.block = pick(random, 1, 8);
+    spec.stride = spec.block * spec.vertsize * (spec.num_verts + pick(random, 0, 3));
+  }
+  if (is_made_of_others(kind)) {
+    const int count =
+        static_cast<int>(kind == "merged" ? pick(random, 2, 3) : pick(random, 1, std::min(heads, 3)));
+    for (int p = 0; p < count; ++p) {
+      const int inner = kind == "merged" ? heads : (heads - p + count - 1) / count;
+      spec.of.push_back(random_tree(random, n, inner, any_direction, depth + 1));
+    }
+  }
+  if (pick(random, 0, 5) == 0)
+    for (int64_t first = pick(random, 0, 20); first < n; first += pick(random, 1, 90))
+      spec.documents.push_back(first);
+  if (pick(random, 0, 5) == 0 && spec.length == 0) spec.length = pick(random, 1, n + 5);
+  if (pick(random, 0, 2) == 0 && !make_pattern(spec, heads)->causal()) spec.prefix = pick(random, 1, n + 5);
+  return spec;
+}
+
+constexpr std::size_t kEnoughFailures = 5;
 }  // namespace
 
-SelftestCase make_selftest_case(std::uint32_t seed, bool cuda) {
+SelftestCase make_selftest_case(uint32_t seed, bool cuda) {
   std::mt19937 random(seed);
   SelftestCase c;
   c.seed = seed;
@@ -77,7 +106,7 @@ SelftestCase make_selftest_case(std::uint32_t seed, bool cuda) {
 int SelftestCase::first_head(int group) const {
   for (int head = 0; head < heads(); ++head)
     if (pattern->group(head) == group) return head;
-  fail(str("groups: group ", group, " has no head"));
+  fail("groups: group ", group, " has no head");
 }
 
 std::string SelftestCase::text() const {
@@ -87,4 +116,113 @@ std::string SelftestCase::text() const {
              segments ? ", segments" : "");
 }
 
+int64_t pick(std::mt19937& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
+
+PatternSpec random_spec(std::mt19937& random, const std::string& kind, int64_t n, bool any_direction) {
+  const auto from = [&](int64_t low, int64_t high) { return pick(random, low, high); };
+  PatternSpec spec;
+  spec.kind = kind;
+  spec.stride = from(0, 1) ? from(1, 150) : from(1, 16);
+  spec.c = from(1, from(1, spec.stride));
+  spec.num_verts = from(1, spec.stride / spec.c);
+  spec.causal = !any_direction || from(0, 1);
+  const bool bigbird = kind == "bigbird", convolution = kind == "convolution";
+  if (bigbird) spec.block = from(0, 1) ? from(1, 20) : int64_t{16} << from(0, 2);
+  if (bigbird || kind == "longformer") {
+    spec.window = from(1, bigbird ? 5 : 60);
+    spec.dilation = {from(1, 7)};
+    for (int64_t d = from(0, 2); d > 0; --d) spec.dilation.push_back(from(1, 3));
+    std::set<int64_t> globals;
+    for (int64_t g = from(0, 5); g > 0; --g) globals.insert(from(0, bigbird ? n / spec.block : n + 5));
+    if (from(0, 3) == 0) globals.insert({0, 1, 2, 3});
+    spec.globals.assign(globals.begin(), globals.end());
+  }
+  if (bigbird) {
+    spec.random = from(0, 4);
+    spec.seed = static_cast<uint64_t>(from(0, 9));
+    if (!spec.causal) spec.length = std::max<int64_t>(1, n + from(-3, 20));
+  }
+  if (convolution) {
+    const int64_t width = from(1, 40);
+    spec.grid = {(n - 1) / width + 1, width};
+    spec.filter = {2 * from(0, 6) + 1, 2 * from(0, 6) + 1};
+    if (from(0, 3) == 0) spec.grid = {n}, spec.filter = {2 * from(0, 40) + 1};
+  }
+  return spec;
+}
+
+PatternSpec random_pattern(std::mt19937& random, int64_t n, int heads, bool any_direction) {
+  for (;;) {
+    try {
+      PatternSpec spec = random_tree(random, n, heads, any_direction, 0);
+      static_cast<void>(make_pattern(spec, heads));
+      return spec;
+    } catch (const Error& error) {  // unions of unions may have too many parts
+      if (std::string(error.what()).find("a union of at most") == std::string::npos) throw;
+    }
+  }
+}
+
+std::vector<AttentionForm> check_case(Device& device, const SelftestCase& c) {
+  check_enumeration(c);
+  check_tile_maps(c);
+  check_cache_rows(c);
+  check_picture(c);
+  return check_kernels(device, c);
+}
+
+SelftestResult run_selftest(Device& device, const SelftestOptions& options, Progress& progress) {
+  SelftestResult result;
+  const Stopwatch watch(true);
+  const AttentionForm form = attention::parse_form(options.form);
+  const bool all = form == AttentionForm::automatic;
+  if (!all && !device.is_cuda()) fail("--form ", options.form, ": ", device.name, " has no CUDA kernels");
+  const int64_t last = options.only ? 1 : options.cases;
+  const uint32_t first = options.only ? *options.only : options.seed;
+  for (uint32_t seed = first;
+       result.failures.size() < kEnoughFailures && (last == 0 || result.cases < last) &&
+       (seed == first || watch.seconds() < 60 * options.minutes);
+       ++seed) {
+    std::string text;
+    try {
+      const SelftestCase c = make_selftest_case(seed, device.is_cuda());
+      text = c.text();
+      if (options.only) progress.line(str("case ", seed, ": ", text));
+      const auto forms = all ? check_case(device, c) : check_kernels(device, c, form);
+      if (forms.empty() && options.only) fail(options.form, " does not cover it");
+      if (forms.empty()) continue;
+      ++result.cases;
+      for (const AttentionForm ran : forms) ++result.ran[device.is_cuda() ? name_of(ran) : "cpu"];
+      ++result.ran[c.kind];
+      ++result.ran[name_of(c.dtype)];
+    } catch (const Error& error) {
+      ++result.cases;
+      result.failures.push_back(str("case ", seed, " (", text, "): ", error.what(),
+                                    "; alone: selftest --device ", device.name, " --case ", seed,
+                                    all ? "" : " --form " + options.form));
+      progress.line("FAILED " + result.failures.back());
+    }
+    progress.passing(
+        str(result.cases, " cases, ", result.failures.size(), " failed, ", duration_text(watch.seconds())));
+  }
+  progress.clear();
+  return result;
+}
+
+void selftest(const SelftestOptions& options, std::ostream& out, Progress& progress) {
+  const std::unique_ptr<Device> device = make_device(options.device);
+  progress.line(
+      str("attention on ", device->description(), ": patterns, tiles, kernels, decoding, pictures"));
+  const SelftestResult result = run_selftest(*device, options, progress);
+  out << "cases by pattern, type and kernels:";
+  for (const auto& [name, count] : result.ran) out << ' ' << name << ' ' << count;
+  out << '\n';
+  if (result.cases == 0) fail("selftest: no case that ", options.form, " covers on ", device->description());
+  if (!result.failures.empty())
+    fail("selftest FAILED on ", device->description(), ": ", result.failures.size(), " of ", result.cases,
+         " cases; first: ", result.failures.front());
+  out << "selftest passed on " << device->description() << ": " << result.cases << " cases" << std::endl;
+}
 }  // namespace weft

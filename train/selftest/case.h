@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: MIT
-// One case of `selftest`: a random pattern with random sizes, both from a seed, and its checks.
+// The program `selftest`: random cases for a while, and a verdict. A case is a random pattern with random
+// sizes, both from a seed, and its checks.
 #pragma once
 
+#include <optional>
 #include "src/patterns/more/layout.h"
 #include "train/attention/oracle.h"
+#include "train/program/progress.h"
 
 namespace weft {
-
 class Device;
 
 struct SelftestCase {
-  std::uint32_t seed = 0;
+  uint32_t seed = 0;
   std::string kind;  // of the pattern
   std::unique_ptr<AttentionPattern> pattern;
   attention_oracle::Sizes size;
@@ -25,7 +27,7 @@ struct SelftestCase {
 };
 
 // `cuda`: no f64.
-SelftestCase make_selftest_case(std::uint32_t seed, bool cuda);
+SelftestCase make_selftest_case(uint32_t seed, bool cuda);
 
 // ---- checks of tables and pictures against the pattern's predicate; Error names the first disagreement ----
 
@@ -47,4 +49,41 @@ void check_picture(const SelftestCase&);
 std::vector<AttentionForm> check_kernels(Device&, const SelftestCase&,
                                          AttentionForm only = AttentionForm::automatic);
 
+// ---- random patterns of every kind, for `selftest` and the tests ----
+
+// A whole number from low to high, both included.
+int64_t pick(std::mt19937&, int64_t low, int64_t high);
+
+// Fields that `kind` reads, for n positions; bidirectional ones too when `any_direction`. Not for the kinds
+// that are made of others or of files.
+PatternSpec random_spec(std::mt19937&, const std::string& kind, int64_t n, bool any_direction);
+
+// A pattern of any kind but those of files, made of others or not, with modifiers or without.
+PatternSpec random_pattern(std::mt19937&, int64_t n, int heads, bool any_direction);
+
+// ---- the program ----
+
+struct SelftestOptions {
+  std::string device = "auto";
+  double minutes = 2;
+  int64_t cases = 0;               // 0: as many as there is time for
+  uint32_t seed = 1;               // of the first case; the next ones count on
+  std::optional<uint32_t> only;    // --case: this one alone
+  std::string form = "automatic";  // --form: these CUDA kernels alone, in the cases that they cover
+};
+
+struct SelftestResult {
+  int64_t cases = 0;
+  std::vector<std::string> failures;   // what was wrong, with the command that runs the case alone
+  std::map<std::string, int64_t> ran;  // cases of each kind, element type and form
+};
+
+// All checks of a case. Returns the forms that ran; throws Error.
+std::vector<AttentionForm> check_case(Device&, const SelftestCase&);
+
+// Ends early after a few failures.
+SelftestResult run_selftest(Device&, const SelftestOptions&, Progress&);
+
+// The whole program: a report on `out`; throws Error when a case failed.
+void selftest(const SelftestOptions&, std::ostream& out, Progress&);
 }  // namespace weft

@@ -1,35 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/data_parallel.h"
-
-#include <algorithm>
-#include <cstring>
 #include <iterator>
-
 #include "kernels/layers/pointwise.h"
 #include "kernels/optimizer/reduce.h"
 
 namespace weft {
-namespace {
-
 constexpr double kSecondsBetweenAgreements = 0.5;
 // Upper bound, besides twice the pause before: the clock sees launched steps, not finished ones.
-constexpr std::int64_t kStepsBetweenAgreements = 64;
+constexpr int64_t kStepsBetweenAgreements = 64;
 
-// Numbers as a message, all ranks being the same program on the same kind of machine.
-template <class T>
-std::string message_of(const std::vector<T>& numbers) {
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
-}
-template <class T>
-std::vector<T> numbers_of(const std::string& message) {
-  std::vector<T> numbers(message.size() / sizeof(T));
-  if (!numbers.empty()) std::memcpy(numbers.data(), message.data(), numbers.size() * sizeof(T));
-  return numbers;
-}
-
-}  // namespace
-
-std::int64_t bucket_elements(const TrainConfig& train, DType gradients) {
+int64_t bucket_elements(const TrainConfig& train, DType gradients) {
   return train.bucket_mb * 1000000 / size_of(gradients);
 }
 
@@ -40,9 +20,7 @@ Sharding sharding_of(const TrainConfig& train, Communicator* communicator, DType
 
 GradientSum::GradientSum(Device& device, ParameterStore& store, Communicator& communicator,
                          const TrainConfig& train)
-    : device_(device),
-      store_(store),
-      communicator_(communicator),
+    : device_(device), store_(store), communicator_(communicator),
       buckets_(store, bucket_elements(train, store.gradients().dtype())) {
   if (train.reduce_dtype == "bf16")
     copy_ = Tensor(*device.pool, {store.gradients().size()}, DType::bf16, "gradient sums");
@@ -59,7 +37,7 @@ void GradientSum::begin() {
 }
 
 const Tensor& GradientSum::keep_fingerprint() {
-  return own_ = Tensor(*device_.pool, {sizeof(std::uint64_t) / sizeof(float)}, DType::f32, "replay");
+  return own_ = Tensor(*device_.pool, {sizeof(uint64_t) / sizeof(float)}, DType::f32, "replay");
 }
 
 // What there is to reduce of a range, whose gradients are complete.
@@ -67,8 +45,7 @@ Tensor GradientSum::ready(Ctx& ctx, const GradientRange& range) {
   store_.finish_gradients(range.begin, range.end);
   Tensor part = store_.gradients().slice(range.begin, {range.size()});
   if (own_)
-    ctx.launch(
-        Fingerprint{.sum = static_cast<std::uint64_t*>(own_.view().data), .x = part, .first = range.begin});
+    ctx.launch(Fingerprint{.sum = static_cast<uint64_t*>(own_.view().data), .x = part, .first = range.begin});
   if (copy_) {
     const Tensor rounded = copy_.slice(range.begin, {range.size()});
     ctx.launch(Cast{.y = rounded, .x = part});
@@ -90,13 +67,13 @@ void GradientSum::start(Ctx& ctx, const std::vector<GradientRange>& ranges) {
       if (shard.begin >= range.begin && shard.end <= range.end)
         pieces.push_back(part.slice(shard.begin - range.begin, {shard.size()}));
   }
-  collectives_ += static_cast<std::int64_t>(whole.size() + pieces.size());
+  collectives_ += static_cast<int64_t>(whole.size() + pieces.size());
   communicator_.fork();
   for (const TensorView& t : pieces) communicator_.reduce_scatter_sum(t);
   if (!whole.empty()) communicator_.all_reduce_sums(whole);
 }
 
-void GradientSum::complete(Ctx& ctx, std::int32_t first) {
+void GradientSum::complete(Ctx& ctx, int32_t first) {
   if (const GradientRange range = buckets_.passed(first); range.size() > 0) start(ctx, {range});
 }
 
@@ -111,7 +88,8 @@ void average_losses(ProcessGroup& group, std::vector<StepResults>& steps) {
   for (const StepResults& step : steps) mine.push_back(step.loss);
   std::vector<double> sums(steps.size());
   for (const std::string& message : group.all_gather(message_of(mine))) {
-    const std::vector<float> losses = numbers_of<float>(message);
+    std::vector<float> losses;
+    append_numbers(losses, message);
     WEFT_CHECK(losses.size() == steps.size(), "ranks report losses of ", losses.size(), " and ", steps.size(),
                " steps");
     for (std::size_t i = 0; i < losses.size(); ++i) sums[i] += losses[i];
@@ -120,7 +98,7 @@ void average_losses(ProcessGroup& group, std::vector<StepResults>& steps) {
     steps[i].loss = static_cast<float>(sums[i] / static_cast<double>(group.size()));
 }
 
-std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
+std::string StopAgreement::agree(int64_t step, const std::string& mine) {
   if (group_.size() == 1) return mine;
   if (step < next_) return "";
   // Rank 0's clock says when all of them speak again.
@@ -128,19 +106,19 @@ std::string StopAgreement::agree(std::int64_t step, const std::string& mine) {
   const double of_step = seconds / static_cast<double>(pause_);
   const auto most = static_cast<double>(std::min(kStepsBetweenAgreements, 2 * pause_));
   const double steps = std::clamp(kSecondsBetweenAgreements / std::max(of_step, 1e-9), 1.0, most);
-  const std::vector<std::int64_t> pause{static_cast<std::int64_t>(steps)};
+  const std::vector<int64_t> pause{static_cast<int64_t>(steps)};
   const std::vector<std::string> said = group_.all_gather(message_of(pause) + mine);
-  pause_ = numbers_of<std::int64_t>(said[0].substr(0, sizeof(std::int64_t)))[0];
+  std::memcpy(&pause_, said[0].data(), sizeof pause_);
   next_ = step + pause_;
   spoken_ = Clock::now();
   for (const std::string& message : said)
-    if (message.size() > sizeof(std::int64_t)) return message.substr(sizeof(std::int64_t));
+    if (message.size() > sizeof(int64_t)) return message.substr(sizeof(int64_t));
   return "";
 }
 
 std::string processes_text(ProcessGroup& group, const Communicator& communicator) {
   const std::vector<std::string> local_ranks = group.all_gather(str(group.world().local_rank));
-  const auto hosts = std::count(local_ranks.begin(), local_ranks.end(), "0");
+  const auto hosts = std::ranges::count(local_ranks, "0");
   return str(group.size(), " on ", hosts, hosts == 1 ? " host" : " hosts", ", started by ",
              group.world().source, "; gradients are all-reduced by ", communicator.carrier());
 }
@@ -149,7 +127,7 @@ MicroBatch smallest_micro_batch(ProcessGroup& group, const MicroBatch& mine) {
   MicroBatch smallest = mine;
   for (const std::string& message : group.all_gather(str(mine.accumulation, " ", mine.text))) {
     const std::size_t space = message.find(' ');
-    const std::int64_t accumulation = std::stoll(message.substr(0, space));
+    const int64_t accumulation = std::stoll(message.substr(0, space));
     if (accumulation > smallest.accumulation) smallest = {accumulation, message.substr(space + 1)};
   }
   return smallest;
@@ -162,19 +140,18 @@ std::string first_to_speak(ProcessGroup& group, const std::string& mine) {
   return "";
 }
 
-std::vector<std::uint64_t> fingerprints(Device& device, const std::vector<TensorView>& tensors) {
-  std::vector<std::uint64_t> sums(tensors.size());
-  const auto bytes = static_cast<std::int64_t>(sums.size() * sizeof sums[0]);
+std::vector<uint64_t> fingerprints(Device& device, const std::vector<TensorView>& tensors) {
+  std::vector<uint64_t> sums(tensors.size());
+  const auto bytes = static_cast<int64_t>(sums.size() * sizeof sums[0]);
   const Tensor there(*device.pool, {bytes}, DType::u8, "step");
   device.zero(there);
-  auto* sum = static_cast<std::uint64_t*>(there.view().data);
+  auto* sum = static_cast<uint64_t*>(there.view().data);
   for (const TensorView& t : tensors) launch(device.queue, Fingerprint{.sum = sum++, .x = t});
   device.download(sums.data(), there);
   return sums;
 }
 
-void check_equal_weights(ProcessGroup& group, Device& device, const ParameterStore& store,
-                         std::int64_t step) {
+void check_equal_weights(ProcessGroup& group, Device& device, const ParameterStore& store, int64_t step) {
   if (group.size() == 1) return;
   const std::string mine = message_of(fingerprints(device, store.replicated()));
   group.require_all(mine == group.broadcast(mine)
@@ -183,5 +160,4 @@ void check_equal_weights(ProcessGroup& group, Device& device, const ParameterSto
                               " its weights are not those of rank 0: a GPU or a link computes wrongly; "
                               "nothing was saved"));
 }
-
 }  // namespace weft

@@ -2,21 +2,11 @@
 // Data parallelism: gradients are reduced during the backward pass, losses averaged, decisions agreed on.
 #pragma once
 
-#include <chrono>
-#include <cstdint>
-#include <string>
-#include <vector>
-
-#include "kernels/step_scalars.h"
-#include "src/config/config.h"
-#include "src/ranks/communicator.h"
-#include "src/ranks/gradient_buckets.h"
-#include "train/trainer/micro_batch.h"
+#include "train/trainer/report.h"
 
 namespace weft {
-
 // How many elements of the gradients are all-reduced at a time, at least: train.bucket_mb.
-std::int64_t bucket_elements(const TrainConfig&, DType gradients);
+int64_t bucket_elements(const TrainConfig&, DType gradients);
 // How the optimizer is shared, by train.shard_optimizer; null: a process alone.
 Sharding sharding_of(const TrainConfig&, Communicator*, DType compute);
 
@@ -27,15 +17,15 @@ class GradientSum {
   // train.reduce_dtype bf16 rounds buckets to bf16 and halves the bytes; f32 copies nothing.
   GradientSum(Device&, ParameterStore&, Communicator&, const TrainConfig&);
 
-  void plan(double seconds);                // that a backward pass takes at least
-  void begin();                             // of the backward pass of the last micro-batch
-  void complete(Ctx&, std::int32_t first);  // called by Ctx::mark
-  void finish(Ctx&);                        // after it: what remains; the queue then waits for all
+  void plan(double seconds);           // that a backward pass takes at least
+  void begin();                        // of the backward pass of the last micro-batch
+  void complete(Ctx&, int32_t first);  // called by Ctx::mark
+  void finish(Ctx&);                   // after it: what remains; the queue then waits for all
   // From now on keeps the Fingerprint of this process's own gradients: of each pass, before they are added
   // up.
   const Tensor& keep_fingerprint();
-  std::int64_t collectives() const { return collectives_; }  // of the last pass
-  std::int64_t bytes() const { return bytes_; }              // that each rank gave to them
+  int64_t collectives() const { return collectives_; }  // of the last pass
+  int64_t bytes() const { return bytes_; }              // that each rank gave to them
 
  private:
   Tensor ready(Ctx&, const GradientRange&);
@@ -47,7 +37,7 @@ class GradientSum {
   GradientBuckets buckets_;
   Tensor copy_;  // bf16, or empty
   Tensor own_;   // the bytes of a Fingerprint, or empty
-  std::int64_t collectives_ = 0, bytes_ = 0;
+  int64_t collectives_ = 0, bytes_ = 0;
 };
 
 // Losses of every step averaged over the ranks, in their order; collective. The rest is the same everywhere.
@@ -59,12 +49,12 @@ class StopAgreement {
   explicit StopAgreement(ProcessGroup& group) : group_(group) {}
   // Every rank calls it before update `step` with its own reason or ""; returns the first rank's that has
   // one. Ranks communicate about every half second, not at each step.
-  std::string agree(std::int64_t step, const std::string& mine);
+  std::string agree(int64_t step, const std::string& mine);
 
  private:
   using Clock = std::chrono::steady_clock;
   ProcessGroup& group_;
-  std::int64_t pause_ = 1, next_ = 0;  // steps between the last two agreements; of the next
+  int64_t pause_ = 1, next_ = 0;  // steps between the last two agreements; of the next
   Clock::time_point spoken_ = Clock::now();
 };
 
@@ -78,9 +68,8 @@ MicroBatch smallest_micro_batch(ProcessGroup&, const MicroBatch& mine);
 std::string first_to_speak(ProcessGroup&, const std::string& mine);
 
 // The Fingerprint of each tensor; waits for the device.
-std::vector<std::uint64_t> fingerprints(Device&, const std::vector<TensorView>&);
+std::vector<uint64_t> fingerprints(Device&, const std::vector<TensorView>&);
 
 // Collective. When weights differ, rank 0 throws an Error that names the ranks that differ; the others end.
-void check_equal_weights(ProcessGroup&, Device&, const ParameterStore&, std::int64_t step);
-
+void check_equal_weights(ProcessGroup&, Device&, const ParameterStore&, int64_t step);
 }  // namespace weft

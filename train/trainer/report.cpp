@@ -1,20 +1,13 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/report.h"
-
 #include <cstdio>
-
-#include "src/config/conditions.h"
-#include "src/config/names.h"
-#include "src/memory.h"
+#include <ranges>
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
-#include "train/program/progress.h"
-#include "train/trainer/step_shape.h"
 #include "train/trainer/trainer.h"
 
 namespace weft {
 namespace {
-
 std::string plan_text(const MemoryPlan& plan, std::size_t replay) {
   return str(bytes_text(plan.total() + replay), " (weights ", bytes_text(plan.weights), ", gradients ",
              bytes_text(plan.gradients), ", optimizer ", bytes_text(plan.optimizer), ", activations ",
@@ -90,7 +83,7 @@ std::string shell_word(const std::string& text) {
   const auto plain = [](unsigned char c) {
     return std::isalnum(c) != 0 || std::strchr("_-./:=,@%+", c) != nullptr;
   };
-  if (!text.empty() && std::all_of(text.begin(), text.end(), plain)) return text;
+  if (!text.empty() && std::ranges::all_of(text, plain)) return text;
   std::string word = "'";
   for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
   return word + "'";
@@ -101,6 +94,34 @@ double seconds_left(const StepMetrics& m, const Config& config) {
   return static_cast<double>(config.train.steps - m.step) * tokens / m.tokens_per_s;
 }
 
+// Of the free memory: tables of attention, CUDA graphs, and free blocks of a size that nothing asks for.
+constexpr std::size_t kSpareShare = 16;
+
+// Every context of the schedule must be cut into as many equal micro-batches.
+bool divides(const Config& config, int64_t accumulation) {
+  const int64_t tokens = config.train.batch * config.model.context, parts = accumulation * config.ranks;
+  if (config.train.batch % parts != 0) return false;
+  for (const auto& [step, context] : config.train.context_schedule)
+    if (tokens / context % parts != 0) return false;
+  return true;
+}
+
+int64_t sequences(const std::string& wish, const Config& config) {
+  const int64_t count = number_in<int64_t>(wish).value_or(0);
+  if (count < 1) fail("--batch ", wish, ": expected auto, or a number of sequences");
+  const int64_t batch = config.train.batch / config.ranks;
+  const auto works = [&](int64_t m) { return batch % m == 0 && divides(config, batch / m); };
+  if (works(count)) return count;
+  fail("--batch ", count, " does not divide the ", batch, " sequences of an update (train.batch",
+       config.ranks > 1 ? " / processes" : "", ") into equal parts at every context; these do: ",
+       joined(std::views::iota(int64_t{1}, batch + 1) | std::views::filter(works)));
+}
+
+std::string parts_text(int64_t batch, int64_t accumulation) {
+  return str(batch / accumulation, batch == accumulation ? " sequence" : " sequences", " at a time, ",
+             accumulation, accumulation == 1 ? " time" : " times", " an update (train.accumulation ",
+             accumulation, ")");
+}
 }  // namespace
 
 MemoryPlan planned_memory(const Config& config, const Device& device, bool training) {
@@ -115,13 +136,13 @@ std::string check_memory(const Config& config, const Device& device, bool replay
   const std::size_t more = replay ? replay_memory(plan) : 0, free = device.memory_free();
   const std::string planned = plan_text(plan, more);
   if (plan.total() + more <= free) return str("planned ", planned, ", free ", bytes_text(free));
-  fail(str("training does not fit: planned ", planned, ", but ", device.name, " has ", bytes_text(free),
-           " free: --batch auto finds what does; or raise train.accumulation (", config.train.accumulation,
-           " now), lower train.batch, set train.recompute: block, or shorten model.context"));
+  fail("training does not fit: planned ", planned, ", but ", device.name, " has ", bytes_text(free),
+       " free: --batch auto finds what does; or raise train.accumulation (", config.train.accumulation,
+       " now), lower train.batch, set train.recompute: block, or shorten model.context");
 }
 
-std::string optimizer_text(const ParameterStore& store, std::int64_t ranks) {
-  const auto text = [](std::int64_t bytes) { return bytes_text(static_cast<std::size_t>(bytes)); };
+std::string optimizer_text(const ParameterStore& store, int64_t ranks) {
+  const auto text = [](int64_t bytes) { return bytes_text(bytes); };
   if (store.shards().empty()) return text(store.state_bytes()) + " of state";
   return str(text(store.state_bytes()), " of state, shared by ", ranks, " processes (ZeRO-1): whole ",
              text(store.whole_state_bytes()));
@@ -170,7 +191,7 @@ std::string evaluation_text(const StepMetrics& m) {
   return text;
 }
 
-std::string go_on_line(const TrainOptions& options, const std::string& folder, std::int64_t step,
+std::string go_on_line(const TrainOptions& options, const std::string& folder, int64_t step,
                        const std::string& launcher) {
   std::string line = launcher == "--gpus" ? "go on with:" : str("go on, by ", launcher, ", with:");
   const auto add = [&](bool given, const auto&... words) {
@@ -200,4 +221,35 @@ std::string long_run_warning(const StepMetrics& m, const Config& config, bool on
              ". Ctrl-C saves and stops");
 }
 
+MicroBatch choose_micro_batch(const Config& config, const std::string& wish, const Device& device,
+                              bool replay) {
+  const int64_t batch = config.train.batch / config.ranks;
+  if (wish != "auto") {
+    const int64_t accumulation = batch / sequences(wish, config);
+    return {accumulation, parts_text(batch, accumulation)};
+  }
+  const std::size_t free = device.memory_free(), usable = free - free / kSpareShare;
+  std::size_t needed = 0;
+  for (int64_t accumulation = 1; accumulation <= batch; ++accumulation) {
+    if (!divides(config, accumulation)) continue;
+    Config here = config;
+    here.train.accumulation = accumulation;
+    const MemoryPlan plan = planned_memory(here, device, true);
+    needed =
+        plan.total() + planned_memory(here, device, false).activations + (replay ? replay_memory(plan) : 0);
+    if (needed <= usable)
+      return {accumulation, str("auto: ", parts_text(batch, accumulation), ", planned ", bytes_text(needed),
+                                " of ", bytes_text(free), " free")};
+  }
+  fail("--batch auto: one sequence at a time needs ", bytes_text(needed), ", but ", device.name, " has ",
+       bytes_text(free), " free (a ", kSpareShare,
+       "th of it is kept for tables and graphs): set train.recompute: block, or shorten model.context");
+}
+
+std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config& config) {
+  const TrainConfig there = parse_config(checkpoint_config(checkpoint), checkpoint).train;
+  if (!divides(config, there.accumulation)) return std::nullopt;
+  return MicroBatch{there.accumulation,
+                    str(parts_text(there.batch / config.ranks, there.accumulation), ", as in ", checkpoint)};
+}
 }  // namespace weft

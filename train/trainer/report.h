@@ -2,16 +2,11 @@
 // What training says before the first step and at each log line.
 #pragma once
 
-#include <string>
-#include <vector>
-
 #include "data/dataset.h"
 #include "models/model.h"
-#include "src/config/config.h"
-#include "train/trainer/metrics.h"
+#include "train/trainer/run_folder.h"
 
 namespace weft {
-
 struct TrainOptions;
 
 // What one micro-batch of full context needs on this device, to train or to evaluate.
@@ -26,7 +21,7 @@ inline std::size_t replay_memory(const MemoryPlan& plan) {
 std::string check_memory(const Config&, const Device&, bool replay = false);
 
 // Bytes of the optimizer's state here and, where processes share it, without sharing.
-std::string optimizer_text(const ParameterStore&, std::int64_t ranks);
+std::string optimizer_text(const ParameterStore&, int64_t ranks);
 
 // A few lines: device, model, patterns with their pairs and kernels, data, tokens a step.
 std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,
@@ -39,9 +34,23 @@ std::string progress_line(const StepMetrics&, const Config&, const char* unit);
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
 // "go on with: train ...", a command for a shell that resumes the run in `folder`, of which `step` steps are
 // done. `launcher`: who started the processes, "--gpus" for this program.
-std::string go_on_line(const TrainOptions&, const std::string& folder, std::int64_t step,
+std::string go_on_line(const TrainOptions&, const std::string& folder, int64_t step,
                        const std::string& launcher);
 // A line when more than a day is left at this rate; "" otherwise.
 std::string long_run_warning(const StepMetrics&, const Config&, bool on_gpu);
 
+// ---- `train --batch`: sequences at a time. train.accumulation follows; the tokens of an update stay. ----
+
+struct MicroBatch {
+  int64_t accumulation = 1;  // for train.accumulation
+  std::string text;          // for people: what was chosen, and why
+};
+
+// `wish`: a number of sequences, or "auto": the most whose planned memory (with an evaluation between steps,
+// and `replay`) fits. Throws Error when it is neither, does not divide the update, or not even one sequence
+// fits.
+MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Device&, bool replay = false);
+// As the checkpoint was trained with, so that sums keep their order; nothing where it does not divide the
+// batch.
+std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config&);
 }  // namespace weft

@@ -1,28 +1,22 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/run_ahead.h"
-
 #include <algorithm>
-#include <cmath>
-
 #include "kernels/layers/pointwise.h"
 
 namespace weft {
+constexpr int64_t kFloats = sizeof(StepResults) / sizeof(float);
 
-constexpr std::int64_t kFloats = sizeof(StepResults) / sizeof(float);
-
-RunAhead::RunAhead(Device& device, std::int64_t micro_batches, bool scaled)
-    : micro_batches_(micro_batches),
-      scaled_(scaled),
-      history_(*device.host_pool, {kMost, micro_batches, kFloats}, DType::f32, "step"),
-      launched_at_(kMost) {
-  for (std::int64_t i = 0; i < kMost * micro_batches; ++i) marks_.push_back(device.make_mark());
+RunAhead::RunAhead(Device& device, int64_t micro_batches, bool scaled)
+    : micro_batches_(micro_batches), scaled_(scaled),
+      history_(*device.host_pool, {kMost, micro_batches, kFloats}, DType::f32, "step"), launched_at_(kMost) {
+  for (int64_t i = 0; i < kMost * micro_batches; ++i) marks_.push_back(device.make_mark());
 }
 
-std::size_t RunAhead::row(std::int64_t update, std::int64_t micro) const {
-  return static_cast<std::size_t>(update % kMost * micro_batches_ + micro);
+std::size_t RunAhead::row(int64_t update, int64_t micro) const {
+  return update % kMost * micro_batches_ + micro;
 }
 
-void RunAhead::make_room(std::int64_t micro) {
+void RunAhead::make_room(int64_t micro) {
   if (micro > 0) {
     if (limit_ == 1) marks_[row(launched_, micro - 1)]->wait();
     return;
@@ -31,14 +25,14 @@ void RunAhead::make_room(std::int64_t micro) {
     const Clock::time_point began = std::max(launched_at_[read_ % kMost], last_read_);
     read_oldest();
     const double seconds = std::chrono::duration<double>(last_read_ - began).count();
-    limit_ = static_cast<std::int64_t>(std::clamp(kSeconds / std::max(seconds, 1e-9), 1.0, double{kMost}));
+    limit_ = static_cast<int64_t>(std::clamp(kSeconds / std::max(seconds, 1e-9), 1.0, double{kMost}));
   }
   launched_at_[launched_ % kMost] = Clock::now();
 }
 
-void RunAhead::record(Ctx& ctx, std::int64_t micro, const Tensor& results, bool counted) {
+void RunAhead::record(Ctx& ctx, int64_t micro, const Tensor& results, bool counted) {
   const std::size_t at = row(launched_, micro);
-  ctx.launch(Add{{history_.slice(static_cast<std::int64_t>(at) * kFloats, {kFloats}), false}, results});
+  ctx.launch(Add{{history_.slice(static_cast<int64_t>(at) * kFloats, {kFloats}), false}, results});
   marks_[at]->record();
   if (counted && micro + 1 == micro_batches_) ++launched_;
 }
@@ -46,7 +40,7 @@ void RunAhead::record(Ctx& ctx, std::int64_t micro, const Tensor& results, bool 
 void RunAhead::read_oldest() {
   const float* reported = nullptr;  // at last by the last micro-batch, behind which the norm is known
   double loss = 0;
-  for (std::int64_t micro = 0; micro < micro_batches_; ++micro) {
+  for (int64_t micro = 0; micro < micro_batches_; ++micro) {
     marks_[row(read_, micro)]->wait();
     reported = history_.view().as<float>() + row(read_, micro) * kFloats;
     loss += reported[0];
@@ -81,5 +75,4 @@ bool has_diverged(const StepResults& r, bool scaled) {
   const bool skipped = scaled && !std::isfinite(r.gradient_norm) && r.loss_scale >= kSmallestLossScale;
   return !std::isfinite(r.loss) || !(std::isfinite(r.gradient_norm) || skipped);
 }
-
 }  // namespace weft

@@ -5,25 +5,20 @@
 
 #include <chrono>
 #include <deque>
-#include <memory>
-#include <vector>
-
-#include "kernels/step_scalars.h"
 #include "src/device.h"
 #include "src/tape.h"
 
 namespace weft {
-
 class RunAhead {
  public:
   // `micro_batches` of an update; `scaled` as below.
-  RunAhead(Device&, std::int64_t micro_batches, bool scaled = false);
+  RunAhead(Device&, int64_t micro_batches, bool scaled = false);
 
   // Before micro-batch `micro`: waits until at most kSeconds of work and kMost updates are in flight.
-  void make_room(std::int64_t micro);
+  void make_room(int64_t micro);
   // Called behind the launch of a micro-batch: keeps what it reports. counted: false when the update is run
   // again, which reports in its place.
-  void record(Ctx&, std::int64_t micro, const Tensor& results, bool counted = true);
+  void record(Ctx&, int64_t micro, const Tensor& results, bool counted = true);
 
   // Waits for the oldest update not asked for yet; its loss is the mean of this process's micro-batches.
   StepResults next_result();
@@ -31,26 +26,25 @@ class RunAhead {
   // Whether an update that make_room() waited for has_diverged() on this process.
   bool diverged() const { return diverged_; }
 
-  static constexpr std::int64_t kMost = 16;
+  static constexpr int64_t kMost = 16;
   static constexpr double kSeconds = 2;
 
  private:
   using Clock = std::chrono::steady_clock;
-  std::size_t row(std::int64_t update, std::int64_t micro) const;
+  std::size_t row(int64_t update, int64_t micro) const;
   void read_oldest();
 
-  std::int64_t micro_batches_;
+  int64_t micro_batches_;
   bool scaled_, diverged_ = false;
   Tensor history_;  // (kMost, micro-batches, floats of StepResults), in memory of the host
   std::vector<std::unique_ptr<QueueMark>> marks_;  // kMost x micro-batches
   std::vector<Clock::time_point> launched_at_;     // kMost
-  std::int64_t launched_ = 0, read_ = 0;           // updates
-  std::int64_t limit_ = 1;                         // updates in flight, by the time that the last one took
+  int64_t launched_ = 0, read_ = 0;                // updates
+  int64_t limit_ = 1;                              // updates in flight, by the time that the last one took
   Clock::time_point last_read_{};
   std::deque<StepResults> unasked_;  // read, oldest first
 };
 
 // Whether training cannot go on. f16 (`scaled`) skips overflows, down to the smallest loss scale.
 bool has_diverged(const StepResults&, bool scaled);
-
 }  // namespace weft

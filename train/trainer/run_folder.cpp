@@ -1,30 +1,25 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/run_folder.h"
-
 #include <fcntl.h>
 #include <sys/file.h>
 #include <unistd.h>
-
-#include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
+#include <fstream>
+#include <numbers>
 #include <thread>
-
-#include "src/files/files.h"
-#include "src/ranks/rendezvous.h"
 
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 std::string folder_of(const Config& config, const std::string& out) {
   return out.empty() ? (fs::path("runs") / config.name).string() : out;
 }
 
-std::int64_t step_of(const fs::path& file) {  // -1: not a numbered checkpoint
+int64_t step_of(const fs::path& file) {  // -1: not a numbered checkpoint
   const std::string name = file.filename().string();
   if (name.size() != 16 || !name.starts_with("step_") || !name.ends_with(".h5")) return -1;
   const std::string digits = name.substr(5, 8);
@@ -32,6 +27,83 @@ std::int64_t step_of(const fs::path& file) {  // -1: not a numbered checkpoint
   return std::atoll(digits.c_str());
 }
 
+// ---- metrics ----
+
+void add_number(std::string& out, const char* key, double value) {
+  char text[64] = "null";
+  if (std::isfinite(value)) std::snprintf(text, sizeof text, "%.9g", value);
+  out += str(out.empty() ? "{" : ", ", '"', key, "\": ", text);
+}
+
+void add_evaluation(std::string& out, const StepMetrics& m) {
+  if (m.valid_bits) add_number(out, "valid_bits", *m.valid_bits);
+  if (m.valid_bits_ema) add_number(out, "valid_bits_ema", *m.valid_bits_ema);
+  if (m.valid_tokens) add_number(out, "valid_tokens", static_cast<double>(*m.valid_tokens));
+}
+
+// How the line of a step ends whose evaluation was given up.
+constexpr const char* kGivenUp = ", \"valid_bits\": null}";
+
+// The whole lines of `history` whose step is at most `last_step`. Error where it is there and cannot be read.
+std::string lines_up_to(const std::string& history, int64_t last_step, std::string& last_line) {
+  std::istringstream in;
+  if (std::filesystem::exists(history)) in.str(read_text(history, int64_t{1} << 40));
+  std::string kept;
+  for (std::string line; std::getline(in, line) && !in.eof();) {
+    const auto step = json_number(line, "step");
+    if (!step || line.back() != '}' || *step > static_cast<double>(last_step)) continue;
+    kept += line + "\n";
+    last_line = line;
+  }
+  return kept;
+}
+
+// ---- EventFile ----
+
+std::string little_endian(uint64_t value, int bytes) {
+  std::string out;
+  for (int i = 0; i < bytes; ++i) out += static_cast<char>((value >> (8 * i)) & 0xff);
+  return out;
+}
+
+// Fields of a message: number and wire type, then the value.
+std::string varint(uint64_t value) {
+  std::string out;
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7f) | 0x80);
+  return out + static_cast<char>(value);
+}
+std::string field(int number, const std::string& bytes) {
+  return varint((number << 3) | 2) + varint(bytes.size()) + bytes;
+}
+std::string field(int number, int64_t value) {
+  return varint(number << 3) + varint(static_cast<uint64_t>(value));
+}
+std::string field(int number, double value) {
+  return varint((number << 3) | 1) + little_endian(std::bit_cast<uint64_t>(value), 8);
+}
+std::string field(int number, float value) {
+  return varint((number << 3) | 5) + little_endian(std::bit_cast<uint32_t>(value), 4);
+}
+
+// CRC-32C (Castagnoli, reflected 0x82f63b78), masked as the format wants it.
+uint32_t masked_crc(const std::string& bytes) {
+  uint32_t crc = ~0u;
+  for (const char byte : bytes) {
+    crc ^= static_cast<unsigned char>(byte);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ (crc & 1 ? 0x82f63b78u : 0);
+  }
+  crc = ~crc;
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+double wall_time() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::string scalar(const char* tag, double value) {
+  return std::isfinite(value) ? field(1, field(1, std::string(tag)) + field(2, static_cast<float>(value)))
+                              : "";
+}
 }  // namespace
 
 std::string deciding_difference(const Config& there, const Config& here, const std::string& allowed) {
@@ -49,7 +121,7 @@ std::string RunFolder::checkpoint_to_resume(const Config& config, const std::str
   if (!resume) return "";
   const std::string path =
       resume->empty() ? (fs::path(folder_of(config, out)) / "latest.h5").string() : *resume;
-  if (!fs::exists(path)) fail(str("nothing to resume: ", path, " does not exist"));
+  if (!fs::exists(path)) fail("nothing to resume: ", path, " does not exist");
   return path;
 }
 
@@ -57,17 +129,16 @@ RunFolder::RunFolder(const Config& config, const std::string& out, const std::op
                      const std::string& allowed)
     : folder_(folder_of(config, out)) {
   if (fs::exists(folder_) && !fs::is_directory(folder_))
-    fail(str(folder_, " is not a folder: choose another with --out"));
+    fail(folder_, " is not a folder: choose another with --out");
   resumed_from_ = checkpoint_to_resume(config, out, resume);
   check_latest();
   if (!resume) return;
   const Config there = parse_config(checkpoint_config(resumed_from_), resumed_from_);
   const std::string difference = deciding_difference(there, config, allowed);
   if (!difference.empty())
-    fail(str("cannot resume ", resumed_from_, " with another config: ", difference,
-             ". Only these may differ: ", keys_on_resume(OnResume::told), ", ",
-             keys_on_resume(OnResume::free), "; with --allow-changes also ", keys_on_resume(OnResume::asked),
-             "; for another run choose --out"));
+    fail("cannot resume ", resumed_from_, " with another config: ", difference,
+         ". Only these may differ: ", keys_on_resume(OnResume::told), ", ", keys_on_resume(OnResume::free),
+         "; with --allow-changes also ", keys_on_resume(OnResume::asked), "; for another run choose --out");
   for (const KeyDifference& d : config_differences(there, config))
     if (!d.effect.empty()) changes_.push_back(str(d.key, " from ", d.there, " to ", d.here, ": ", d.effect));
 }
@@ -75,27 +146,26 @@ RunFolder::RunFolder(const Config& config, const std::string& out, const std::op
 void RunFolder::check_latest() const {
   if (!fs::exists(path("latest.h5"))) return;
   if (resumed_from_.empty())
-    fail(str(folder_,
-             " holds a run already (latest.h5): go on with --resume, or choose another folder with --out"));
+    fail(folder_,
+         " holds a run already (latest.h5): go on with --resume, or choose another folder with --out");
   if (!fs::equivalent(fs::absolute(resumed_from_).parent_path(), folder_))
-    fail(str(folder_, " holds another run (latest.h5) than ", resumed_from_,
-             ": choose another folder with --out"));
+    fail(folder_, " holds another run (latest.h5) than ", resumed_from_,
+         ": choose another folder with --out");
 }
 
 std::string RunFolder::lock() {
   if (lock_ || !fs::is_directory(folder_)) return "";
   const std::string name = path("lock");
-  lock_ =
-      Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));  // NFS locks what can be written
-  if (!lock_) fail(str(name, ": cannot be opened: ", std::strerror(errno)));
+  lock_ = Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));  // for NFS it can be written
+  if (!lock_) fail(name, ": cannot be opened: ", std::strerror(errno));
   int tries = 10, error = 0;  // a process that was killed may take a moment to end
   while ((error = flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno) == EWOULDBLOCK && --tries > 0)
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (error == EWOULDBLOCK) {
     char owner[300] = "";
     static_cast<void>(!pread(lock_.get(), owner, sizeof owner - 1, 0));
-    fail(str(folder_, " is in use by another train (", owner,
-             "): wait for its end, or choose another folder with --out"));
+    fail(folder_, " is in use by another train (", owner,
+         "): wait for its end, or choose another folder with --out");
   }
   if (error != 0)
     return str("warning: ", name, ": this file system has no locks (", std::strerror(error),
@@ -107,9 +177,7 @@ std::string RunFolder::lock() {
 }
 
 std::string RunFolder::create(const Config& config) {
-  std::error_code error;
-  fs::create_directories(folder_, error);
-  if (error) fail(str("cannot make the run folder ", folder_, ": ", error.message()));
+  make_folder(folder_);
   const std::string warning = lock();
   write_whole_file(path("config.yaml"), [&](std::ostream& out) { out << to_yaml(config); });
   return warning;
@@ -122,7 +190,7 @@ std::string RunFolder::history() const {
 }
 
 void RunFolder::save_numbered(Device& device, const ParameterStore& store, const TrainState& state,
-                              const std::string& config_yaml, std::int64_t keep) const {
+                              const std::string& config_yaml, int64_t keep) const {
   char name[32];
   std::snprintf(name, sizeof name, "step_%08lld.h5", static_cast<long long>(state.step));
   // First the numbered one: what ends between the two leaves a run that goes on from before both.
@@ -136,25 +204,110 @@ void RunFolder::save_numbered(Device& device, const ParameterStore& store, const
     copy_whole_file(path(name), path("latest.h5"));
   } else if (fs::rename(temporary, path("latest.h5"), error); error) {
     fs::remove(temporary, ignored);
-    fail(str("cannot write ", path("latest.h5"), ": ", error.message()));
+    fail("cannot write ", path("latest.h5"), ": ", error.message());
   }
   sync_names_beside(path(name));  // before any that it replaces goes
   if (keep <= 0) return;
   prune(state.step, keep);
 }
 
-void RunFolder::prune(std::int64_t last_step, std::int64_t keep) const {
-  std::vector<std::pair<std::int64_t, fs::path>> numbered;
+void RunFolder::prune(int64_t last_step, int64_t keep) const {
+  std::vector<std::pair<int64_t, fs::path>> numbered;
   for (const auto& entry : fs::directory_iterator(folder_)) {
-    const std::int64_t step = step_of(entry.path());
+    const int64_t step = step_of(entry.path());
     if (step >= 0 && step <= last_step) numbered.emplace_back(step, entry.path());
   }
-  std::sort(numbered.begin(), numbered.end());
-  const std::int64_t surplus = static_cast<std::int64_t>(numbered.size()) - keep;
-  for (std::int64_t i = 0; i < surplus; ++i) {
+  std::ranges::sort(numbered);
+  const int64_t surplus = std::ssize(numbered) - keep;
+  for (int64_t i = 0; i < surplus; ++i) {
     std::error_code ignored;
-    fs::remove(numbered[static_cast<std::size_t>(i)].second, ignored);
+    fs::remove(numbered[i].second, ignored);
   }
 }
 
+double StepMetrics::bits() const { return loss / std::numbers::ln2; }
+
+std::string to_json(const StepMetrics& m) {
+  std::string out;
+  const std::pair<const char*, double> numbers[] = {
+      {"step", m.step}, {"loss", m.loss},           {"bits", m.bits()},
+      {"lr", m.lr},     {"grad_norm", m.grad_norm}, {"tokens_per_s", m.tokens_per_s},
+      {"mfu", m.mfu},   {"context", m.context},     {"elapsed_s", m.elapsed_s}};
+  for (const auto& [key, value] : numbers) add_number(out, key, value);
+  if (m.loss_scale) add_number(out, "loss_scale", *m.loss_scale);
+  if (m.skipped) add_number(out, "skipped", static_cast<double>(*m.skipped));
+  add_evaluation(out, m);
+  return out + "}";
+}
+
+std::optional<double> json_number(const std::string& line, const std::string& key) {
+  const std::string quoted = str('"', key, "\": ");
+  const std::size_t at = line.find(quoted);
+  if (at == std::string::npos) return std::nullopt;
+  const char* begin = line.c_str() + at + quoted.size();
+  char* end = nullptr;
+  const double value = std::strtod(begin, &end);
+  return end == begin ? std::nullopt : std::optional<double>(value);
+}
+
+MetricsLog::MetricsLog(std::string path, const std::string& history, int64_t resumed_step)
+    : path_(std::move(path)) {
+  std::string kept = resumed_step > 0 ? lines_up_to(history, resumed_step, last_line_) : "";
+  lacks_evaluation_ =
+      last_line_.ends_with(kGivenUp) && json_number(last_line_, "step") == static_cast<double>(resumed_step);
+  if (lacks_evaluation_) kept.resize(kept.size() - last_line_.size() - 1);
+  write_whole_file(path_, [&](std::ostream& out) { out << kept; });
+}
+
+double MetricsLog::elapsed_s(int64_t resumed_step, int64_t tokens_per_step) const {
+  const auto step = json_number(last_line_, "step"), elapsed = json_number(last_line_, "elapsed_s"),
+             rate = json_number(last_line_, "tokens_per_s");
+  if (!step || !elapsed) return 0;
+  const double tokens = (static_cast<double>(resumed_step) - *step) * static_cast<double>(tokens_per_step);
+  return *elapsed + (rate && *rate > 0 ? tokens / *rate : 0);
+}
+
+void MetricsLog::append(const StepMetrics& metrics) { append_line(to_json(metrics)); }
+
+void MetricsLog::append_evaluation(const StepMetrics& metrics) {
+  std::string line = last_line_.substr(0, last_line_.size() - std::string(kGivenUp).size());
+  add_evaluation(line, metrics);
+  append_line(line + "}");
+  lacks_evaluation_ = false;
+}
+
+void MetricsLog::append_line(const std::string& line) const {
+  std::ofstream out(path_, std::ios::binary | std::ios::app);
+  out << line + "\n" << std::flush;
+  if (!out) fail("cannot write ", path_, ": is the disk full?");
+}
+
+EventFile::EventFile(const std::string& folder) {
+  const std::filesystem::path inside = std::filesystem::path(folder) / "tensorboard";
+  make_folder(inside.string());
+  char host[256] = "host";
+  gethostname(host, sizeof host - 1);
+  path_ = (inside / str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host, ".", getpid()))
+              .string();
+  write(field(1, wall_time()) + field(3, std::string("brain.Event:2")));
+}
+
+void EventFile::append(const StepMetrics& m) const {
+  std::string values = scalar("bits/train", m.bits()) + scalar("learning_rate", m.lr) +
+                       scalar("gradient_norm", m.grad_norm) + scalar("tokens_per_s", m.tokens_per_s) +
+                       scalar("mfu", m.mfu);
+  if (m.valid_bits) values += scalar("bits/valid", *m.valid_bits);
+  if (m.valid_bits_ema) values += scalar("bits/valid_ema", *m.valid_bits_ema);
+  if (m.loss_scale) values += scalar("loss_scale", *m.loss_scale);
+  write(field(1, wall_time()) + field(2, m.step) + field(5, values));
+}
+
+void EventFile::write(const std::string& event) const {
+  const std::string length = little_endian(event.size(), 8);
+  const std::string record =
+      length + little_endian(masked_crc(length), 4) + event + little_endian(masked_crc(event), 4);
+  std::ofstream out(path_, std::ios::binary | std::ios::app);
+  out << record << std::flush;
+  if (!out) fail("cannot write ", path_, ": is the disk full?");
+}
 }  // namespace weft

@@ -9,14 +9,10 @@
 #include <cstdint>
 #include <optional>
 #include <string>
-#include <vector>
-
-#include "src/config/config.h"
 #include "src/files/checkpoint.h"
 #include "src/ranks/sockets.h"
 
 namespace weft {
-
 class RunFolder {
  public:
   // `out` empty: runs/<config name>. `resume`: none for a new run, "" for latest.h5, or a checkpoint. Throws
@@ -42,11 +38,11 @@ class RunFolder {
 
   // latest.h5, linked as step_<n>.h5; removes all but the last `keep` numbered ones up to this step.
   void save_numbered(Device&, const ParameterStore&, const TrainState&, const std::string& config_yaml,
-                     std::int64_t keep) const;
+                     int64_t keep) const;
 
  private:
   void check_latest() const;
-  void prune(std::int64_t last_step, std::int64_t keep) const;
+  void prune(int64_t last_step, int64_t keep) const;
 
   std::string folder_, resumed_from_;
   Descriptor lock_;
@@ -57,4 +53,62 @@ class RunFolder {
 // src/config/fields.cpp has the rules. `allowed`: a key with OnResume::asked that may differ, "*": all.
 std::string deciding_difference(const Config& there, const Config& here, const std::string& allowed = "");
 
+// ---- metrics.jsonl: one JSON object a logged step. A resumed run first cuts the lines beyond its step. ----
+
+struct StepMetrics {
+  int64_t step = 0;  // updates done, from 1
+  double loss = 0;   // mean nats per token of this step's batch
+  double lr = 0;
+  double grad_norm = 0;     // before clipping
+  double tokens_per_s = 0;  // since the line before
+  double mfu = 0;           // model FLOPs at that rate, as a share of the measured matmul peak
+  int64_t context = 0;
+  double elapsed_s = 0;                   // in training steps since step 0, without evaluation and saving
+  std::optional<double> loss_scale = {};  // f16 only
+  std::optional<int64_t> skipped = {};    // f16 only: updates skipped so far
+  std::optional<double> valid_bits = {}, valid_bits_ema = {};  // at evaluations; NaN: it was given up
+  std::optional<int64_t> valid_tokens = {};                    // at evaluations: tokens scored
+
+  double bits() const;  // loss in bits per token: per byte for byte data
+};
+
+// One line, without the newline. Numbers that are not finite are written as null (JSON has no NaN).
+std::string to_json(const StepMetrics&);
+
+// The number under `key` of a flat JSON object written by to_json; empty when there is none.
+std::optional<double> json_number(const std::string& line, const std::string& key);
+
+class MetricsLog {
+ public:
+  // Keeps whole lines of `history` (may be `path`, or missing) up to `resumed_step`; 0: an empty log.
+  MetricsLog(std::string path, const std::string& history, int64_t resumed_step);
+  // Seconds of training up to `resumed_step`, extrapolated from the last kept line; 0 without one.
+  double elapsed_s(int64_t resumed_step, int64_t tokens_per_step) const;
+  void append(const StepMetrics&);
+  // The run stopped in the evaluation of `resumed_step`: append_evaluation() completes its line.
+  bool lacks_evaluation() const { return lacks_evaluation_; }
+  void append_evaluation(const StepMetrics&);
+
+ private:
+  void append_line(const std::string&) const;
+
+  std::string path_, last_line_;
+  bool lacks_evaluation_ = false;
+};
+
+// Numbers of training as TensorBoard reads them: a file of records, each an Event of
+// tensorflow/core/util/event.proto in the wire format of protocol buffers, framed by its length and two
+// masked CRC-32C (tensorflow/core/lib/io).
+class EventFile {
+ public:
+  // A new file in <folder>/tensorboard; TensorBoard joins it with those of earlier starts. Throws Error.
+  explicit EventFile(const std::string& folder);
+  // The numbers of a logged step. Throws Error when the disk takes them not.
+  void append(const StepMetrics&) const;
+
+ private:
+  void write(const std::string& event) const;
+
+  std::string path_;
+};
 }  // namespace weft

@@ -2,21 +2,17 @@
 // The training step, from the top down.
 #include "train/trainer/step.h"
 
-#include "src/ops.h"
-#include "src/optimizer.h"
-
 namespace weft {
-
-void TrainStep::run(const BatchSource& source, std::int64_t step, const std::function<void()>& between) {
+void TrainStep::run(const BatchSource& source, int64_t step, const std::function<void()>& between) {
   launch_update(source, step, between, true);
   if (step_shape(config_, step + 1).context == shape_.context) read(source, step + 1, 0);
 }
 
 // counted: its results will be asked for.
-void TrainStep::launch_update(const BatchSource& source, std::int64_t step,
-                              const std::function<void()>& between, bool counted) {
+void TrainStep::launch_update(const BatchSource& source, int64_t step, const std::function<void()>& between,
+                              bool counted) {
   set_shape(step_shape(config_, step));
-  for (std::int64_t micro = 0; micro < shape_.accumulation; ++micro) {
+  for (int64_t micro = 0; micro < shape_.accumulation; ++micro) {
     ahead_.make_room(micro);
     if (micro > 0 && between) between();
     prepare(source, step, micro);
@@ -38,9 +34,7 @@ void TrainStep::forward_backward(bool all_reduce) {
   Ctx ctx = ctx_;
   ctx.tape = &tape;
   ctx.may_stop = !communicator_ && !(device_.is_cuda() && config_.train.graph);
-  const GradientsComplete complete = [this](Ctx& c, std::int32_t first) {
-    gradient_sum_->complete(c, first);
-  };
+  const GradientsComplete complete = [this](Ctx& c, int32_t first) { gradient_sum_->complete(c, first); };
   if (all_reduce) {
     gradient_sum_->begin();
     ctx.complete = &complete;
@@ -59,7 +53,7 @@ void TrainStep::apply_gradients() {
 
 // ---- what goes to the device ----
 
-void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t micro) {
+void TrainStep::read(const BatchSource& source, int64_t step, int64_t micro) {
   if (host_step_ == step && host_micro_ == micro) return;
   const StepShape shape = step_shape(config_, step);
   source.read(step, shape.first_sequence(micro, rank_), shape.micro_batch, shape.context, host_batch_);
@@ -68,7 +62,7 @@ void TrainStep::read(const BatchSource& source, std::int64_t step, std::int64_t 
 }
 
 // Fills the memory that upload() copies from. Graphs captured its place: vectors of one size stay in place.
-void TrainStep::prepare(const BatchSource& source, std::int64_t step, std::int64_t micro) {
+void TrainStep::prepare(const BatchSource& source, int64_t step, int64_t micro) {
   host_scalars_ = step_scalars(config_, step);
   host_scalars_.first_row = shape_.first_sequence(micro, rank_) * shape_.context;
   read(source, step, micro);
@@ -87,10 +81,9 @@ void TrainStep::upload() {
 // ---- set-up ----
 
 namespace {
-
 // For a struct of four-byte words: as floats, which Add copies bit by bit.
 Tensor device_bytes(Device& device, std::size_t bytes) {
-  Tensor t(*device.pool, {static_cast<std::int64_t>(bytes / sizeof(float))}, DType::f32, "step");
+  Tensor t(*device.pool, {static_cast<int64_t>(bytes / sizeof(float))}, DType::f32, "step");
   device.zero(t);
   return t;
 }
@@ -101,19 +94,13 @@ double least_backward_seconds(const Config& config, const StepShape& shape) {
   const auto tokens = static_cast<double>(shape.micro_batch * shape.context);
   return 2.0 / 3 * flops_per_token(config.model, shape.context) * tokens / kMostFlops;
 }
-
 }  // namespace
 
 TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const Config& config,
                      Communicator* communicator)
-    : device_(device),
-      model_(model),
-      store_(store),
-      config_(config),
-      communicator_(communicator),
+    : device_(device), model_(model), store_(store), config_(config), communicator_(communicator),
       scalars_(device_bytes(device, sizeof(StepScalars))),
-      results_(device_bytes(device, sizeof(StepResults))),
-      batch_(device, "step"),
+      results_(device_bytes(device, sizeof(StepResults))), batch_(device, "step"),
       ahead_(device, config.train.accumulation, store.compute_dtype() == DType::f16) {
   const int ranks = communicator ? communicator->size() : 1;
   WEFT_CHECK(config.ranks == ranks, "a config for ", config.ranks, " processes, but there are ", ranks);
@@ -158,5 +145,4 @@ void TrainStep::set_shape(const StepShape& shape) {
   graphs_ = std::make_unique<Graphs>(Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph),
                                             GraphedStep(device_, graph), GraphedStep(device_, graph)});
 }
-
 }  // namespace weft

@@ -3,21 +3,44 @@
 // all-reduced, clipped and applied. On a GPU each micro-batch is a CUDA graph from its third run on.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <string>
-#include <vector>
-
 #include "data/batch_source.h"
-#include "models/model.h"
-#include "src/config/config.h"
-#include "src/graph.h"
+#include "src/optimizer.h"
 #include "train/trainer/data_parallel.h"
-#include "train/trainer/device_batch.h"
 #include "train/trainer/run_ahead.h"
-#include "train/trainer/step_shape.h"
 
 namespace weft {
+// Each process takes accumulation micro-batches of (micro_batch, context) tokens.
+struct StepShape {
+  int64_t context = 0, micro_batch = 0, accumulation = 0, ranks = 1;
+  int64_t tokens() const { return ranks * accumulation * micro_batch * context; }
+  // First sequence in the update. One process with ranks x accumulation micro-batches takes the same pieces.
+  int64_t first_sequence(int64_t micro, int64_t rank) const { return (micro * ranks + rank) * micro_batch; }
+};
+// The shape in force at `step`. Shorter windows come in larger batches: the tokens of a step stay the same.
+inline StepShape step_shape(const Config& config, int64_t step) {
+  const int64_t context = context_at(config.train, config.model.context, step);
+  const int64_t sequences = config.train.batch * config.model.context / context;
+  const int64_t accumulation = config.train.accumulation, ranks = config.ranks;
+  const StepShape shape{context, sequences / (accumulation * ranks), accumulation, ranks};
+  WEFT_CHECK(shape.tokens() == config.train.batch * config.model.context,
+             "train.batch x model.context tokens must be a whole number of windows of ", context,
+             " tokens in ", accumulation * ranks, " micro-batches");
+  return shape;
+}
+
+// The scalars of update `step`, from 0. In f16 the device corrects them (kernels/optimizer/loss_scale.h).
+inline StepScalars step_scalars(const Config& config, int64_t step) {
+  const TrainConfig& train = config.train;
+  StepScalars s;
+  s.seed = config.seed;
+  s.draw = static_cast<uint64_t>(step);
+  const double rate = learning_rate(train, step);
+  s.learning_rate = static_cast<float>(rate);
+  s.muon_learning_rate = static_cast<float>(rate / train.learning_rate * train.muon_learning_rate);
+  set_corrections(s, train.beta1, train.beta2, train.ema_decay, train.muon_momentum, step + 1);
+  s.loss_gradient = static_cast<float>(1.0 / static_cast<double>(train.accumulation * config.ranks));
+  return s;
+}
 
 class TrainStep {
  public:
@@ -27,7 +50,7 @@ class TrainStep {
 
   // Launches update `step`, and reads the next step's sequences while the device works. `between` runs before
   // each micro-batch but the first; when it throws, or Interrupted on the CPU, no parameter has changed.
-  void run(const BatchSource& source, std::int64_t step, const std::function<void()>& between = {});
+  void run(const BatchSource& source, int64_t step, const std::function<void()>& between = {});
   // Replay (replay.cpp): runs `step` like run(), again from the state before it, and compares the bits of
   // gradients and weights. Waits for the device. After prepare_replay(), which takes memory for a second
   // state.
@@ -36,7 +59,7 @@ class TrainStep {
     std::string difference;  // the first: tensor, element and bits; "" when all bits are equal
     bool own = false;        // this process's own gradients differ, before they are added up
   };
-  Replay run_twice(const BatchSource&, std::int64_t step, const std::function<void()>& between = {});
+  Replay run_twice(const BatchSource&, int64_t step, const std::function<void()>& between = {});
   // Clips and updates once more with the last gradients, to be timed.
   void update() {
     graphs_->update.run([&] { apply_gradients(); });
@@ -54,7 +77,7 @@ class TrainStep {
 
   // Runs `step` again, eagerly and without an update, on this process; f16 keeps this loss scale. Names the
   // first tensor that is not finite: weights, loss, then gradients in backward order; "" when all are.
-  std::string find_non_finite(const BatchSource& source, std::int64_t step, double loss_scale);
+  std::string find_non_finite(const BatchSource& source, int64_t step, double loss_scale);
 
  private:
   struct Graphs {
@@ -64,17 +87,16 @@ class TrainStep {
   struct StatePart {
     const char* what;
     Tensor now;
-    std::int64_t begin = -1;
+    int64_t begin = -1;
     Tensor spare = {};
   };
   std::vector<StatePart> state() const;
   void exchange_with_spares();
   std::string first_difference(const StatePart&);
-  void launch_update(const BatchSource&, std::int64_t step, const std::function<void()>& between,
-                     bool counted);
+  void launch_update(const BatchSource&, int64_t step, const std::function<void()>& between, bool counted);
   void set_shape(const StepShape&);
-  void read(const BatchSource&, std::int64_t step, std::int64_t micro);
-  void prepare(const BatchSource&, std::int64_t step, std::int64_t micro);
+  void read(const BatchSource&, int64_t step, int64_t micro);
+  void prepare(const BatchSource&, int64_t step, int64_t micro);
   void upload();
   void forward_backward(bool all_reduce);
   void apply_gradients();
@@ -87,17 +109,16 @@ class TrainStep {
   const Config& config_;
   Communicator* communicator_;  // null: one process
   std::unique_ptr<GradientSum> gradient_sum_;
-  std::int64_t rank_ = 0;
+  int64_t rank_ = 0;
   Ctx ctx_;
   StepShape shape_;
   Tensor scalars_, results_, loss_scale_;  // StepScalars, StepResults, LossScale
   DeviceBatch batch_;
   StepScalars host_scalars_;  // of the micro-batch that comes next, as the following
   HostBatch host_batch_;
-  std::int64_t host_step_ = -1, host_micro_ = -1;  // which that is; -1: none
+  int64_t host_step_ = -1, host_micro_ = -1;  // which that is; -1: none
   std::unique_ptr<Graphs> graphs_;
   RunAhead ahead_;
   std::vector<StatePart> replayed_;  // of prepare_replay(), in the order in which differences are named
 };
-
 }  // namespace weft

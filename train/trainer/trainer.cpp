@@ -1,20 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/trainer.h"
-
-#include <algorithm>
-#include <cmath>
-
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
-#include "train/program/stop_signal.h"
-#include "train/ranks/ranks.h"
-#include "train/trainer/initial_weights.h"
-#include "train/trainer/micro_batch.h"
-#include "train/trainer/report.h"
+#include "train/program/program.h"
 
 namespace weft {
 namespace {
-
 Config for_ranks(Config config, const ProcessGroup& group) {
   config.ranks = group.size();
   check_config(config);
@@ -46,28 +37,21 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
   if (config.data.mix.empty()) return std::nullopt;
   return TokenDataset(config.data.mix, "train", config.model.vocab);
 }
-
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress, ProcessGroup& group)
-    : group_(group),
-      device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
+    : group_(group), device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
       communicator_(several() ? make_communicator(*device_, group_) : nullptr),
       config_(with_data(with_micro_batch(for_ranks(config, group_), options, *device_, group_, batch_text_))),
-      options_(options),
-      progress_(progress),
-      folder_(config_, options.out, options.resume,
-              options.allow_changes   ? "*"
-              : options.batch.empty() ? ""
-                                      : "train.accumulation"),
+      options_(options), progress_(progress), folder_(config_, options.out, options.resume,
+                                                      options.allow_changes   ? "*"
+                                                      : options.batch.empty() ? ""
+                                                                              : "train.accumulation"),
       dtype_(options.dtype.value_or(dtype_on(*device_, config_))),
       train_data_(config_.data.path, "train", config_.model.vocab),
-      valid_data_(config_.data.path, "valid", config_.model.vocab),
-      mixed_data_(mixed_data(config_)),
+      valid_data_(config_.data.path, "valid", config_.model.vocab), mixed_data_(mixed_data(config_)),
       source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr),
-      valid_images_(augmenter_for(config_, valid_data_)),
-      stop_(group_),
-      stop_evaluation_(group_) {
+      valid_images_(augmenter_for(config_, valid_data_)), stop_(group_), stop_evaluation_(group_) {
   start_.lap("data");
   if (writes()) lock_warning_ = folder_.lock();  // before a checkpoint there is read
   model_ = make_model(config_, store_, *device_);
@@ -151,14 +135,14 @@ std::string Trainer::reason_to_stop() {
 }
 
 // Gives up a step or an evaluation when a signal is overdue; all ranks do at the same call.
-void Trainer::stop_if_overdue(StopAgreement& agreement, std::int64_t position) {
+void Trainer::stop_if_overdue(StopAgreement& agreement, int64_t position) {
   const char* signal = StopSignal::overdue();
   given_up_ = agreement.agree(position, signal ? signal : "");
   if (!given_up_.empty()) throw_interrupted();
 }
 
 void Trainer::step() {
-  std::int64_t position = state_.step * config_.train.accumulation;
+  int64_t position = state_.step * config_.train.accumulation;
   const auto between = [&] {
     stop_if_overdue(stop_, ++position);
     group_.report_progress();
@@ -176,13 +160,13 @@ void Trainer::verified_step(const std::function<void()>& between) {
   std::string first = first_to_speak(group_, replay.own ? replay.difference : "");
   if (first.empty()) first = first_to_speak(group_, replay.difference);
   if (first.empty()) return;
-  fail(str("step ", state_.step + 1, " was run twice from one state, and the bits differ: ", first,
-           "; a GPU, its memory or a kernel computes wrongly. ", nothing_saved(),
-           " with --resume, on another device if this comes again"));
+  fail("step ", state_.step + 1, " was run twice from one state, and the bits differ: ", first,
+       "; a GPU, its memory or a kernel computes wrongly. ", nothing_saved(),
+       " with --resume, on another device if this comes again");
 }
 
 std::string Trainer::nothing_saved() const {
-  return str("Nothing was saved since step ", std::max<std::int64_t>(saved_step_, 0), "; go on from there");
+  return str("Nothing was saved since step ", std::max<int64_t>(saved_step_, 0), "; go on from there");
 }
 
 void Trainer::after_step() {
@@ -212,13 +196,13 @@ void Trainer::collect() {
   std::vector<StepResults> steps = train_step_->results();
   if (!steps.empty()) loss_of_rank_ = steps.back().loss;
   average_losses(group_, steps);
-  const std::int64_t first = state_.step - static_cast<std::int64_t>(steps.size());
+  const int64_t first = state_.step - std::ssize(steps);
   const bool scaled = dtype_ == DType::f16;
   for (std::size_t i = 0; i < steps.size(); ++i) {
     last_ = steps[i];
-    if (has_diverged(last_, scaled)) fail_non_finite(first + static_cast<std::int64_t>(i));
+    if (has_diverged(last_, scaled)) fail_non_finite(first + static_cast<int64_t>(i));
   }
-  state_.updates += static_cast<std::int64_t>(steps.size());
+  state_.updates += std::ssize(steps);
   if (!scaled) return;
   const LossScale scale = train_step_->loss_scale();
   state_.loss_scale = scale.scale;
@@ -227,7 +211,7 @@ void Trainer::collect() {
 }
 
 void Trainer::log_step(bool evaluation) {
-  const std::int64_t done = state_.step - 1;  // the step that these results are of, from 0
+  const int64_t done = state_.step - 1;  // the step that these results are of, from 0
   StepMetrics m;
   m.step = state_.step;
   m.loss = last_.loss;
@@ -292,13 +276,12 @@ void Trainer::catch_up_on_evaluation() {
 
 void Trainer::evaluate_into(StepMetrics& m) {
   const TrainConfig& train = config_.train;
-  const EvalOptions options{
-      .context = config_.model.context,
-      .batch = std::max<std::int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
-      .max_tokens = train.eval_tokens,
-      .augmenter = valid_images_ ? &*valid_images_ : nullptr,
-      .group = several() ? &group_ : nullptr};
-  const auto say = [&](std::int64_t done, std::int64_t all) {
+  const EvalOptions options{.context = config_.model.context,
+                            .batch = std::max<int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
+                            .max_tokens = train.eval_tokens,
+                            .augmenter = valid_images_ ? &*valid_images_ : nullptr,
+                            .group = several() ? &group_ : nullptr};
+  const auto say = [&](int64_t done, int64_t all) {
     progress_.passing(str("validation: ", done, " of ", all, " tokens"));
     stop_if_overdue(stop_evaluation_, ++evaluated_batches_);
   };
@@ -330,8 +313,7 @@ void Trainer::show_evaluation() {
 }
 
 // `write` on rank 0, when all have the same weights; the others wait.
-template <class Write>
-void Trainer::write_checkpoint(Write write) {
+template <class Write> void Trainer::write_checkpoint(Write write) {
   group_.take_time();
   check_equal_weights(group_, *device_, store_, state_.step);
   writes() ? write() : join_save_checkpoint(store_);
@@ -361,7 +343,7 @@ void Trainer::finish(const std::string& why) {
     return progress_.line(
         go_on_line(options_, folder_.path(""), state_.step, several() ? group_.world().source : "--gpus"));
   }
-  const std::int64_t steps_here = state_.step - first_step_;
+  const int64_t steps_here = state_.step - first_step_;
   progress_.line(str("finished ", state_.step, " steps", steps_here == 0 ? " before: nothing to do" : "",
                      ", ", duration_text(clock_.seconds()), " of training, saved ", latest));
   if (state_.best_valid_bits > 0)
@@ -371,7 +353,7 @@ void Trainer::finish(const std::string& why) {
                        folder_.path("best.h5")));
 }
 
-void Trainer::fail_non_finite(std::int64_t step) {
+void Trainer::fail_non_finite(int64_t step) {
   // An overflow has halved the scale of its own step.
   const double scale = std::isfinite(last_.gradient_norm) ? last_.loss_scale : 2.0 * last_.loss_scale;
   std::string first;
@@ -380,8 +362,7 @@ void Trainer::fail_non_finite(std::int64_t step) {
   } catch (const Interrupted&) {}
   first = first_to_speak(group_, first);
   if (first.empty()) first = "none when the step was run again with the weights of now";
-  fail(str("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first, ". ",
-           nothing_saved(), " with a lower train.learning_rate or a longer train.warmup"));
+  fail("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first, ". ",
+       nothing_saved(), " with a lower train.learning_rate or a longer train.warmup");
 }
-
 }  // namespace weft

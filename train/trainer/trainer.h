@@ -2,31 +2,16 @@
 // Trainer: from a config to a trained model in a run folder. step.h has the step, report.h the texts.
 #pragma once
 
-#include <cstdint>
-#include <functional>
-#include <memory>
-#include <optional>
-#include <string>
-
-#include "data/batch_source.h"
-#include "models/model.h"
-#include "src/config/config.h"
-#include "src/files/checkpoint.h"
-#include "src/ranks/communicator.h"
 #include "train/program/progress.h"
-#include "train/trainer/data_parallel.h"
-#include "train/trainer/metrics.h"
-#include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"
 
 namespace weft {
-
 // What a hook sees behind an evaluation. The model has the weights that `evaluate` and `sample` would take:
 // the moving average where one is kept.
 struct Evaluated {
   std::string folder, about;  // of the run; what training said before its first step, and of its memory
   const Config& config;
-  std::int64_t step;
+  int64_t step;
   Device& device;
   Model& model;
 };
@@ -37,10 +22,10 @@ struct TrainOptions {
   std::string init = "";                   // a file of weights to start from
   std::string out = "";                    // "": runs/<config name>
   std::string device = "auto";
-  std::string batch = "";             // train/trainer/micro_batch.h; "": train.accumulation as it is
-  std::int64_t max_steps = 0;         // stop and save when this step is done; 0: train.steps
+  std::string batch = "";             // train/trainer/report.h; "": train.accumulation as it is
+  int64_t max_steps = 0;              // stop and save when this step is done; 0: train.steps
   double max_minutes = 0;             // stop and save after this long; 0: no limit
-  std::int64_t verify_every = 0;      // run every such update twice and compare the bits; 0: none
+  int64_t verify_every = 0;           // run every such update twice and compare the bits; 0: none
   bool rank_log = false;              // log lines of every rank, too
   bool allow_changes = false;         // resume although other keys change rounding (OnResume::asked)
   EvaluationHook on_evaluation = {};  // on rank 0; an Error of it is shown, and training goes on
@@ -77,15 +62,14 @@ class Trainer {
   void show_evaluation();
   void say(const std::string& line);
   void save(bool numbered);
-  template <class Write>
-  void write_checkpoint(Write write);
+  template <class Write> void write_checkpoint(Write write);
   void finish(const std::string& why);
-  bool due(std::int64_t every) const { return every > 0 && state_.step % every == 0; }
+  bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
   bool several() const { return group_.size() > 1; }  // processes
   bool writes() const { return group_.rank() == 0; }
   std::string reason_to_stop();
-  void stop_if_overdue(StopAgreement&, std::int64_t position);
-  [[noreturn]] void fail_non_finite(std::int64_t step);
+  void stop_if_overdue(StopAgreement&, int64_t position);
+  [[noreturn]] void fail_non_finite(int64_t step);
 
   Laps start_;  // until the first step is done
   ProcessGroup& group_;
@@ -109,16 +93,15 @@ class Trainer {
   std::unique_ptr<MetricsLog> metrics_;  // of rank 0
   std::function<void(const StepMetrics&)> also_log_;
   StopAgreement stop_, stop_evaluation_;
-  std::int64_t evaluated_batches_ = 0;  // position of stop_evaluation_
-  std::string given_up_;                // the signal for which a step or an evaluation was given up
-  TrainState state_;                    // of the steps launched; counts of f16 as of the last collect()
+  int64_t evaluated_batches_ = 0;  // position of stop_evaluation_
+  std::string given_up_;           // the signal for which a step or an evaluation was given up
+  TrainState state_;               // of the steps launched; counts of f16 as of the last collect()
   std::string memory_text_, about_;
   StepResults last_;         // of the last step that was collected
   double loss_of_rank_ = 0;  // its loss on this rank's share of the batch
   Stopwatch clock_, wall_;
   double logged_s_ = 0;  // clock_ at the line before
-  std::int64_t logged_step_ = 0, saved_step_ = -1, first_step_ = 0;
+  int64_t logged_step_ = 0, saved_step_ = -1, first_step_ = 0;
   bool warned_ = false;
 };
-
 }  // namespace weft

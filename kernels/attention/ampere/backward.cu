@@ -4,7 +4,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::ampere {
-
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   with_head_sizes(g, [&]<class T, int Dqk, int Dv>() {
     using Shape = BackwardShape<Dqk, Dv>;
@@ -14,5 +13,4 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
           Shape::kThreads, BackwardMemory<Dqk, Dv, true>::kBytes, g, pass);
   });
 }
-
 }  // namespace weft::attention::ampere

@@ -8,11 +8,9 @@
 #include "kernels/attention/launch.cuh"
 
 namespace weft::attention::ampere {
-
 // How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time.
 // That fits the registers and the 99 KiB of smaller GPUs, and several blocks share a multiprocessor.
-template <int Dqk, int Dv>
-struct BackwardShape {
+template <int Dqk, int Dv> struct BackwardShape {
   static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;
   static constexpr bool kSmall = kLarger <= 64;
   static constexpr int kTiles = 1, M = 1, N = kLarger == 64 ? 64 : 32;
@@ -21,8 +19,7 @@ struct BackwardShape {
 };
 
 // Shared memory: the owned x and y, then the stream. kScalars: lse and delta stream by, too.
-template <int Dqk, int Dv, bool kScalars>
-struct BackwardMemory {
+template <int Dqk, int Dv, bool kScalars> struct BackwardMemory {
   static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
   using Layout = StreamLayout<kTiles, Dqk, Dv, kScalars>;
   static constexpr int kY = kTiles * kTile * Dqk * 2, kStream = kY + kTiles * kTile * Dv * 2,
@@ -75,7 +72,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   if (!take_task<Direction::query_stationary>(task, place, g, pass, g.k, g.v, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
-  const std::uint32_t queries = shared_address(shared), gradients = queries + Memory::kY;
+  const uint32_t queries = shared_address(shared), gradients = queries + Memory::kY;
   Stream<kTiles, Dqk, Dv, kThreads, false> stream(queries + Memory::kStream, task, own);
   stream.begin_slots();
   const auto position = [&](int row) { return task.position(row); };
@@ -166,7 +163,7 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   if (!take_task<Direction::key_stationary>(task, place, g, pass, g.q, g.dy, g.delta)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 
-  const std::uint32_t keys = shared_address(shared), values = keys + Memory::kY;
+  const uint32_t keys = shared_address(shared), values = keys + Memory::kY;
   Stream<kTiles, Dqk, Dv, kThreads, true> stream(keys + Memory::kStream, task, own);
   stream.begin_slots();
   const auto position = [&](int row) { return task.position(row); };
@@ -207,5 +204,4 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   store_rows<T>(staging, dv, RowFactors<M>(1, task.accumulate), task, first_row,
                 Rows::of(g.dv, place.b, place.h));
 }
-
 }  // namespace weft::attention::ampere

@@ -4,7 +4,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::ampere {
-
 void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   with_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
     using Shape = ForwardShape<Dqk, Dv>;
@@ -12,5 +11,4 @@ void launch_forward(CudaQueue& queue, const AttentionForward& f, const Attention
           Shape::kThreads, Shape::kShared, f, pass);
   });
 }
-
 }  // namespace weft::attention::ampere

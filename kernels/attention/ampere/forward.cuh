@@ -8,7 +8,6 @@
 #include "kernels/attention/launch.cuh"
 
 namespace weft::attention::ampere {
-
 __device__ __forceinline__ float quad_max(float x) {
   x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 1));
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
@@ -20,8 +19,7 @@ __device__ __forceinline__ float quad_sum(float x) {
 
 // Rows g and g + 8 of each block of 16. exp2 is relative to `top`, at most kSlack (to base 2) below the
 // largest score so far, so that accumulators are rarely rescaled; the quotient at the end is the same.
-template <int M>
-struct OnlineSoftmax {
+template <int M> struct OnlineSoftmax {
   static constexpr float kSlack = 8;
   float scale;  // times log2(e)
   float top[M][2], sum[M][2];
@@ -96,8 +94,7 @@ __device__ __forceinline__ void finish_softmax(RowFactors<M>& factors, const Onl
     }
 }
 
-template <int Dqk, int Dv>
-struct ForwardShape {
+template <int Dqk, int Dv> struct ForwardShape {
   static constexpr bool kSmall = Dqk <= 64 && Dv <= 64;
   static constexpr int kTiles = kSmall ? 1 : 2, M = kTiles, kBlocks = kSmall ? 4 : 2;
   static constexpr int kThreads = kTiles * kTile / (16 * M) * 32;
@@ -121,7 +118,7 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<
 
   Stream<kTiles, Dqk, Dv, kThreads, false> stream(shared_address(shared) + Shape::kStream, task, own);
   stream.begin_slots();
-  const std::uint32_t queries = shared_address(shared) + Shape::kQueries;
+  const uint32_t queries = shared_address(shared) + Shape::kQueries;
   gather_rows<Dqk, kThreads, kTiles * kTile>(queries, Rows::of(f.q, place.b, place.h),
                                              [&](int row) { return task.position(row); });
   stream.begin();
@@ -140,10 +137,8 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<
 #pragma unroll 1
     for (int first = 0; first < kTile; first += N) {
       Accumulators<M, N> s;
-      if constexpr (Shape::kQueriesInRegisters)
-        mma_abt<T, M, N, Dqk>(s, q, stream.x(), first / 16);
-      else
-        mma_abt<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
+      if constexpr (Shape::kQueriesInRegisters) mma_abt<T, M, N, Dqk>(s, q, stream.x(), first / 16);
+      else mma_abt<T, M, N, Dqk>(s, queries, first_row / 16, stream.x(), first / 16);
       if (mask >= 0) apply_mask(s, stream, first_row, first, -INFINITY);
       softmax.apply(s, y);
       Fragments<M, N> p;
@@ -158,5 +153,4 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<
   __syncthreads();
   store_rows<T>(shared + Shape::kStream, y, factors, task, first_row, Rows::of(f.y, place.b, place.h));
 }
-
 }  // namespace weft::attention::ampere

@@ -5,7 +5,6 @@
 #include "kernels/attention/ampere/mainloop.cuh"
 
 namespace weft::attention::ampere {
-
 // Sets masked accumulators of a warp to `value`; rows count from first_row, columns from first_column.
 template <int M, int N, class Stream>
 __device__ __forceinline__ void apply_mask(Accumulators<M, N>& s, const Stream& stream, int first_row,
@@ -15,8 +14,7 @@ __device__ __forceinline__ void apply_mask(Accumulators<M, N>& s, const Stream& 
   for (int m = 0; m < M; ++m)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      const std::uint64_t word =
-          stream.mask_word(first_row + m * 16 + half * 8 + g) >> (first_column + 2 * t);
+      const uint64_t word = stream.mask_word(first_row + m * 16 + half * 8 + g) >> (first_column + 2 * t);
 #pragma unroll
       for (int n = 0; n < N / 8; ++n) {
         if (!(word >> (8 * n) & 1)) s.c[m][n][2 * half] = value;
@@ -26,8 +24,7 @@ __device__ __forceinline__ void apply_mask(Accumulators<M, N>& s, const Stream& 
 }
 
 // Factors of rows: accumulators times `now`, plus what earlier passes left times `before`.
-template <int M>
-struct RowFactors {
+template <int M> struct RowFactors {
   float now[M][2], before[M][2];
   bool accumulate;
   __device__ RowFactors(float factor, bool accumulate) : accumulate(accumulate) {
@@ -56,12 +53,11 @@ __device__ __forceinline__ void store_rows(char* staging, const Accumulators<M, 
         float2 x = {s.c[m][n][2 * half] * factors.now[m][half],
                     s.c[m][n][2 * half + 1] * factors.now[m][half]};
         if (position >= 0 && n < static_cast<int>(out.chunks)) {
-          const float2 there =
-              unpack<T>(*reinterpret_cast<const std::uint32_t*>(out.at(position, n) + t * 4));
+          const float2 there = unpack<T>(*reinterpret_cast<const uint32_t*>(out.at(position, n) + t * 4));
           x.x = fmaf(there.x, factors.before[m][half], x.x);
           x.y = fmaf(there.y, factors.before[m][half], x.y);
         }
-        *reinterpret_cast<std::uint32_t*>(staging + chunk_offset<P>(row, n) + t * 4) = pack<T>(x.x, x.y);
+        *reinterpret_cast<uint32_t*>(staging + chunk_offset<P>(row, n) + t * 4) = pack<T>(x.x, x.y);
       }
     }
   __syncwarp();
@@ -74,5 +70,4 @@ __device__ __forceinline__ void store_rows(char* staging, const Accumulators<M, 
   }
   __syncwarp();
 }
-
 }  // namespace weft::attention::ampere

@@ -7,22 +7,20 @@
 #include "kernels/device/mma.cuh"
 
 namespace weft::attention::ampere {
-
 // The work of a block, or of a warp of 16-row tiles, in shared memory to spare registers. Its kTiles tiles
 // are neighbours in the schedule: their lists are equally long and mostly the same.
-template <int kTiles, int kEdge = kTile>
-struct Task {
+template <int kTiles, int kEdge = kTile> struct Task {
   Direction direction;
-  int tile[kTiles], begin[kTiles], end[kTiles];       // owned tiles (-1: none), their entries in the lists
-  bool accumulate;                                    // earlier passes left results to go on from
-  Rows x, y;                                          // the streamed side
-  const float *lse, *delta;                           // of this (batch, head)
-  const std::int32_t *own_segments, *other_segments;  // of this batch, by position; null: none
+  int tile[kTiles], begin[kTiles], end[kTiles];  // owned tiles (-1: none), their entries in the lists
+  bool accumulate;                               // earlier passes left results to go on from
+  Rows x, y;                                     // the streamed side
+  const float *lse, *delta;                      // of this (batch, head)
+  const int32_t *own_segments, *other_segments;  // of this batch, by position; null: none
 
   // Position in row `row` (0 .. kTiles * kEdge - 1) of the owned tiles, -1: empty.
   __device__ __forceinline__ int position(int row) const {
     const int own = tile[row / kEdge];
-    return own < 0 ? -1 : direction.own_order[static_cast<std::int64_t>(own) * kEdge + row % kEdge];
+    return own < 0 ? -1 : direction.own_order[static_cast<int64_t>(own) * kEdge + row % kEdge];
   }
   __device__ __forceinline__ int own_segment(int row) const {
     const int at = position(row);
@@ -30,8 +28,8 @@ struct Task {
   }
 };
 
-__device__ __forceinline__ const std::int32_t* segments_of(const TensorView& x, int b) {
-  return x.data ? static_cast<const std::int32_t*>(x.data) + b * x.shape[1] : nullptr;
+__device__ __forceinline__ const int32_t* segments_of(const TensorView& x, int b) {
+  return x.data ? static_cast<const int32_t*>(x.data) + b * x.shape[1] : nullptr;
 }
 
 // Fills a task from a rank of the schedule on; without any tile where there is nothing to do. kSide is a
@@ -52,14 +50,13 @@ __device__ __forceinline__ void fill_task(Task<kTiles, kEdge>& task, int first_r
     if (tile >= 0 && (!task.accumulate || task.begin[i] < task.end[i])) nothing = false;
   }
   if (nothing) task.tile[0] = -1;
-  const std::int64_t row = (at.b * p.lse.shape[1] + at.h) * p.lse.shape[2];
+  const int64_t row = (at.b * p.lse.shape[1] + at.h) * p.lse.shape[2];
   task.direction = d;
   task.x = Rows::of(x, at.b, at.h);
   task.y = Rows::of(y, at.b, at.h);
   task.lse = static_cast<const float*>(p.lse.data) + row;
   task.delta = static_cast<const float*>(delta.data) + row;
-  const std::int32_t *queries = segments_of(p.segments.queries, at.b),
-                     *keys = segments_of(p.segments.keys, at.b);
+  const int32_t *queries = segments_of(p.segments.queries, at.b), *keys = segments_of(p.segments.keys, at.b);
   constexpr bool kRows = kSide == Direction::query_stationary;
   task.own_segments = kRows ? queries : keys;
   task.other_segments = kRows ? keys : queries;
@@ -76,12 +73,8 @@ __device__ __forceinline__ bool take_task(Task<kTiles>& task, const BlockIndex& 
 }
 
 // Merges the ascending lists of the owned tiles.
-template <int kTiles>
-struct Step {
-  int tile, mask[kTiles];
-};
-template <int kTiles>
-class ListIterator {
+template <int kTiles> struct Step { int tile, mask[kTiles]; };
+template <int kTiles> class ListIterator {
  public:
   __device__ explicit ListIterator(const Task<kTiles>& task) : task_(task) {
 #pragma unroll
@@ -117,19 +110,18 @@ class ListIterator {
 
 // Starts copying kCount rows of P elements into a tile; position(row) < 0 gives zeros.
 template <int P, int kThreads, int kCount, class Position>
-__device__ __forceinline__ void gather_rows(std::uint32_t tile, const Rows& x, Position&& position) {
+__device__ __forceinline__ void gather_rows(uint32_t tile, const Rows& x, Position&& position) {
   constexpr int kChunks = P / 8;
 #pragma unroll 4  // more addresses at a time would push accumulators out of the registers
   for (int i = 0; i < kCount * kChunks / kThreads; ++i) {
-    const std::uint32_t item = threadIdx.x + i * kThreads, row = item / kChunks, chunk = item % kChunks;
+    const uint32_t item = threadIdx.x + i * kThreads, row = item / kChunks, chunk = item % kChunks;
     const int at = position(row);
     cp_async_16(tile + chunk_offset<P>(row, chunk), x.at(at, chunk), at >= 0 && chunk < x.chunks);
   }
 }
 
 // Shared memory of a stream, in bytes, and what lies where.
-template <int kTiles, int Px, int Py, bool kScalars>
-struct StreamLayout {
+template <int kTiles, int Px, int Py, bool kScalars> struct StreamLayout {
   static constexpr int kX = 0, kY = kTile * Px * 2, kMasks = kY + kTile * Py * 2,
                        kSlots = kMasks + kTiles * kTile * 8, kLse = kSlots + kTile * 4,
                        kDelta = kLse + (kScalars ? kTile * 4 : 0),
@@ -138,12 +130,11 @@ struct StreamLayout {
 
 // Streams the tiles of a list: x and y of kTile gathered rows, lse and delta of each row, and masks. One of
 // two stages fills while the other is worked on; slots come one tile earlier.
-template <int kTiles, int Px, int Py, int kThreads, bool kScalars>
-class Stream {
+template <int kTiles, int Px, int Py, int kThreads, bool kScalars> class Stream {
  public:
   using Layout = StreamLayout<kTiles, Px, Py, kScalars>;
 
-  __device__ Stream(std::uint32_t shared, const Task<kTiles>& task, int own)
+  __device__ Stream(uint32_t shared, const Task<kTiles>& task, int own)
       : shared_(shared), task_(task), list_(task), own_(own) {}
 
   // Starts the slots of the first two tiles: what is copied before begin() need not wait for them.
@@ -167,10 +158,8 @@ class Stream {
   }
   // Waits for the current tile and for what was copied before begin().
   __device__ __forceinline__ void wait() {
-    if (next_started_)
-      cp_async_wait_all_but_last();
-    else
-      cp_async_wait_all();
+    if (next_started_) cp_async_wait_all_but_last();
+    else cp_async_wait_all();
     __syncthreads();
   }
   __device__ bool done() const { return tile_ == kEnd; }
@@ -191,31 +180,30 @@ class Stream {
     stage_ ^= 1;
   }
 
-  __device__ std::uint32_t x() const { return at(stage_, Layout::kX); }
-  __device__ std::uint32_t y() const { return at(stage_, Layout::kY); }
+  __device__ uint32_t x() const { return at(stage_, Layout::kX); }
+  __device__ uint32_t y() const { return at(stage_, Layout::kY); }
   // Of the warp's own tile: kSkip, -1 (all pairs), or a mask whose words mask_word() gives by row.
   __device__ int mask() const { return mask_; }
-  __device__ std::uint64_t mask_word(int row) const {
-    std::uint64_t word;
+  __device__ uint64_t mask_word(int row) const {
+    uint64_t word;
     asm volatile("ld.shared.u64 %0, [%1];" : "=l"(word) : "r"(at(stage_, Layout::kMasks) + row * 8));
     return word;
   }
   // The same where there are segments, for the kRows rows of the block that the warp owns from first_row on.
   // Where segments part the tile, the words of these rows are narrowed.
-  template <int kRows>
-  __device__ __forceinline__ int mask_within_segments(int first_row) const {
+  template <int kRows> __device__ __forceinline__ int mask_within_segments(int first_row) const {
     if (!task_.own_segments || mask_ == kSkip) return mask_;
     const int row = threadIdx.x % kRows, own_segment = task_.own_segment(first_row + row),
               other[2] = {other_segment(threadIdx.x % 32), other_segment(threadIdx.x % 32 + 32)};
     const int first = __shfl_sync(0xffffffffu, own_segment, 0);
     if (__all_sync(0xffffffffu, first >= 0 && own_segment == first && other[0] == first && other[1] == first))
       return mask_;
-    std::uint64_t word = 0;
+    uint64_t word = 0;
 #pragma unroll 1
     for (int r = 0; r < kRows; ++r) {
       const int own = __shfl_sync(0xffffffffu, own_segment, r);
-      const std::uint64_t low = __ballot_sync(0xffffffffu, other[0] == own),
-                          high = __ballot_sync(0xffffffffu, other[1] == own);
+      const uint64_t low = __ballot_sync(0xffffffffu, other[0] == own),
+                     high = __ballot_sync(0xffffffffu, other[1] == own);
       if (row == r && own >= 0) word = high << 32 | low;
     }
     if (mask_ >= 0) word &= mask_word(first_row + row);
@@ -234,9 +222,7 @@ class Stream {
   }
 
  private:
-  __device__ std::uint32_t at(int stage, int offset) const {
-    return shared_ + stage * Layout::kStage + offset;
-  }
+  __device__ uint32_t at(int stage, int offset) const { return shared_ + stage * Layout::kStage + offset; }
   __device__ int slot(int stage, int row) const {
     int r;
     asm volatile("ld.shared.s32 %0, [%1];" : "=r"(r) : "r"(at(stage, Layout::kSlots) + row * 4));
@@ -244,14 +230,13 @@ class Stream {
   }
   // Segment of a slot of the current tile. Its slot numbers in shared memory are being replaced already.
   __device__ __forceinline__ int other_segment(int row) const {
-    const int t = task_.direction.other_order[static_cast<std::int64_t>(tile_) * kTile + row];
+    const int t = task_.direction.other_order[static_cast<int64_t>(tile_) * kTile + row];
     return t < 0 ? -1 : task_.other_segments[t];
   }
   __device__ __forceinline__ void fetch_slots(int tile, int stage) {
     if (tile != kEnd && threadIdx.x < kTile / 4)
       cp_async_16(at(stage, Layout::kSlots) + threadIdx.x * 16,
-                  task_.direction.other_order + static_cast<std::int64_t>(tile) * kTile + threadIdx.x * 4,
-                  true);
+                  task_.direction.other_order + static_cast<int64_t>(tile) * kTile + threadIdx.x * 4, true);
   }
   __device__ __forceinline__ void fetch(const Step<kTiles>& step, int stage) {
     if (step.tile == kEnd) return;
@@ -271,15 +256,14 @@ class Stream {
     for (int i = 0; i < kTiles; ++i)
       if (step.mask[i] >= 0 && item < kTile / 2)
         cp_async_16(at(stage, Layout::kMasks) + (i * kTile / 2 + item) * 16,
-                    task_.direction.masks + static_cast<std::int64_t>(step.mask[i]) * kTile + item * 2, true);
+                    task_.direction.masks + static_cast<int64_t>(step.mask[i]) * kTile + item * 2, true);
   }
 
-  std::uint32_t shared_;
+  uint32_t shared_;
   const Task<kTiles>& task_;
   ListIterator<kTiles> list_;
   Step<kTiles> next_;
   bool next_started_;              // already, by begin()
   int own_, stage_, tile_, mask_;  // of the warp; of the current tile
 };
-
 }  // namespace weft::attention::ampere

@@ -5,10 +5,8 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::ampere {
-
 // kKeys: of the key-stationary kernel, which streams lse and delta.
-template <int Dqk, int Dv, bool kKeys>
-struct Rows16BackwardShape : Rows16Shape<Dqk, Dv> {
+template <int Dqk, int Dv, bool kKeys> struct Rows16BackwardShape : Rows16Shape<Dqk, Dv> {
   using Base = Rows16Shape<Dqk, Dv>;
   using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, kKeys>;
   static constexpr bool kInRegisters = Base::kLarger <= (kKeys ? 64 : 128);
@@ -21,10 +19,8 @@ struct Rows16BackwardShape : Rows16Shape<Dqk, Dv> {
                        kY = kInRegisters ? Layout::kStage + Layout::kY : kX + kSmallTile * Dqk * 2,
                        kWarpBytes = kInRegisters ? Layout::kBytes : kY + kSmallTile * Dv * 2;
 };
-template <int Dqk, int Dv>
-using Rows16QueryShape = Rows16BackwardShape<Dqk, Dv, false>;
-template <int Dqk, int Dv>
-using Rows16KeyShape = Rows16BackwardShape<Dqk, Dv, true>;
+template <int Dqk, int Dv> using Rows16QueryShape = Rows16BackwardShape<Dqk, Dv, false>;
+template <int Dqk, int Dv> using Rows16KeyShape = Rows16BackwardShape<Dqk, Dv, true>;
 
 // ---- dQ ----
 
@@ -58,7 +54,7 @@ __global__ void __launch_bounds__(Rows16QueryShape<Dqk, Dv>::kThreads, Rows16Que
   gradients.load();
   for (; !stream.done(); stream.advance()) {
     stream.arrive();
-    std::uint32_t word[2];
+    uint32_t word[2];
     const int mask = stream.words(word);
     if (mask == kSkip) continue;
     Accumulators<1, Shape::N> s, ds;
@@ -111,7 +107,7 @@ __global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads, Rows16KeySh
   if constexpr (kOfKeys) values.load();
   for (; !stream.done(); stream.advance()) {
     stream.arrive();
-    std::uint32_t word[2];
+    uint32_t word[2];
     const int mask = stream.words(word);
     if (mask == kSkip) continue;
     Accumulators<1, Shape::N> p, ds;
@@ -158,5 +154,4 @@ void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g, const 
     }
   });
 }
-
 }  // namespace weft::attention::ampere

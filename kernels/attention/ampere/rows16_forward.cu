@@ -5,9 +5,7 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::ampere {
-
-template <int Dqk, int Dv>
-struct Rows16ForwardShape : Rows16Shape<Dqk, Dv> {
+template <int Dqk, int Dv> struct Rows16ForwardShape : Rows16Shape<Dqk, Dv> {
   using Base = Rows16Shape<Dqk, Dv>;
   using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, false>;
   static constexpr bool kInRegisters = Base::kLarger <= 128;
@@ -46,7 +44,7 @@ __global__ void __launch_bounds__(Rows16ForwardShape<Dqk, Dv>::kThreads, Rows16F
   queries.load();
   for (; !stream.done(); stream.advance()) {
     stream.arrive();
-    std::uint32_t word[2];
+    uint32_t word[2];
     const int mask = stream.words(word);
     if (mask == kSkip) continue;
     Accumulators<1, Shape::N> s;
@@ -72,5 +70,4 @@ void launch_rows16_forward(CudaQueue& queue, const AttentionForward& f, const At
           Shape::kThreads, kRows16Warps * Shape::kWarpBytes, f, pass);
   });
 }
-
 }  // namespace weft::attention::ampere

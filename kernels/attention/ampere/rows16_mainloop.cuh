@@ -8,7 +8,6 @@
 #include "kernels/attention/ampere/mainloop.cuh"
 
 namespace weft::attention::ampere {
-
 inline constexpr int kRows16Warps = 2;  // of a block: they share nothing but its place in the grid
 
 using Rows16Task = Task<1, kSmallTile>;
@@ -27,18 +26,17 @@ __device__ __forceinline__ bool take_task(Rows16Task& task, const BlockIndex& at
 
 // A warp copies kRows rows of P elements; lane r names the position of row r, < 0 gives zeros.
 template <int P, int kRows>
-__device__ __forceinline__ void gather_rows_of_lanes(std::uint32_t tile, const Rows& x, int position) {
+__device__ __forceinline__ void gather_rows_of_lanes(uint32_t tile, const Rows& x, int position) {
   constexpr int kChunks = P / 8;
 #pragma unroll
   for (int i = 0; i < kRows * kChunks / 32; ++i) {
-    const std::uint32_t item = threadIdx.x % 32 + i * 32, row = item / kChunks, chunk = item % kChunks;
+    const uint32_t item = threadIdx.x % 32 + i * 32, row = item / kChunks, chunk = item % kChunks;
     const int at = __shfl_sync(0xffffffffu, position, static_cast<int>(row));
     cp_async_16(tile + chunk_offset<P>(row, chunk), x.at(at, chunk), at >= 0 && chunk < x.chunks);
   }
 }
 
-template <int kEntries, int Px, int Py, bool kScalars>
-struct Rows16Layout {
+template <int kEntries, int Px, int Py, bool kScalars> struct Rows16Layout {
   static constexpr int kRows = kEntries * kSmallTile, kX = 0, kY = kRows * Px * 2,
                        kSegments = kY + kRows * Py * 2, kLse = kSegments + kRows * 4,
                        kDelta = kLse + (kScalars ? kRows * 4 : 0),
@@ -46,13 +44,12 @@ struct Rows16Layout {
 };
 
 // The tiles of a list, kEntries an iteration: x and y of kRows gathered rows, lse and delta, in two stages.
-template <int kEntries, int Px, int Py, bool kScalars>
-class Rows16Stream {
+template <int kEntries, int Px, int Py, bool kScalars> class Rows16Stream {
  public:
   using Layout = Rows16Layout<kEntries, Px, Py, kScalars>;
   static constexpr int kRows = Layout::kRows;
 
-  __device__ Rows16Stream(std::uint32_t shared, const Rows16Task& task)
+  __device__ Rows16Stream(uint32_t shared, const Rows16Task& task)
       : shared_(shared), task_(task), entry_(task.begin[0]), end_(task.end[0]) {}
 
   // Starts the first step. Stage 1 is not touched before the first arrive().
@@ -82,22 +79,22 @@ class Rows16Stream {
     stage_ ^= 1;
   }
 
-  __device__ std::uint32_t x(int stage) const { return at(stage, Layout::kX); }
-  __device__ std::uint32_t y(int stage) const { return at(stage, Layout::kY); }
-  __device__ std::uint32_t x() const { return x(stage_); }
-  __device__ std::uint32_t y() const { return y(stage_); }
+  __device__ uint32_t x(int stage) const { return at(stage, Layout::kX); }
+  __device__ uint32_t y(int stage) const { return at(stage, Layout::kY); }
+  __device__ uint32_t x() const { return x(stage_); }
+  __device__ uint32_t y() const { return y(stage_); }
   __device__ float2 lse(int column) const { return ld_shared_float2(at(stage_, Layout::kLse) + column * 4); }
   __device__ float2 delta(int column) const {
     return ld_shared_float2(at(stage_, Layout::kDelta) + column * 4);
   }
 
   // kSkip: nothing of the step is attended; -1: all; else bit k of word[i]: row g or g + 8 attends row k.
-  __device__ __forceinline__ int words(std::uint32_t (&word)[2]) const {
-    constexpr std::uint32_t kAll = kEntries == 2 ? 0xffffffffu : 0xffffu;
+  __device__ __forceinline__ int words(uint32_t (&word)[2]) const {
+    constexpr uint32_t kAll = kEntries == 2 ? 0xffffffffu : 0xffffu;
     const int lane = threadIdx.x % 32, g = lane >> 2;
-    std::uint32_t mine = word_;  // of row lane % 16, from here on over all entries
+    uint32_t mine = word_;  // of row lane % 16, from here on over all entries
     if constexpr (kEntries == 2) {
-      const std::uint32_t other = __shfl_xor_sync(0xffffffffu, mine, 16);
+      const uint32_t other = __shfl_xor_sync(0xffffffffu, mine, 16);
       mine = lane < 16 ? other << 16 | mine : mine << 16 | other;
     }
     if (task_.own_segments) mine &= within_segments();
@@ -109,21 +106,19 @@ class Rows16Stream {
   }
 
  private:
-  __device__ std::uint32_t at(int stage, int offset) const {
-    return shared_ + stage * Layout::kStage + offset;
-  }
+  __device__ uint32_t at(int stage, int offset) const { return shared_ + stage * Layout::kStage + offset; }
   // Rows of the current step in the segment of the owned row lane % 16.
-  __device__ __forceinline__ std::uint32_t within_segments() const {
+  __device__ __forceinline__ uint32_t within_segments() const {
     const int lane = threadIdx.x % 32, own_segment = task_.own_segment(lane % 16);
     int other;
     asm volatile("ld.shared.s32 %0, [%1];"
                  : "=r"(other)
                  : "r"(at(stage_, Layout::kSegments) + lane % kRows * 4));
-    std::uint32_t bits = 0;
+    uint32_t bits = 0;
 #pragma unroll 1
     for (int r = 0; r < 16; ++r) {
       const int own = __shfl_sync(0xffffffffu, own_segment, r);
-      const std::uint32_t same = __ballot_sync(0xffffffffu, other == own);
+      const uint32_t same = __ballot_sync(0xffffffffu, other == own);
       if (lane % 16 == r && own >= 0) bits = same;
     }
     return bits;
@@ -140,12 +135,12 @@ class Rows16Stream {
   __device__ __forceinline__ void look_up_slot() {
     const int row = threadIdx.x % kSmallTile;
     const bool any = tile_ != kEnd;
-    position_ = any ? task_.direction.other_order[static_cast<std::int64_t>(tile_) * kSmallTile + row] : -1;
-    next_word_ = !any ? 0
-                 : mask_ < 0
-                     ? 0xffffu
-                     : static_cast<std::uint32_t>(
-                           task_.direction.masks[static_cast<std::int64_t>(mask_) * kSmallTile + row]);
+    position_ = any ? task_.direction.other_order[static_cast<int64_t>(tile_) * kSmallTile + row] : -1;
+    next_word_ =
+        !any ? 0
+        : mask_ < 0
+            ? 0xffffu
+            : static_cast<uint32_t>(task_.direction.masks[static_cast<int64_t>(mask_) * kSmallTile + row]);
   }
   __device__ __forceinline__ void fetch(int stage) {
     gather_rows_of_lanes<Px, kRows>(at(stage, Layout::kX), task_.x, position_);
@@ -160,22 +155,21 @@ class Rows16Stream {
     }
   }
 
-  const std::uint32_t shared_;
+  const uint32_t shared_;
   const Rows16Task& task_;
-  int entry_, end_, stage_ = 0;      // the current step
-  std::uint32_t word_, word_after_;  // of it and of the next
-  int position_;                     // of the next, then of the one after that
-  std::uint32_t next_word_;
+  int entry_, end_, stage_ = 0;  // the current step
+  uint32_t word_, word_after_;   // of it and of the next
+  int position_;                 // of the next, then of the one after that
+  uint32_t next_word_;
   int ahead_, tile_, mask_;  // two and three steps ahead
 };
 
 template <int N>
-__device__ __forceinline__ void apply_words(Accumulators<1, N>& s, const std::uint32_t (&word)[2],
-                                            float value) {
+__device__ __forceinline__ void apply_words(Accumulators<1, N>& s, const uint32_t (&word)[2], float value) {
   const int t = threadIdx.x & 3;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const std::uint32_t bits = word[half] >> (2 * t);
+    const uint32_t bits = word[half] >> (2 * t);
 #pragma unroll
     for (int n = 0; n < N / 8; ++n) {
       if (!(bits >> (8 * n) & 1)) s.c[0][n][2 * half] = value;
@@ -185,11 +179,10 @@ __device__ __forceinline__ void apply_words(Accumulators<1, N>& s, const std::ui
 }
 
 // The owned rows as A fragments: in registers where there is room, else in shared memory.
-template <class T, int P, bool kInRegisters>
-class OwnedRows {
+template <class T, int P, bool kInRegisters> class OwnedRows {
  public:
   // `tile` holds the rows until load(), or as long as they are used where they stay in shared memory.
-  __device__ explicit OwnedRows(std::uint32_t tile) : tile_(tile) {}
+  __device__ explicit OwnedRows(uint32_t tile) : tile_(tile) {}
   __device__ __forceinline__ void gather(const HeadsView& x, const BlockIndex& at,
                                          const Rows16Task& task) const {
     gather_rows_of_lanes<P, kSmallTile>(tile_, Rows::of(x, at.b, at.h),
@@ -199,25 +192,20 @@ class OwnedRows {
     if constexpr (kInRegisters) load_fragments<1, P, P>(f_, tile_, 0);
   }
   // s = these rows times the transposed rows of a tile.
-  template <int N>
-  __device__ __forceinline__ void multiply(Accumulators<1, N>& s, std::uint32_t other) const {
-    if constexpr (kInRegisters)
-      mma_abt<T, 1, N, P>(s, f_, other, 0);
-    else
-      mma_abt<T, 1, N, P>(s, tile_, 0, other, 0);
+  template <int N> __device__ __forceinline__ void multiply(Accumulators<1, N>& s, uint32_t other) const {
+    if constexpr (kInRegisters) mma_abt<T, 1, N, P>(s, f_, other, 0);
+    else mma_abt<T, 1, N, P>(s, tile_, 0, other, 0);
   }
 
  private:
-  std::uint32_t tile_;
+  uint32_t tile_;
   Fragments<1, kInRegisters ? P : 16> f_;
 };
 
 // Two entries (32 rows) a step while rows are short; owned rows in registers while there is room.
-template <int Dqk, int Dv>
-struct Rows16Shape {
+template <int Dqk, int Dv> struct Rows16Shape {
   static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;
   static constexpr int kEntries = kLarger <= 64 ? 2 : 1, N = kEntries * kSmallTile;
   static constexpr int kThreads = kRows16Warps * 32;
 };
-
 }  // namespace weft::attention::ampere

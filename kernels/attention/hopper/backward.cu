@@ -8,7 +8,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   with_head_sizes(g, [&]<class T, int Dqk, int Dv>() {
     TensorMaps by_rows{}, by_columns{};
@@ -28,11 +27,11 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
 void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   TensorMaps tensor_maps{};
   WEFT_CHECK(describe(tensor_maps, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy), kTmaRefuses);
-  const std::int64_t needed = scratch_of(Kernel::hopper_fused, Problem::of(g), pass);
+  const int64_t needed = scratch_of(Kernel::hopper_fused, Problem::of(g), pass);
   WEFT_CHECK(g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(), " elements, needed are ",
              needed);
   const FusedScratch scratch = FusedScratch::of(g, pass);
-  const std::int64_t rows = std::max(g.q.batch * g.q.heads * g.q.time, g.q.batch * g.q.heads * scratch.tiles);
+  const int64_t rows = std::max(g.q.batch * g.q.heads * g.q.time, g.q.batch * g.q.heads * scratch.tiles);
   with_type(g, [&]<class T>() {
     const auto blocks = static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock);
     begin_fused_kernel<T><<<blocks, kRowThreads, 0, queue.stream>>>(g, pass, scratch);
@@ -40,5 +39,4 @@ void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g, const A
                     FusedMemory::kThreads, FusedMemory::kBytes, g, pass, tensor_maps, scratch);
   });
 }
-
 }  // namespace weft::attention::hopper

@@ -8,9 +8,7 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
-template <int Dqk, int Dv, bool kTma>
-struct ForwardShape {
+template <int Dqk, int Dv, bool kTma> struct ForwardShape {
   // As the registers allow: 504 a lane are shared by 3 warpgroups, 512 by 4, 480 by 5. At heads of 64 a
   // fourth consumer gives more than queries in registers. At heads of 128 two consumers with queries in
   // registers take 0.280 ms for `all` (B 32, H 2, n 3,072), three without 0.335.
@@ -98,5 +96,4 @@ void launch_forward(CudaQueue& queue, const AttentionForward& f, const Attention
     });
   });
 }
-
 }  // namespace weft::attention::hopper

@@ -5,9 +5,7 @@
 #include "kernels/attention/hopper/softmax.cuh"
 
 namespace weft::attention::hopper {
-
-template <class T, int Dv>
-struct ForwardAccumulators {
+template <class T, int Dv> struct ForwardAccumulators {
   float y[Dv / 2], s[32];
   Softmax softmax;
 
@@ -15,21 +13,19 @@ struct ForwardAccumulators {
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
   }
-  template <class Q>
-  __device__ __forceinline__ void issue_scores(const Q& q, Descriptor keys) {
+  template <class Q> __device__ __forceinline__ void issue_scores(const Q& q, Descriptor keys) {
     pin(s);
     wgmma_fence();
     q.template mma_abt<T>(s, keys);
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void issue_values(const std::uint32_t (&p)[4][4], Descriptor values) {
+  __device__ __forceinline__ void issue_values(const uint32_t (&p)[4][4], Descriptor values) {
     mma_ab<T>(y, p, values, 1);
     wgmma_commit_group();
   }
 };
 
-template <class M>
-struct StageDescriptors {
+template <class M> struct StageDescriptors {
   Descriptor first;
   __device__ __forceinline__ explicit StageDescriptors(const M& memory) : first(descriptor(memory.x(0))) {}
   __device__ __forceinline__ Descriptor keys(int stage) const { return first + stage * (M::kStage / 16); }
@@ -37,7 +33,7 @@ struct StageDescriptors {
 };
 
 // Sets the scores of pairs that the tile's mask leaves out to -infinity.
-__device__ __forceinline__ void hide(float (&s)[32], const std::uint64_t* masks, int mask) {
+__device__ __forceinline__ void hide(float (&s)[32], const uint64_t* masks, int mask) {
   MaskWords words;
   words.load(masks, mask);
   pin(s);
@@ -47,7 +43,7 @@ __device__ __forceinline__ void hide(float (&s)[32], const std::uint64_t* masks,
 // An iteration after the first: its scores; its softmax overlaps P V of the iteration before, whose
 // probabilities are `p`. Returns the mask of the next iteration.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc, std::uint32_t (&p)[4][4],
+__device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc, uint32_t (&p)[4][4],
                                                  Stream& stream, const M& memory,
                                                  const StageDescriptors<M>& at, const Masks& masks,
                                                  const Q& q, int mask) {
@@ -80,7 +76,7 @@ __device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc
 // in await_step() keeps the compiler from waiting for P V first. A skipped next stage is not released.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
 __device__ __forceinline__ int forward_iteration_interleaved(ForwardAccumulators<T, Dv>& acc,
-                                                             std::uint32_t (&p)[4][4], Stream& stream,
+                                                             uint32_t (&p)[4][4], Stream& stream,
                                                              const M& memory, const StageDescriptors<M>& at,
                                                              const Masks& masks, const Q& q, int mask) {
   constexpr int kAhead = 8;  // exp2 ahead of the branch
@@ -117,7 +113,7 @@ template <class T, bool kInterleaved, int Dv, class Stream, class M, class Masks
 __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc, Stream& stream,
                                                  const M& memory, const Masks& masks, const Q& q) {
   const StageDescriptors<M> at(memory);
-  std::uint32_t p[4][4];  // probabilities
+  uint32_t p[4][4];  // probabilities
   for (int mask = stream.next(); mask != kEnd;) {
     acc.issue_scores(q, at.keys(stream.stage()));
     int following;
@@ -137,8 +133,7 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc
     for (mask = following; is_tile(mask);) {
       if constexpr (kInterleaved)
         mask = forward_iteration_interleaved<T>(acc, p, stream, memory, at, masks, q, mask);
-      else
-        mask = forward_iteration<T>(acc, p, stream, memory, at, masks, q, mask);
+      else mask = forward_iteration<T>(acc, p, stream, memory, at, masks, q, mask);
     }
     const int last = stream.last_tile(mask);
     if constexpr (kInterleaved)
@@ -152,5 +147,4 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc
     if (mask == kSkip) mask = stream.next();
   }
 }
-
 }  // namespace weft::attention::hopper

@@ -5,7 +5,6 @@
 #include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
-
 // This thread's row: 0 for g, 1 for g + 8.
 __device__ __forceinline__ int row_of(int half) {
   return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4 + half * 8;
@@ -13,12 +12,11 @@ __device__ __forceinline__ int row_of(int half) {
 
 // Two mask words, shifted so that bit 8 j and 8 j + 1 are this thread's columns.
 struct MaskWords {
-  std::uint64_t row[2] = {~std::uint64_t{0}, ~std::uint64_t{0}};
-  __device__ __forceinline__ void load(const std::uint64_t* masks, int mask) {
+  uint64_t row[2] = {~uint64_t{0}, ~uint64_t{0}};
+  __device__ __forceinline__ void load(const uint64_t* masks, int mask) {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
-      row[half] =
-          __ldg(masks + static_cast<std::int64_t>(mask) * kTile + row_of(half)) >> (threadIdx.x % 4 * 2);
+      row[half] = __ldg(masks + static_cast<int64_t>(mask) * kTile + row_of(half)) >> (threadIdx.x % 4 * 2);
   }
   // Of columns 8 j + 2 t + i.
   __device__ __forceinline__ bool at(int half, int j, int i) const { return row[half] >> (8 * j + i) & 1; }
@@ -36,31 +34,28 @@ struct MaskWords {
 // The key-stationary kernels keep probabilities, as operands, and dV times 2^kProbabilityBits. f16 has all
 // its digits only above 6e-5: the dV of rarely attended keys would have few. 2^14 is a quarter of its largest
 // number. dS has no such scale: dP and delta are times kProbabilityUnit before they meet a probability.
-template <class T>
-inline constexpr int kProbabilityBits = dtype_of<T> == DType::f16 ? 14 : 0;
+template <class T> inline constexpr int kProbabilityBits = dtype_of<T> == DType::f16 ? 14 : 0;
 // What an operand of 1 stands for.
 template <class T>
 inline constexpr float kProbabilityUnit = 1.0f / static_cast<float>(1 << kProbabilityBits<T>);
 
 // What is added to scaled scores, so that their exp2 is a probability times 2^kProbabilityBits.
 // Infinite for queries that attend nothing (lse = -inf): all their pairs are masked, and become 0.
-template <class T>
-__device__ __forceinline__ float less_lse(float lse) {
+template <class T> __device__ __forceinline__ float less_lse(float lse) {
   if constexpr (kProbabilityBits<T> == 0) return lse * -kLog2E;
   return fmaf(lse, -kLog2E, kProbabilityBits<T>);
 }
 
 // dP into dS: `p` is times 2^kProbabilityBits, `delta` times kProbabilityUnit. Both scales are exact:
 // products of f16 are multiples of 2^-48, far above the smallest of f32.
-template <class T>
-__device__ __forceinline__ float score_gradient(float p, float dp, float delta) {
+template <class T> __device__ __forceinline__ float score_gradient(float p, float dp, float delta) {
   if constexpr (kProbabilityBits<T> == 0) return p * (dp - delta);
   return p * fmaf(dp, kProbabilityUnit<T>, -delta);
 }
 
 // As round_to_operand(). Scores rounded above the bound give the type's largest number; NaN stays NaN.
 template <class T>
-__device__ __forceinline__ void round_probabilities(std::uint32_t (&a)[4][4], const float (&s)[32]) {
+__device__ __forceinline__ void round_probabilities(uint32_t (&a)[4][4], const float (&s)[32]) {
   if constexpr (kProbabilityBits<T> == 0) {
     round_to_operand<T>(a, s);
   } else {
@@ -76,7 +71,7 @@ __device__ __forceinline__ void round_probabilities(std::uint32_t (&a)[4][4], co
 template <int kOwners>
 __device__ __forceinline__ int position_of(const WorkItem<kOwners>& work, int own, int half) {
   const int tile = work.tile[own];
-  return tile < 0 ? -1 : __ldg(work.own_order + static_cast<std::int64_t>(tile) * kTile + row_of(half));
+  return tile < 0 ? -1 : __ldg(work.own_order + static_cast<int64_t>(tile) * kTile + row_of(half));
 }
 
 // Rounds this thread's part of a row (64 or 128 columns of `c`) times `factor` and stores it at `position`.
@@ -87,13 +82,13 @@ __device__ __forceinline__ void store_row(const float (&c)[N], float factor, boo
   const int t = threadIdx.x % 4;
 #pragma unroll
   for (int group = 0; group < N / 16; ++group) {
-    std::uint32_t w[4];
+    uint32_t w[4];
 #pragma unroll
     for (int k = 0; k < 4; ++k) {
       const int j = 4 * group + k;
       float low = c[4 * j + 2 * kHalf] * factor, high = c[4 * j + 2 * kHalf + 1] * factor;
       if (add && position >= 0 && j < static_cast<int>(out.chunks)) {
-        const auto before = *reinterpret_cast<const std::uint32_t*>(out.at(position, j) + t * 4);
+        const auto before = *reinterpret_cast<const uint32_t*>(out.at(position, j) + t * 4);
         low = fmaf(low_half<T>(before), kept, low);
         high = fmaf(high_half<T>(before), kept, high);
       }
@@ -105,11 +100,9 @@ __device__ __forceinline__ void store_row(const float (&c)[N], float factor, boo
       for (int k = 0; k < 4; ++k) {
         if (k & bit) continue;
         const bool odd = t & bit;
-        const std::uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? w[k] : w[k | bit], bit);
-        if (odd)
-          w[k] = got;
-        else
-          w[k | bit] = got;
+        const uint32_t got = __shfl_xor_sync(0xffffffffu, odd ? w[k] : w[k | bit], bit);
+        if (odd) w[k] = got;
+        else w[k | bit] = got;
       }
     const int chunk = 4 * group + t;
     if (position >= 0 && chunk < static_cast<int>(out.chunks))
@@ -117,5 +110,4 @@ __device__ __forceinline__ void store_row(const float (&c)[N], float factor, boo
           make_uint4(w[0], w[1], w[2], w[3]);
   }
 }
-
 }  // namespace weft::attention::hopper

@@ -10,7 +10,6 @@
 #include "kernels/device/dependent_launch.cuh"
 
 namespace weft::attention::hopper {
-
 // As the registers allow: 512 a lane for a producer, two owners and the warpgroup that accumulates dQ.
 inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200, kFusedQueryRegisters = 64;
 
@@ -19,7 +18,7 @@ inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200, k
 // FusedScratch::scalars of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct FusedScalars {
   float lse[2], delta[2];
-  __device__ __forceinline__ void load(std::uint32_t scalars, int j) {
+  __device__ __forceinline__ void load(uint32_t scalars, int j) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(lse[0]), "=f"(delta[0]), "=f"(lse[1]), "=f"(delta[1])
                  : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
@@ -30,16 +29,14 @@ inline constexpr int kEarlyNumbers = 2;
 
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS.
 template <class T, bool kMasked>
-__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], std::uint32_t scalars,
+__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], uint32_t scalars,
                                                     const FusedScalars (&early)[kEarlyNumbers], float scale,
                                                     const MaskWords& words) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     FusedScalars of;
-    if (j < kEarlyNumbers)
-      of = early[j];
-    else
-      of.load(scalars, j);
+    if (j < kEarlyNumbers) of = early[j];
+    else of.load(scalars, j);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float p = exp2_fast(fmaf(s[4 * j + i], scale, of.lse[i % 2]));
@@ -54,8 +51,7 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
 class DsOut {
  public:
   __device__ DsOut(const FusedMemory& memory, int own) : memory_(memory), own_(own) {}
-  template <class T>
-  __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& acc) {
+  template <class T> __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& acc) {
     round_to_operand<T>(acc.ds_operand, acc.ds);
     store(acc.ds_operand);
     round_probabilities<T>(acc.p_operand, acc.s);
@@ -68,7 +64,7 @@ class DsOut {
   }
 
  private:
-  __device__ __forceinline__ void store(const std::uint32_t (&ds)[4][4]) {
+  __device__ __forceinline__ void store(const uint32_t (&ds)[4][4]) {
     mbarrier_wait(memory_.ds_free(own_, at_.at), at_.parity ^ 1);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
@@ -83,9 +79,8 @@ class DsOut {
 // at_end() is called once or more, the last time while the last MMAs run.
 template <class T, class K, class V, class AtEnd>
 __device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc, Consumer<FusedMemory>& stream,
-                                               DsOut& out, const FusedMemory& memory,
-                                               const std::uint64_t* masks, const K& k, const V& v,
-                                               const AtEnd& at_end) {
+                                               DsOut& out, const FusedMemory& memory, const uint64_t* masks,
+                                               const K& k, const V& v, const AtEnd& at_end) {
   int mask = stream.next();
   FusedScalars early[kEarlyNumbers];
   MaskWords words;
@@ -144,14 +139,14 @@ __device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc, 
 template <class T>
 __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* shared,
                                          const AttentionBackward& g) {
-  const FusedMemory memory{{static_cast<std::uint32_t>(warp_uniform(static_cast<int>(memory_in.base)))}};
+  const FusedMemory memory{{static_cast<uint32_t>(warp_uniform(static_cast<int>(memory_in.base)))}};
   Consumer<FusedMemory> stream(memory, shared);
   DsOut out(memory, stream.own());
   const float scale = static_cast<float>(g.scale) * kLog2E;
   for (;;) {
     const auto& work = stream.take_work();
     if (warp_uniform(work.end)) break;
-    const std::uint64_t* const masks = work.masks;
+    const uint64_t* const masks = work.masks;
     Owned<64, false> k, v;
     k.load(warp_uniform(stream.own_x()));
     v.load(warp_uniform(stream.own_y()));
@@ -206,5 +201,4 @@ __global__ void __launch_bounds__(FusedMemory::kThreads, 1)
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

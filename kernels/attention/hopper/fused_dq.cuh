@@ -8,7 +8,6 @@
 #include "kernels/device/dependent_launch.cuh"
 
 namespace weft::attention::hopper {
-
 // dQ of a query tile (-1: no more) on its way to global memory; `turn` work items have added to it.
 struct QueryPlace {
   int tile, turn;
@@ -27,24 +26,23 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
     alignas(kPanelAlignment) Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
     char dq[kBuffers][kDqBytes];
     QueryPlace place[kBuffers];
-    std::uint64_t ds_full[kOwners][kBuffers], ds_free[kOwners][kBuffers], dq_full[kBuffers],
-        dq_free[kBuffers];
+    uint64_t ds_full[kOwners][kBuffers], ds_free[kOwners][kBuffers], dq_full[kBuffers], dq_free[kBuffers];
   };
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static FusedMemory of(const char* shared) { return {Base::of(shared)}; }
-  __device__ std::uint32_t ds(int owner, int buffer) const {
+  __device__ uint32_t ds(int owner, int buffer) const {
     return WEFT_AT(ds) + (owner * kBuffers + buffer) * kPanel;
   }
-  __device__ std::uint32_t dq(int buffer) const { return WEFT_AT(dq) + buffer * kDqBytes; }
-  __device__ std::uint32_t place(int buffer) const { return WEFT_AT(place) + buffer * 8; }
-  __device__ std::uint32_t ds_full(int owner, int buffer) const {
+  __device__ uint32_t dq(int buffer) const { return WEFT_AT(dq) + buffer * kDqBytes; }
+  __device__ uint32_t place(int buffer) const { return WEFT_AT(place) + buffer * 8; }
+  __device__ uint32_t ds_full(int owner, int buffer) const {
     return WEFT_AT(ds_full) + (owner * kBuffers + buffer) * 8;
   }
-  __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
-  __device__ std::uint32_t dq_full(int buffer) const { return ds_full(2 * kOwners, buffer); }
-  __device__ std::uint32_t dq_free(int buffer) const { return dq_full(kBuffers + buffer); }
+  __device__ uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
+  __device__ uint32_t dq_full(int buffer) const { return ds_full(2 * kOwners, buffer); }
+  __device__ uint32_t dq_free(int buffer) const { return dq_full(kBuffers + buffer); }
 
   // Behind a stage's mask indices: its query tile, and whose turn it is to add (TileMap::col_turn).
   __device__ void write_turn(int stage, int tile, int turn) const {
@@ -69,13 +67,13 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
 // In global memory: of each row less_lse() and delta times kProbabilityUnit (fragments.cuh); of each query
 // tile dQ, in the order of the lanes that hold it, and how many work items have added to it.
 struct FusedScratch {
-  float2* scalars = nullptr;      // (B, H, T)
-  float* dq = nullptr;            // (B, H, tiles, kTile * 64)
-  std::int32_t* turns = nullptr;  // (B, H, tiles)
+  float2* scalars = nullptr;  // (B, H, T)
+  float* dq = nullptr;        // (B, H, tiles, kTile * 64)
+  int32_t* turns = nullptr;   // (B, H, tiles)
   int tiles = 0;
 
   __device__ __forceinline__ float* dq_of(int tile) const {
-    return dq + static_cast<std::int64_t>(tile) * (kTile * 64);
+    return dq + static_cast<int64_t>(tile) * (kTile * 64);
   }
   // Until earlier work items have added their parts.
   __device__ __forceinline__ void wait_for_turn(QueryPlace place) const {
@@ -83,20 +81,19 @@ struct FusedScratch {
       asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(turn) : "l"(turns + place.tile) : "memory");
   }
   static FusedScratch of(const AttentionBackward& g, const AttentionPass& pass) {
-    const std::int64_t pairs = g.q.batch * g.q.heads;
+    const int64_t pairs = g.q.batch * g.q.heads;
     FusedScratch s;
     s.tiles = pass.query_tiles;
     s.dq = static_cast<float*>(g.scratch.data);
     s.scalars = reinterpret_cast<float2*>(s.dq + pairs * s.tiles * kTile * 64);
-    s.turns = reinterpret_cast<std::int32_t*>(s.scalars + pairs * g.q.time);
+    s.turns = reinterpret_cast<int32_t*>(s.scalars + pairs * g.q.time);
     return s;
   }
 };
 
 // ---- dQ ----
 
-template <class T>
-class FusedDqAccumulator {
+template <class T> class FusedDqAccumulator {
  public:
   __device__ FusedDqAccumulator(const FusedMemory& memory, char* shared, const AttentionBackward& g,
                                 const AttentionPass& pass, const FusedScratch& scratch)
@@ -154,8 +151,8 @@ class FusedDqAccumulator {
   // The last turn: this work item's part is added to what earlier ones left, and rounded.
   __device__ __forceinline__ void finish(float (&dq)[32], const bool (&has)[2], int pair, QueryPlace place) {
     const int heads = static_cast<int>(g_.q.heads), h = pair % heads, b = pair / heads;
-    const std::int32_t* order = pass_.maps[g_.maps.map_of(b, h)].query_order +
-                                static_cast<std::int64_t>(place.tile - pair * scratch_.tiles) * kTile;
+    const int32_t* order = pass_.maps[g_.maps.map_of(b, h)].query_order +
+                           static_cast<int64_t>(place.tile - pair * scratch_.tiles) * kTile;
     const int position[2] = {__ldg(order + row_of(0)), __ldg(order + row_of(1))};
     clear(dq);
     if (place.turn > 0) {
@@ -177,15 +174,12 @@ class FusedDqAccumulator {
   __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
     if (has[0]) mbarrier_wait(memory_.ds_full(0, ds_[0].at), ds_[0].parity);
     if (has[1]) mbarrier_wait(memory_.ds_full(1, ds_[1].at), ds_[1].parity);
-    if (has[0] && has[1])
-      add<0, 1>(dq);
-    else
-      has[0] ? add<0, 0>(dq) : add<1, 1>(dq);
+    if (has[0] && has[1]) add<0, 1>(dq);
+    else has[0] ? add<0, 0>(dq) : add<1, 1>(dq);
     if (has[0]) release(0);
     if (has[1]) release(1);
   }
-  template <int kFirst, int kLast>
-  __device__ __forceinline__ void add(float (&dq)[32]) const {
+  template <int kFirst, int kLast> __device__ __forceinline__ void add(float (&dq)[32]) const {
     pin(dq);
     wgmma_fence();
 #pragma unroll
@@ -250,7 +244,7 @@ class TurnTaker {
   // Returns when shared memory has been read.
   __device__ __forceinline__ void send(QueryPlace place) const {
     float* to = scratch_.dq_of(place.tile);
-    const std::uint32_t from = memory_.dq(buffer_);
+    const uint32_t from = memory_.dq(buffer_);
     fence_proxy_async_global();
     place.turn == 0 ? bulk_store(to, from, FusedMemory::kDqBytes)
                     : bulk_reduce_add(to, from, FusedMemory::kDqBytes);
@@ -280,8 +274,8 @@ __device__ __forceinline__ void clear_unattended(const AttentionBackward& g, con
   if (tile >= map.query_tiles || map.row_start[tile] != map.row_start[tile + 1]) return;
   const Rows out = Rows::of(g.dq, b, h);
   for (int i = 0; i < kTile; ++i) {
-    const int position = map.query_order[static_cast<std::int64_t>(tile) * kTile + i];
-    for (std::uint32_t chunk = 0; position >= 0 && chunk < out.chunks; ++chunk)
+    const int position = map.query_order[static_cast<int64_t>(tile) * kTile + i];
+    for (uint32_t chunk = 0; position >= 0 && chunk < out.chunks; ++chunk)
       *reinterpret_cast<uint4*>(const_cast<char*>(out.at(position, chunk))) = make_uint4(0, 0, 0, 0);
   }
 }
@@ -324,10 +318,9 @@ __global__ void __launch_bounds__(kRowThreads)
     if (chunk == 0 && first + i * (kRowThreads / kRowLanes) < rows)
       scratch.scalars[at[i]] = {less_lse<T>(lse[i]), sum * kProbabilityUnit<T>};
   }
-  const std::int64_t tile = std::int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
+  const int64_t tile = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
   if (tile >= g.q.batch * g.q.heads * scratch.tiles) return;
   scratch.turns[tile] = 0;
   clear_unattended(g, pass, static_cast<int>(tile / scratch.tiles), static_cast<int>(tile % scratch.tiles));
 }
-
 }  // namespace weft::attention::hopper

@@ -6,7 +6,6 @@
 #include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
-
 // What a producer gathers: the stationary and the streamed side.
 struct Sources {
   const HeadsView &own_x, &own_y, &x, &y;
@@ -16,19 +15,18 @@ struct Sources {
 // The four rows of a tile that a thread of the producer copies a chunk of: thread / 8 + 16 i.
 struct FourRows {
   int position[4];
-  __device__ __forceinline__ static FourRows of(const std::int32_t* order, int tile) {
+  __device__ __forceinline__ static FourRows of(const int32_t* order, int tile) {
     FourRows r;
 #pragma unroll
     for (int i = 0; i < 4; ++i)
       r.position[i] =
-          tile < 0 ? -1 : __ldg(order + static_cast<std::int64_t>(tile) * kTile + threadIdx.x / 8 + 16 * i);
+          tile < 0 ? -1 : __ldg(order + static_cast<int64_t>(tile) * kTile + threadIdx.x / 8 + 16 * i);
     return r;
   }
   // Empty slots and columns beyond the true size become zeros.
-  template <int kPanels>
-  __device__ __forceinline__ void gather(std::uint32_t tile, const Rows& rows) const {
-    const std::uint32_t row = threadIdx.x / 8, chunk = threadIdx.x % 8,
-                        to = tile + row * 128 + ((chunk ^ (row & 7)) << 4);
+  template <int kPanels> __device__ __forceinline__ void gather(uint32_t tile, const Rows& rows) const {
+    const uint32_t row = threadIdx.x / 8, chunk = threadIdx.x % 8,
+                   to = tile + row * 128 + ((chunk ^ (row & 7)) << 4);
 #pragma unroll 1  // registers are scarce
     for (int panel = 0; panel < kPanels; ++panel)
 #pragma unroll
@@ -38,9 +36,8 @@ struct FourRows {
   }
 };
 
-template <int kOwners>
-struct Lists {
-  const std::int32_t *tiles, *masks;
+template <int kOwners> struct Lists {
+  const int32_t *tiles, *masks;
   int at[kOwners], end[kOwners], front[kOwners];
 
   __device__ __forceinline__ Lists(const Direction& d, const int (&own)[kOwners])
@@ -70,8 +67,7 @@ struct Lists {
 };
 
 // The producer warpgroup. kSide is Direction::query_stationary or Direction::key_stationary.
-template <auto kSide, class M>
-class GatherProducer {
+template <auto kSide, class M> class GatherProducer {
  public:
   __device__ GatherProducer(const M& memory, char* shared) : memory_(memory), shared_(shared) {}
 
@@ -144,7 +140,7 @@ class GatherProducer {
     for (int tile = lists.first(); tile != kEnd;) {
       int number_at = -1;
       if constexpr (M::kScalars)
-        number_at = __ldg(d.other_order + static_cast<std::int64_t>(tile) * kTile + threadIdx.x % kTile);
+        number_at = __ldg(d.other_order + static_cast<int64_t>(tile) * kTile + threadIdx.x % kTile);
       int mask[kOwners];
       if (speaks()) lists.masks_of(tile, mask);
       lists.drop(tile);
@@ -173,5 +169,4 @@ class GatherProducer {
   Ring<M::kStages> stage_;
   Ring<M::kOwnStages> own_stage_;
 };
-
 }  // namespace weft::attention::hopper

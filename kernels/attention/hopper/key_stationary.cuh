@@ -7,9 +7,7 @@
 #include "kernels/attention/hopper/tma_producer.cuh"
 
 namespace weft::attention::hopper {
-
-template <int Dqk, int Dv, bool kTma>
-struct KeyStationaryShape {
+template <int Dqk, int Dv, bool kTma> struct KeyStationaryShape {
   // As the registers allow: operands in registers; MMAs that overlap the next iteration.
   static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kTma;
   static constexpr int kStages = Dv == 128 ? 4 : 6, kOwnStages = Dqk == 128 ? 1 : 2;
@@ -20,7 +18,7 @@ struct KeyStationaryShape {
 // lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct StageScalars {
   float lse[2], delta[2];
-  __device__ __forceinline__ StageScalars(std::uint32_t scalars, int j) {
+  __device__ __forceinline__ StageScalars(uint32_t scalars, int j) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(lse[0]), "=f"(lse[1]), "=f"(delta[0]), "=f"(delta[1])
                  : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
@@ -28,9 +26,8 @@ struct StageScalars {
 };
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS; kMasked: by `words`.
 template <class T, bool kMasked>
-__device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (&dp)[32],
-                                                         std::uint32_t scalars, float scale,
-                                                         const MaskWords& words) {
+__device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (&dp)[32], uint32_t scalars,
+                                                         float scale, const MaskWords& words) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     const StageScalars of(scalars, j);
@@ -44,10 +41,9 @@ __device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (
   }
 }
 
-template <class T, int Dqk, int Dv>
-struct KeyAccumulators {
+template <class T, int Dqk, int Dv> struct KeyAccumulators {
   float dk[Dqk / 2], dv[Dv / 2], s[32], ds[32], scale;
-  std::uint32_t p_operand[4][4], ds_operand[4][4];
+  uint32_t p_operand[4][4], ds_operand[4][4];
   MaskWords words;
 
   __device__ __forceinline__ explicit KeyAccumulators(float scale_log2) : scale(scale_log2) {
@@ -64,31 +60,29 @@ struct KeyAccumulators {
     v.template mma_abt<T>(ds, descriptor(memory.y(stage)));
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void issue_values(std::uint32_t y) {
+  __device__ __forceinline__ void issue_values(uint32_t y) {
     pin(dv);
     wgmma_fence();
     mma_ab<T>(dv, p_operand, descriptor(y), 1);
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void issue_keys(std::uint32_t x) {
+  __device__ __forceinline__ void issue_keys(uint32_t x) {
     pin(dk);
     wgmma_fence();
     mma_ab<T>(dk, ds_operand, descriptor(x), 1);
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void differentiate(std::uint32_t scalars, int mask) {
+  __device__ __forceinline__ void differentiate(uint32_t scalars, int mask) {
     pin(s), pin(ds);
-    if (mask >= 0)
-      differentiate_transposed<T, true>(s, ds, scalars, scale, words);
-    else
-      differentiate_transposed<T, false>(s, ds, scalars, scale, words);
+    if (mask >= 0) differentiate_transposed<T, true>(s, ds, scalars, scale, words);
+    else differentiate_transposed<T, false>(s, ds, scalars, scale, words);
   }
 };
 
 // The MMAs that end an iteration are issued after those that begin the next one.
 template <class T, int Dqk, int Dv, class M, class K, class V>
 __device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>& acc, Consumer<M>& stream,
-                                                    const M& memory, const std::uint64_t* masks, const K& k,
+                                                    const M& memory, const uint64_t* masks, const K& k,
                                                     const V& v) {
   int mask = stream.next();
   // Waits for the next iteration early: that is hidden behind the MMAs.
@@ -130,7 +124,7 @@ __device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>&
 // Each iteration ends before the next one begins: for accumulators that fill the registers.
 template <class T, int Dqk, int Dv, class M, class K, class V>
 __device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& acc, Consumer<M>& stream,
-                                               const M& memory, const std::uint64_t* masks, const K& k,
+                                               const M& memory, const uint64_t* masks, const K& k,
                                                const V& v) {
   for (int mask = stream.next(); mask != kEnd;) {
     const int stage = stream.stage();
@@ -151,8 +145,7 @@ __device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& acc,
 }
 
 // Batch and head of a work item and whether results are added, in one register.
-template <class Work>
-__device__ __forceinline__ int place_of(const Work& work, int heads) {
+template <class Work> __device__ __forceinline__ int place_of(const Work& work, int heads) {
   return (work.b * heads + work.h) * 2 + work.accumulate;
 }
 template <class T, class Sums>
@@ -187,7 +180,7 @@ __device__ __forceinline__ void consume_key_stationary(
       place = place_of(work, static_cast<int>(g.q.heads));
     };
     if constexpr (Dqk == 64) locate();
-    const std::uint64_t* const masks = work.masks;
+    const uint64_t* const masks = work.masks;
     Owned<Dqk, Shape::kInRegisters> k;
     Owned<Dv, Shape::kInRegisters> v;
     k.load(stream.own_x());
@@ -195,10 +188,8 @@ __device__ __forceinline__ void consume_key_stationary(
     if constexpr (Shape::kInRegisters) stream.release_work();
 
     KeyAccumulators<T, Dqk, Dv> acc(scale);
-    if constexpr (Shape::kDelayed)
-      overlapped_mainloop(acc, stream, memory, masks, k, v);
-    else
-      plain_mainloop(acc, stream, memory, masks, k, v);
+    if constexpr (Shape::kDelayed) overlapped_mainloop(acc, stream, memory, masks, k, v);
+    else plain_mainloop(acc, stream, memory, masks, k, v);
     if constexpr (Dqk == 128) locate();  // registers are scarce
     if constexpr (!Shape::kInRegisters) stream.release_work();
     store_dk_dv<T>(acc, g, place, position);
@@ -225,5 +216,4 @@ __global__ void __launch_bounds__(KeyStationaryShape<Dqk, Dv, kTma>::M::kThreads
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

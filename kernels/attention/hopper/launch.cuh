@@ -7,14 +7,12 @@
 #include "kernels/device/dependent_launch.cuh"
 
 namespace weft::attention::hopper {
-
 // select() asks first whether TMA takes the strides of the tensors.
 inline constexpr const char* kTmaRefuses =
     "attention: TMA does not take these tensors, or the driver is older than CUDA 12";
 
 // As attention::with_head_sizes(): the padded sizes that have a Hopper kernel.
-template <class X, class F>
-void with_head_sizes(const X& x, F&& f) {
+template <class X, class F> void with_head_sizes(const X& x, F&& f) {
   with_type(x, [&]<class T>() {
     if (x.q.size <= 64 && x.v.size <= 64) return f.template operator()<T, 64, 64>();
     if (x.q.size <= 64) return f.template operator()<T, 64, 128>();
@@ -22,27 +20,25 @@ void with_head_sizes(const X& x, F&& f) {
   });
 }
 
-template <class F>
-void with_bool(bool flag, F&& f) {
+template <class F> void with_bool(bool flag, F&& f) {
   flag ? f.template operator()<true>() : f.template operator()<false>();
 }
 
 // Persistent kernels: one thread block a multiprocessor, at most one for each work item.
 template <class... Args>
-void start(CudaQueue& queue, void (*kernel)(Args...), std::int64_t work_items, int threads, int shared_bytes,
+void start(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads, int shared_bytes,
            const Args&... args) {
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(work_items, multiprocessors()));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
   attention::start(queue, kernel, blocks, threads, shared_bytes, args...);
 }
 // As launch_dependent() does it.
 template <class... Args>
-void start_dependent(CudaQueue& queue, void (*kernel)(Args...), std::int64_t work_items, int threads,
+void start_dependent(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads,
                      int shared_bytes, const Args&... args) {
   if (work_items == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min<std::int64_t>(work_items, multiprocessors()));
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
   allow_shared_memory(kernel, shared_bytes);
   launch_dependent(queue, kernel,
                    {blocks, static_cast<unsigned>(threads), static_cast<unsigned>(shared_bytes)}, args...);
 }
-
 }  // namespace weft::attention::hopper

@@ -7,9 +7,7 @@
 #include "kernels/attention/hopper/tma_producer.cuh"
 
 namespace weft::attention::hopper {
-
-template <int Dqk, int Dv, bool kTma>
-struct QueryStationaryShape {
+template <int Dqk, int Dv, bool kTma> struct QueryStationaryShape {
   static constexpr int kOwners = Dqk == 128 ? 2 : 3;  // as the registers allow
   static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kOwnStages = Dv == 128 ? 1 : 2;
   using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kOwnStages, kTma>;
@@ -19,9 +17,8 @@ struct QueryStationaryShape {
                        kConsumerRegisters = kOwners == 3 ? (kTma ? 160 : 152) : (kTma ? 232 : 224);
 };
 
-template <class T>
-__device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
-  const std::uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+template <class T> __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
+  const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i)
@@ -35,8 +32,8 @@ struct QueryScalars {
   // Computes delta from y and the stationary dy, and leaves it in g.delta for the other kernel.
   template <class T, int Dv>
   __device__ __forceinline__ void load(const AttentionBackward& g, int b, int h, const int (&position)[2],
-                                       std::uint32_t dy) {
-    const std::int64_t first = (b * g.q.heads + h) * g.q.time;
+                                       uint32_t dy) {
+    const int64_t first = (b * g.q.heads + h) * g.q.time;
     const Rows y = Rows::of(g.y, b, h);
     uint4 of_y[2][Dv / 32];
 #pragma unroll
@@ -45,7 +42,7 @@ struct QueryScalars {
       lse[half] = t < 0 ? 0.0f : static_cast<const float*>(g.lse.data)[first + t] * kLog2E;
 #pragma unroll
       for (int i = 0; i < Dv / 32; ++i) {
-        const std::uint32_t chunk = threadIdx.x % 4 + 4 * i;
+        const uint32_t chunk = threadIdx.x % 4 + 4 * i;
         of_y[half][i] = t >= 0 && chunk < y.chunks ? __ldg(reinterpret_cast<const uint4*>(y.at(t, chunk)))
                                                    : make_uint4(0, 0, 0, 0);
       }
@@ -56,7 +53,7 @@ struct QueryScalars {
       float sum = 0;
 #pragma unroll
       for (int i = 0; i < Dv / 32; ++i) {
-        const std::uint32_t chunk = threadIdx.x % 4 + 4 * i;
+        const uint32_t chunk = threadIdx.x % 4 + 4 * i;
         const uint4 of_dy = ld_shared_16(dy + chunk / 8 * kPanel + row * 128 + ((chunk ^ row) % 8 << 4));
         sum += dot<T>(of_y[half][i], of_dy);
       }
@@ -80,10 +77,9 @@ struct QueryScalars {
   }
 };
 
-template <class T, int Dqk>
-struct QueryAccumulators {
+template <class T, int Dqk> struct QueryAccumulators {
   float dq[Dqk / 2], s[32], ds[32], scale;
-  std::uint32_t ds_operand[4][4];
+  uint32_t ds_operand[4][4];
   MaskWords words;
 
   __device__ __forceinline__ explicit QueryAccumulators(float scale_log2) : scale(scale_log2) {
@@ -98,7 +94,7 @@ struct QueryAccumulators {
     dy.template mma_abt<T>(ds, descriptor(memory.y(stage)));
     wgmma_commit_group();
   }
-  __device__ __forceinline__ void issue_queries(std::uint32_t x) {
+  __device__ __forceinline__ void issue_queries(uint32_t x) {
     pin(dq);
     wgmma_fence();
     mma_ab<T>(dq, ds_operand, descriptor(x), 1);
@@ -106,19 +102,16 @@ struct QueryAccumulators {
   }
   __device__ __forceinline__ void differentiate(const QueryScalars& scalars, int mask) {
     pin(s), pin(ds);
-    if (mask >= 0)
-      scalars.differentiate<true>(ds, s, scale, words);
-    else
-      scalars.differentiate<false>(ds, s, scale, words);
+    if (mask >= 0) scalars.differentiate<true>(ds, s, scale, words);
+    else scalars.differentiate<false>(ds, s, scale, words);
     pin(ds);
   }
 };
 
 template <class T, int Dqk, class M, class Q, class Dy>
 __device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, Dqk>& acc, Consumer<M>& stream,
-                                                          const M& memory, const std::uint64_t* masks,
-                                                          const Q& q, const Dy& dy,
-                                                          const QueryScalars& scalars) {
+                                                          const M& memory, const uint64_t* masks, const Q& q,
+                                                          const Dy& dy, const QueryScalars& scalars) {
   int mask = stream.next();
   // Waits for the next iteration early: that is hidden behind the MMAs.
   const auto look_ahead = [&] {
@@ -162,7 +155,7 @@ __device__ __forceinline__ void consume_query_stationary(
     const auto& work = stream.take_work();
     if (warp_uniform(work.end)) break;
     const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)};
-    const std::uint64_t* const masks = work.masks;
+    const uint64_t* const masks = work.masks;
     QueryScalars scalars;
     scalars.load<T, Dv>(g, work.b, work.h, position, stream.own_y());
     Owned<Dqk, false> q;
@@ -202,5 +195,4 @@ __global__ void __launch_bounds__(QueryStationaryShape<Dqk, Dv, kTma>::M::kThrea
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

@@ -5,7 +5,6 @@
 #include "kernels/attention/hopper/fragments.cuh"
 
 namespace weft::attention::hopper {
-
 // Of this thread's two rows. exp2 is relative to `top`, an earlier maximum. It moves only when the sum of an
 // iteration exceeds kLimit, so that accumulators are rarely rescaled; the quotient is the same.
 struct Softmax {
@@ -27,8 +26,7 @@ struct Softmax {
   // The same in an iteration after the one that called begin().
   __device__ __forceinline__ void apply_again(float (&s)[32]) { apply(s, reference); }
   // The same for some of the scores: from s[kFrom] to s[kTo - 1].
-  template <int kFrom, int kTo>
-  __device__ __forceinline__ void apply_again(float (&s)[32]) {
+  template <int kFrom, int kTo> __device__ __forceinline__ void apply_again(float (&s)[32]) {
 #pragma unroll
     for (int i = kFrom; i < kTo; ++i) apply(s[i], i / 2 % 2, reference);
   }
@@ -76,8 +74,7 @@ struct Softmax {
     const float lse = most + __logf(exp2_fast((before - most) * kLog2E) + exp2_fast((here - most) * kLog2E));
     return {lse, __fdividef(exp2_fast((here - lse) * kLog2E), all), exp2_fast((before - lse) * kLog2E)};
   }
-  template <int N>
-  __device__ __forceinline__ void rescale(float (&y)[N]) const {
+  template <int N> __device__ __forceinline__ void rescale(float (&y)[N]) const {
 #pragma unroll
     for (int i = 0; i < N; ++i) y[i] *= shrink[i / 2 % 2];
   }
@@ -96,5 +93,4 @@ struct Softmax {
     here[half] += x;
   }
 };
-
 }  // namespace weft::attention::hopper

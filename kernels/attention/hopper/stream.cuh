@@ -7,23 +7,20 @@
 #pragma once
 
 #include <cstddef>
-
 #include "kernels/attention/direction.cuh"
 #include "kernels/device/wgmma.cuh"
 
 namespace weft::attention::hopper {
-
 using Panel = char[kPanel];
 
 // What the producer tells the consumers of a work item.
-template <int kOwners>
-struct WorkItem {
+template <int kOwners> struct WorkItem {
   int tile[kOwners];  // -1: none
   int b, h;
   bool empty, accumulate;  // empty: nothing is attended, there are no iterations
   bool end;                // there are no more work items, and this is none
-  const std::int32_t* own_order;
-  const std::uint64_t* masks;
+  const int32_t* own_order;
+  const uint64_t* masks;
 };
 
 // Shared memory. kOwnsY: stationary tiles have a y, too. kScalars: streamed rows have lse and delta.
@@ -51,36 +48,34 @@ struct Memory {
     float scalars[kStages][kScalars ? 2 * kTile : 0];
     int info[kStages][4];  // write_info()
     char work[kOwnStages][kWorkItem];
-    std::uint64_t full[kStages], free[kStages], own_full[kOwnStages], own_free[kOwnStages];
+    uint64_t full[kStages], free[kStages], own_full[kOwnStages], own_free[kOwnStages];
   };
   static constexpr int kStage = kX + kY, kOwnTiles = sizeof(Own) * kOwners,
                        kBytes = sizeof(SharedStorage) + kPanelAlignment;
 
-  std::uint32_t base;
+  uint32_t base;
 
   __device__ static Memory of(const char* shared) { return {first_panel(shared)}; }
-  __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
-  __device__ std::uint32_t y(int stage) const { return x(stage) + kX; }
-  __device__ std::uint32_t own_x(int own_stage, int owner) const {
+  __device__ uint32_t x(int stage) const { return base + stage * kStage; }
+  __device__ uint32_t y(int stage) const { return x(stage) + kX; }
+  __device__ uint32_t own_x(int own_stage, int owner) const {
     return WEFT_AT(own) + own_stage * kOwnTiles + owner * int{sizeof(Own)};
   }
-  __device__ std::uint32_t own_y(int own_stage, int owner) const { return own_x(own_stage, owner) + kX; }
-  __device__ std::uint32_t scalars(int stage) const {
+  __device__ uint32_t own_y(int own_stage, int owner) const { return own_x(own_stage, owner) + kX; }
+  __device__ uint32_t scalars(int stage) const {
     return WEFT_AT(scalars) + stage * (kScalars ? 2 * kTile * 4 : 0);
   }
   // lse of a row; delta 8 bytes on. Two rows share 16 bytes.
-  __device__ std::uint32_t scalar(int stage, int row) const {
-    return scalars(stage) + row / 2 * 16 + row % 2 * 4;
-  }
-  __device__ std::uint32_t info(int stage) const { return WEFT_AT(info) + stage * 16; }
+  __device__ uint32_t scalar(int stage, int row) const { return scalars(stage) + row / 2 * 16 + row % 2 * 4; }
+  __device__ uint32_t info(int stage) const { return WEFT_AT(info) + stage * 16; }
   __device__ WorkItem<kOwners>& work(char* shared, int own_stage) const {
     char* const first = shared + (base - shared_address(shared)) + int{offsetof(SharedStorage, work)};
     return *reinterpret_cast<WorkItem<kOwners>*>(first + own_stage * kWorkItem);
   }
-  __device__ std::uint32_t full(int stage) const { return WEFT_AT(full) + stage * 8; }
-  __device__ std::uint32_t free(int stage) const { return full(kStages + stage); }
-  __device__ std::uint32_t own_full(int own_stage) const { return full(2 * kStages + own_stage); }
-  __device__ std::uint32_t own_free(int own_stage) const { return own_full(kOwnStages + own_stage); }
+  __device__ uint32_t full(int stage) const { return WEFT_AT(full) + stage * 8; }
+  __device__ uint32_t free(int stage) const { return full(kStages + stage); }
+  __device__ uint32_t own_full(int own_stage) const { return full(2 * kStages + own_stage); }
+  __device__ uint32_t own_free(int own_stage) const { return own_full(kOwnStages + own_stage); }
 
   // By all threads of the block, before anything else. A buffer is full once one thread of the producer, TMA
   // and each thread whose cp.async fills it have arrived, and free once each warp of the consumers has.
@@ -103,8 +98,7 @@ struct Memory {
 class TileScheduler {
  public:
   __device__ TileScheduler(const HeadsView& x, int tiles, int owners)
-      : heads_(static_cast<unsigned>(x.heads)),
-        pairs_(static_cast<unsigned>(x.batch) * heads_),
+      : heads_(static_cast<unsigned>(x.heads)), pairs_(static_cast<unsigned>(x.batch) * heads_),
         count_(pairs_ * static_cast<unsigned>((tiles + owners - 1) / owners)) {}
   // Goes to the work item of a round; false: this thread block has none there.
   __device__ __forceinline__ bool go_to(unsigned round) {
@@ -114,7 +108,7 @@ class TileScheduler {
   __device__ __forceinline__ unsigned rounds() const { return (count_ + gridDim.x - 1) / gridDim.x; }
   __device__ __forceinline__ bool next() {
     do {
-      if (static_cast<std::uint64_t>(round_) * gridDim.x >= count_) return false;
+      if (static_cast<uint64_t>(round_) * gridDim.x >= count_) return false;
     } while (!go_to(round_++));
     return true;
   }
@@ -127,7 +121,7 @@ class TileScheduler {
 };
 
 // What a consumer is told of a stage: its mask index, and whether it is the last of the work item.
-__device__ __forceinline__ void write_info(std::uint32_t to, int mask, bool last) {
+__device__ __forceinline__ void write_info(uint32_t to, int mask, bool last) {
   asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(mask << 1 | static_cast<int>(last)) : "memory");
 }
 
@@ -137,8 +131,7 @@ __device__ __forceinline__ bool is_tile(int mask) {
 }
 
 // A consumer warpgroup's view of the rings.
-template <class M>
-class Consumer {
+template <class M> class Consumer {
  public:
   __device__ Consumer(const M& memory, char* shared)
       : memory_(memory), shared_(shared), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
@@ -150,8 +143,8 @@ class Consumer {
     show();
     return work;
   }
-  __device__ std::uint32_t own_x() const { return memory_.own_x(own_stage_.at, own_); }
-  __device__ std::uint32_t own_y() const { return memory_.own_y(own_stage_.at, own_); }
+  __device__ uint32_t own_x() const { return memory_.own_x(own_stage_.at, own_); }
+  __device__ uint32_t own_y() const { return memory_.own_y(own_stage_.at, own_); }
   // The work item and its stationary tiles are not read any more.
   __device__ __forceinline__ void release_work() {
     mbarrier_arrive_warp(memory_.own_free(own_stage_.at));
@@ -167,10 +160,8 @@ class Consumer {
     ended_ = info & 1;
     const int mask = info >> 1;
     stage_.advance();
-    if (mask == kSkip)
-      release(stage());
-    else
-      show();
+    if (mask == kSkip) release(stage());
+    else show();
     return mask;
   }
   // Parts of step(); callers release skipped stages. Whether the next stage is full, without waiting.
@@ -226,5 +217,4 @@ class Consumer {
   Ring<M::kOwnStages> own_stage_;
   int own_, ended_ = 0;
 };
-
 }  // namespace weft::attention::hopper

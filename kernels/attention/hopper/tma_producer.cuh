@@ -7,7 +7,6 @@
 #include "kernels/device/tma.cuh"
 
 namespace weft::attention::hopper {
-
 // The tensors of a launch, in boxes of `own_run` and `run` rows: the stationary and the streamed side.
 struct TensorMaps {
   CUtensorMap own_x, own_y, x, y;
@@ -33,8 +32,7 @@ inline bool describe(TensorMaps& tensor_maps, int own_run, const HeadsView& own_
 // A warp of the producer. Each goes through all iterations and fills stages of its own, so that its waits
 // hide behind the others. The first one also loads the stationary tiles. Nobody else fills a warp's stages: a
 // parity tells two phases apart, not three. kSide is a function of Direction.
-template <auto kSide, class M>
-class TmaProducer {
+template <auto kSide, class M> class TmaProducer {
  public:
   __device__ TmaProducer(const M& memory, char* shared)
       : memory_(memory), shared_(shared), warp_(warp_uniform(static_cast<int>(threadIdx.x / 32))) {}
@@ -61,7 +59,7 @@ class TmaProducer {
                   static_cast<int>(own_x.time));
       const float *lse_row = nullptr, *delta_row = nullptr;
       if constexpr (M::kScalars && !M::kFused) {
-        const std::int64_t first = (b * x.heads + h) * x.time;
+        const int64_t first = (b * x.heads + h) * x.time;
         lse_row = static_cast<const float*>(lse.data) + first;
         delta_row = static_cast<const float*>(delta.data) + first;
       }
@@ -150,9 +148,9 @@ class TmaProducer {
   __device__ static unsigned lane() { return threadIdx.x % 32; }
   __device__ static bool speaks() { return lane() == 0; }
   // First position of this lane's box; past the end, which reads as zeros, where the slots are empty.
-  __device__ __forceinline__ static int first_row(const std::int32_t* order, int tile, int run, int time) {
+  __device__ __forceinline__ static int first_row(const int32_t* order, int tile, int run, int time) {
     if (static_cast<int>(lane()) * run >= kTile || tile < 0 || tile == kEnd) return time;
-    const int row = __ldg(order + static_cast<std::int64_t>(tile) * kTile + lane() * run);
+    const int row = __ldg(order + static_cast<int64_t>(tile) * kTile + lane() * run);
     return row < 0 ? time : row;
   }
   __device__ __forceinline__ static Step look_up(const Direction& d, int tile, int run, int time) {
@@ -160,13 +158,13 @@ class TmaProducer {
     if constexpr (M::kScalars) {
 #pragma unroll
       for (int i = 0; i < 2; ++i)
-        step.number[i] = __ldg(d.other_order + static_cast<std::int64_t>(tile) * kTile + lane() + 32 * i);
+        step.number[i] = __ldg(d.other_order + static_cast<int64_t>(tile) * kTile + lane() + 32 * i);
     }
     return step;
   }
   template <int kPanels>
-  __device__ __forceinline__ static void copy(std::uint32_t to, const CUtensorMap& from, int run, int row,
-                                              int h, int b, std::uint32_t barrier) {
+  __device__ __forceinline__ static void copy(uint32_t to, const CUtensorMap& from, int run, int row, int h,
+                                              int b, uint32_t barrier) {
     if (static_cast<int>(lane()) * run >= kTile) return;
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel)
@@ -175,7 +173,7 @@ class TmaProducer {
 
   __device__ __forceinline__ void open_work(const Direction& d, int own, int b, int h, bool empty,
                                             bool accumulate, const TensorMaps& tensor_maps, int time) {
-    const std::uint32_t full = memory_.own_full(own_stage_.at);
+    const uint32_t full = memory_.own_full(own_stage_.at);
     mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
     WorkItem<kOwners>& work = memory_.work(shared_, own_stage_.at);
     if (lane() < kOwners) work.tile[lane()] = own;
@@ -206,7 +204,7 @@ class TmaProducer {
   // `mask`: of the owner whose list this lane has.
   __device__ __forceinline__ void feed(int mask, bool last, const Step& step, int b, int h,
                                        const TensorMaps& tensor_maps, const float* lse, const float* delta) {
-    const std::uint32_t full = memory_.full(stage_.at);
+    const uint32_t full = memory_.full(stage_.at);
     mbarrier_wait(memory_.free(stage_.at), stage_.parity ^ 1);
     if (lane() < kOwners) write_info(memory_.info(stage_.at) + lane() * 4, mask, last);
     if constexpr (M::kFused) {
@@ -224,7 +222,7 @@ class TmaProducer {
         if constexpr (M::kFused) {
           cp_async_8(memory_.scalars(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at, step.number[i] >= 0);
         } else {
-          const std::uint32_t to = memory_.scalar(stage_.at, lane() + 32 * i);
+          const uint32_t to = memory_.scalar(stage_.at, lane() + 32 * i);
           cp_async_4(to, lse + at, step.number[i] >= 0);
           cp_async_4(to + 8, delta + at, step.number[i] >= 0);
         }
@@ -244,11 +242,9 @@ template <auto kSide, class M>
 __device__ __forceinline__ void produce(const M& memory, char* shared, const AttentionMaps& maps,
                                         const AttentionPass& pass, int tiles, const Sources& from,
                                         const TensorMaps& tensor_maps) {
-  if constexpr (!M::kTma)
-    GatherProducer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
+  if constexpr (!M::kTma) GatherProducer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
   else if (threadIdx.x < M::kProducingWarps * 32)
     TmaProducer<kSide, M>(memory, shared)
         .run(maps, pass, tiles, from.own_x, from.x, tensor_maps, from.lse, from.delta);
 }
-
 }  // namespace weft::attention::hopper

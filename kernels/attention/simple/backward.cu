@@ -4,7 +4,6 @@
 
 namespace weft::attention::simple {
 namespace {
-
 template <class S>
 __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
     rows_kernel(const __grid_constant__ AttentionBackward g, const AttentionPass pass) {
@@ -30,7 +29,7 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   typename S::RowSums dq;
   clear<S>(dq);
   own.for_each_partner(
-      place, g.segments.queries, g.segments.keys, [&](const std::int32_t* order, auto&& attended) {
+      place, g.segments.queries, g.segments.keys, [&](const int32_t* order, auto&& attended) {
         gather<S>(k, g.k, place, order);
         gather<S>(v, g.v, place, order);
         __syncthreads();
@@ -67,7 +66,7 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   clear<S>(dk);
   clear<S>(dv);
   own.for_each_partner(
-      place, g.segments.keys, g.segments.queries, [&](const std::int32_t* order, auto&& attended) {
+      place, g.segments.keys, g.segments.queries, [&](const int32_t* order, auto&& attended) {
         gather<S>(q, g.q, place, order);
         gather<S>(dy, g.dy, place, order);
         __syncthreads();
@@ -98,16 +97,14 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   store_rows<S>(g.dk, place, own.order(), dk, scales, map.accumulate);
   store_rows<S>(g.dv, place, own.order(), dv, ones, map.accumulate);
 }
-
 }  // namespace
 
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   with_simple(g.q.dtype, std::max(g.q.size, g.v.size), pass.edge, [&]<class S>() {
-    start(queue, rows_kernel<S>, blocks_for(g.q, std::int64_t{S::kStrips} * pass.query_tiles, 1),
-          kSimpleThreads, S::bytes(4), g, pass);
-    start(queue, columns_kernel<S>, blocks_for(g.q, std::int64_t{S::kStrips} * pass.key_tiles, 1),
-          kSimpleThreads, S::bytes(4), g, pass);
+    start(queue, rows_kernel<S>, blocks_for(g.q, int64_t{S::kStrips} * pass.query_tiles, 1), kSimpleThreads,
+          S::bytes(4), g, pass);
+    start(queue, columns_kernel<S>, blocks_for(g.q, int64_t{S::kStrips} * pass.key_tiles, 1), kSimpleThreads,
+          S::bytes(4), g, pass);
   });
 }
-
 }  // namespace weft::attention::simple

@@ -4,7 +4,6 @@
 
 namespace weft::attention::simple {
 namespace {
-
 __device__ float row_max(float x) {
 #pragma unroll
   for (int lane = 1; lane < kColumnThreads; lane *= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, lane));
@@ -17,8 +16,7 @@ __device__ float row_sum(float x) {
 }
 
 // Sums relative to e^top; `sum` is over the columns of this thread alone.
-template <class S>
-struct OnlineSoftmax {
+template <class S> struct OnlineSoftmax {
   typename S::RowScalars top, sum;
   typename S::RowSums y;
 
@@ -28,7 +26,7 @@ struct OnlineSoftmax {
     clear<S>(y);
   }
   // Goes on from what earlier passes stored: y is a sum relative to e^lse whose weights add up to 1.
-  __device__ void resume(const AttentionForward& f, const BlockIndex& at, const std::int32_t* order) {
+  __device__ void resume(const AttentionForward& f, const BlockIndex& at, const int32_t* order) {
     load_rows<S>(f.y, at, order, y);
 #pragma unroll
     for (int i = 0; i < S::kRowsOfThread; ++i) {
@@ -39,8 +37,7 @@ struct OnlineSoftmax {
     }
   }
   // Scores into probabilities; the sums so far are rescaled to the new maximum.
-  template <class Attended>
-  __device__ void add(typename S::Scores& s, float scale, Attended&& attended) {
+  template <class Attended> __device__ void add(typename S::Scores& s, float scale, Attended&& attended) {
 #pragma unroll
     for (int i = 0; i < S::kRowsOfThread; ++i) {
       float high = -INFINITY;
@@ -58,7 +55,7 @@ struct OnlineSoftmax {
       for (int j = 0; j < S::kColumnsOfThread; ++j) sum[i] += s[i][j] = expf(s[i][j] - reference);
     }
   }
-  __device__ void store(const AttentionForward& f, const BlockIndex& at, const std::int32_t* order) {
+  __device__ void store(const AttentionForward& f, const BlockIndex& at, const int32_t* order) {
     float* lse = static_cast<float*>(f.lse.data) + (at.b * f.q.heads + at.h) * f.q.time;
     typename S::RowScalars inverse;
 #pragma unroll
@@ -88,7 +85,7 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   OnlineSoftmax<S> softmax;
   if (map.accumulate) softmax.resume(f, place, own.order());
   own.for_each_partner(place, f.segments.queries, f.segments.keys,
-                       [&](const std::int32_t* order, auto&& attended) {
+                       [&](const int32_t* order, auto&& attended) {
                          gather<S>(k, f.k, place, order);
                          gather<S>(v, f.v, place, order);
                          __syncthreads();
@@ -101,14 +98,12 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
                        });
   softmax.store(f, place, own.order());
 }
-
 }  // namespace
 
 void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   with_simple(f.q.dtype, std::max(f.q.size, f.v.size), pass.edge, [&]<class S>() {
-    start(queue, forward_kernel<S>, blocks_for(f.q, std::int64_t{S::kStrips} * pass.query_tiles, 1),
+    start(queue, forward_kernel<S>, blocks_for(f.q, int64_t{S::kStrips} * pass.query_tiles, 1),
           kSimpleThreads, S::bytes(3), f, pass);
   });
 }
-
 }  // namespace weft::attention::simple

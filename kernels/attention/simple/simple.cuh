@@ -5,19 +5,16 @@
 #pragma once
 
 #include <algorithm>
-
 #include "kernels/attention/direction.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/launchers.h"
 #include "kernels/device/cuda.cuh"
 
 namespace weft::attention::simple {
-
 inline constexpr int kSimpleThreads = 128, kColumnThreads = 16;
 
 // Element type, padded head size, edge of the tiles. Four matrices of a strip fit the 99 KiB of sm_86.
-template <class Element, int kSize, int kEdgeOfTiles>
-struct Simple {
+template <class Element, int kSize, int kEdgeOfTiles> struct Simple {
   using T = Element;
   static constexpr int P = kSize, kEdge = kEdgeOfTiles;
   static constexpr int kRows = kEdge == kTile && P <= 128 ? 32 : 16;
@@ -42,14 +39,13 @@ struct Simple {
 
 __device__ inline int column_thread() { return threadIdx.x % kColumnThreads; }
 
-template <class T>
-__device__ T* row_of(const HeadsView& x, const BlockIndex& at, int position) {
+template <class T> __device__ T* row_of(const HeadsView& x, const BlockIndex& at, int position) {
   return static_cast<T*>(x.data) + at.b * x.batch_stride + position * x.time_stride + at.h * x.head_stride;
 }
 
 // Copies the rows in `order` to shared memory, P columns each; zeros beyond the size and in empty slots.
 template <class S>
-__device__ void gather(float* to, const HeadsView& x, const BlockIndex& at, const std::int32_t* order) {
+__device__ void gather(float* to, const HeadsView& x, const BlockIndex& at, const int32_t* order) {
   constexpr int kChunk = 16 / sizeof(typename S::T), kChunks = S::P / kChunk;
   for (int item = threadIdx.x; item < S::kRows * kChunks; item += kSimpleThreads) {
     const int row = item / kChunks, column = item % kChunks * kChunk, position = order[row];
@@ -117,8 +113,7 @@ __device__ void multiply_add(typename S::RowSums& sums, const float* weights, co
   }
 }
 
-template <class S>
-__device__ void put_weights(float* weights, const typename S::Scores& w) {
+template <class S> __device__ void put_weights(float* weights, const typename S::Scores& w) {
 #pragma unroll
   for (int i = 0; i < S::kRowsOfThread; ++i)
 #pragma unroll
@@ -126,15 +121,14 @@ __device__ void put_weights(float* weights, const typename S::Scores& w) {
       weights[(S::first_row() + i) * S::kWeightPitch + column_thread() + j * kColumnThreads] = w[i][j];
 }
 
-template <class S>
-__device__ void clear(typename S::RowSums& sums) {
+template <class S> __device__ void clear(typename S::RowSums& sums) {
   for (auto& row : sums)
     for (auto& part : row) part = {0, 0, 0, 0};
 }
 
 // Calls f(pointer into the row, sum) for the four columns of each of a thread's sums that exist in x.
 template <class S, class F>
-__device__ void for_each_sum(const HeadsView& x, const BlockIndex& at, const std::int32_t* order, F&& f) {
+__device__ void for_each_sum(const HeadsView& x, const BlockIndex& at, const int32_t* order, F&& f) {
 #pragma unroll
   for (int i = 0; i < S::kRowsOfThread; ++i) {
     const int position = order[S::first_row() + i];
@@ -149,7 +143,7 @@ __device__ void for_each_sum(const HeadsView& x, const BlockIndex& at, const std
 
 // Stores factor * sums, or adds them to what an earlier pass left.
 template <class S>
-__device__ void store_rows(const HeadsView& out, const BlockIndex& at, const std::int32_t* order,
+__device__ void store_rows(const HeadsView& out, const BlockIndex& at, const int32_t* order,
                            const typename S::RowSums& sums, const typename S::RowScalars& factor, bool add) {
   for_each_sum<S>(out, at, order, [&](typename S::T* to, int i, int j) {
     const float4& s = sums[i][j];
@@ -159,7 +153,7 @@ __device__ void store_rows(const HeadsView& out, const BlockIndex& at, const std
 }
 
 template <class S>
-__device__ void load_rows(const HeadsView& in, const BlockIndex& at, const std::int32_t* order,
+__device__ void load_rows(const HeadsView& in, const BlockIndex& at, const int32_t* order,
                           typename S::RowSums& sums) {
   for_each_sum<S>(in, at, order, [&](const typename S::T* from, int i, int j) {
     float four[4];
@@ -177,19 +171,18 @@ __device__ inline float scalar(const TensorView& x, const BlockIndex& at, int po
 // Segment number of the position in a slot, -1 where there is none; 0 for all without segments.
 __device__ inline int segment(const TensorView& x, const BlockIndex& at, int position) {
   if (x.data == nullptr) return 0;
-  return position < 0 ? -1 : static_cast<const std::int32_t*>(x.data)[at.b * x.shape[1] + position];
+  return position < 0 ? -1 : static_cast<const int32_t*>(x.data)[at.b * x.shape[1] + position];
 }
 
 // The strip that a thread block owns, and the strips of the other side.
-template <class S>
-struct Strip {
+template <class S> struct Strip {
   const Direction& d;
   int tile, strip;
   __device__ Strip(const Direction& direction, int rank) : d(direction), strip(rank % S::kStrips) {
     tile = rank / S::kStrips < d.own_tiles ? d.schedule[rank / S::kStrips] : -1;
   }
-  __device__ const std::int32_t* order() const {
-    return d.own_order + static_cast<std::int64_t>(tile) * S::kEdge + strip * S::kRows;
+  __device__ const int32_t* order() const {
+    return d.own_order + static_cast<int64_t>(tile) * S::kEdge + strip * S::kRows;
   }
   __device__ bool has_pairs() const { return d.start[tile] < d.start[tile + 1]; }
 
@@ -204,11 +197,11 @@ struct Strip {
       own[i] = segment(own_segments, at, order()[S::first_row() + i]);
     for (int e = d.start[tile]; e < d.start[tile + 1]; ++e)
       for (int other = 0; other < S::kStrips && d.mask[e] != kSkip; ++other) {
-        const std::int32_t* other_order =
-            d.other_order + static_cast<std::int64_t>(d.tile[e]) * S::kEdge + other * S::kRows;
-        std::uint32_t words[S::kRowsOfThread];
+        const int32_t* other_order =
+            d.other_order + static_cast<int64_t>(d.tile[e]) * S::kEdge + other * S::kRows;
+        uint32_t words[S::kRowsOfThread];
         if (d.mask[e] < 0 && !own_segments.data) {
-          for (std::uint32_t& word : words) word = ~0u;
+          for (uint32_t& word : words) word = ~0u;
           __syncthreads();
         } else if (!__syncthreads_or(find_words(words, e, other, own, at, other_segments, other_order))) {
           continue;
@@ -219,15 +212,14 @@ struct Strip {
 
  private:
   // Word i: which columns of a strip row first_row() + i sees; whether this thread has a pair in it.
-  __device__ bool find_words(std::uint32_t (&words)[S::kRowsOfThread], int e, int other,
+  __device__ bool find_words(uint32_t (&words)[S::kRowsOfThread], int e, int other,
                              const int (&own)[S::kRowsOfThread], const BlockIndex& at,
-                             const TensorView& other_segments, const std::int32_t* other_order) const {
-    const std::int64_t first =
-        static_cast<std::int64_t>(d.mask[e]) * S::kEdge + strip * S::kRows + S::first_row();
-    std::uint32_t any = 0;
+                             const TensorView& other_segments, const int32_t* other_order) const {
+    const int64_t first = static_cast<int64_t>(d.mask[e]) * S::kEdge + strip * S::kRows + S::first_row();
+    uint32_t any = 0;
 #pragma unroll
     for (int i = 0; i < S::kRowsOfThread; ++i)
-      words[i] = d.mask[e] < 0 ? ~0u : static_cast<std::uint32_t>(d.masks[first + i] >> (other * S::kRows));
+      words[i] = d.mask[e] < 0 ? ~0u : static_cast<uint32_t>(d.masks[first + i] >> (other * S::kRows));
 #pragma unroll
     for (int j = 0; j < S::kColumnsOfThread; ++j) {
       const int column = column_thread() + j * kColumnThreads;
@@ -243,8 +235,7 @@ struct Strip {
 };
 
 // Calls f.operator()<Simple<...>>() for the element type, the padded head size and the edge.
-template <class F>
-void with_simple(DType dtype, std::int64_t head_size, int edge, F&& f) {
+template <class F> void with_simple(DType dtype, int64_t head_size, int edge, F&& f) {
   dispatch_cuda(dtype, [&]<class T>() {
     const auto with_size = [&]<int kEdge>() {
       if (head_size <= 64) return f.template operator()<Simple<T, 64, kEdge>>();
@@ -254,5 +245,4 @@ void with_simple(DType dtype, std::int64_t head_size, int edge, F&& f) {
     edge == kTile ? with_size.template operator()<kTile>() : with_size.template operator()<kSmallTile>();
   });
 }
-
 }  // namespace weft::attention::simple

@@ -4,19 +4,17 @@
 #pragma once
 
 #include <string_view>
-
 #include "src/patterns/spec.h"
 
 namespace weft {
-
 struct BlockLayout {
-  std::int64_t heads = 1;  // 1: all heads share it
-  std::int64_t query_blocks = 0, key_blocks = 0;
-  std::int64_t block = 64;           // edge of a block: 8, 16, 32 or 64 positions
-  std::vector<std::uint8_t> active;  // (heads, query_blocks, key_blocks) 0 or 1, any number in each head
-  bool causal = false;               // within active blocks only pairs with j <= i
+  int64_t heads = 1;  // 1: all heads share it
+  int64_t query_blocks = 0, key_blocks = 0;
+  int64_t block = 64;           // edge of a block: 8, 16, 32 or 64 positions
+  std::vector<uint8_t> active;  // (heads, query_blocks, key_blocks) 0 or 1, any number in each head
+  bool causal = false;          // within active blocks only pairs with j <= i
   // Which pairs of the active blocks are attended; empty: all. Asked once, when the pattern is made.
-  std::function<bool(int head, std::int64_t i, std::int64_t j)> keep{};
+  std::function<bool(int head, int64_t i, int64_t j)> keep{};
   std::string source{};  // where it comes from, for names and errors: a file
 };
 
@@ -34,8 +32,7 @@ BlockLayout parse_block_layout(std::string_view npy, const std::string& source);
 BlockLayout read_hdf5_layout(const std::string& path, const std::string& dataset);
 
 // For readers: how many numbers an array of this shape holds, and the layout of them.
-std::int64_t layout_size(const std::vector<std::int64_t>& shape, const std::string& source);
-BlockLayout layout_of(const std::vector<std::int64_t>& shape, const std::string& source,
-                      const std::function<std::int64_t(std::int64_t index)>& value_at);
-
+int64_t layout_size(const std::vector<int64_t>& shape, const std::string& source);
+BlockLayout layout_of(const std::vector<int64_t>& shape, const std::string& source,
+                      const std::function<int64_t(int64_t index)>& value_at);
 }  // namespace weft

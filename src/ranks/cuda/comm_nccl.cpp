@@ -2,20 +2,14 @@
 // Collectives of GPUs on their own stream: through host memory where that is fast enough, else by NCCL.
 
 #include <nccl.h>
-
 #include <algorithm>
 #include <cstdlib>
-#include <cstring>
-#include <exception>
-
-#include "kernels/checks.h"
-#include "src/cuda/check.h"
+#include "src/cuda/staging.h"
 #include "src/ranks/communicator.h"
 #include "src/ranks/cuda/host_reduce.h"
 
 namespace weft {
 namespace {
-
 constexpr int kMaxBlocks = 8;  // thread blocks of a collective; NCCL_MAX_CTAS overrides it
 
 ncclDataType_t nccl_type(DType type) {
@@ -33,8 +27,8 @@ ncclDataType_t nccl_type(DType type) {
 void check(ncclResult_t result, ncclComm_t comm, const char* what) {
   if (result == ncclSuccess) return;
   const char* more = ncclGetLastError(comm);
-  fail(str(what, ": NCCL: ", ncclGetErrorString(result), more && *more ? str(" (", more, ")") : "",
-           "; NCCL_DEBUG=INFO says more"));
+  fail(what, ": NCCL: ", ncclGetErrorString(result), more && *more ? str(" (", more, ")") : "",
+       "; NCCL_DEBUG=INFO says more");
 }
 
 // The order of additions in a ring depends on the number of ranks alone; NVLink multicast is opt-in.
@@ -63,7 +57,7 @@ HostWay wanted_way() {
   const char* text = std::getenv("WEFT_HOST_REDUCE");
   const std::string wanted = text ? text : "";
   if (!wanted.empty() && wanted != "0" && wanted != "1")
-    fail(str("WEFT_HOST_REDUCE: expected 0 or 1, got '", wanted, "'"));
+    fail("WEFT_HOST_REDUCE: expected 0 or 1, got '", wanted, "'");
   return wanted.empty() ? HostWay::as_planned : wanted == "1" ? HostWay::always : HostWay::never;
 }
 
@@ -117,7 +111,7 @@ class NcclCommunicator : public Communicator {
   }
 
   // Of an all-reduce, a GPU copies all terms, its own sums and those of the others.
-  void plan(std::int64_t bytes, double seconds) override {
+  void plan(int64_t bytes, double seconds) override {
     if (!host_ || way_ != HostWay::as_planned) return;
     const double copied = static_cast<double>(bytes) * (1 + 2.0 * (size() - 1) / size());
     by_host_ = copied < HostReduce::kBandwidth * seconds;
@@ -149,7 +143,7 @@ class NcclCommunicator : public Communicator {
   }
   void reduce_scatter_sum(const TensorView& t) override {
     expect_floating(t, "reduce_scatter_sum: the tensor");
-    const std::int64_t piece = piece_elements(t, "reduce_scatter_sum");
+    const int64_t piece = piece_elements(t, "reduce_scatter_sum");
     start([&] {
       if (by_host_ && HostReduce::takes(t)) return host_->reduce_scatter(t, side_);
       check(ncclReduceScatter(t.data, own_piece(t, piece), static_cast<std::size_t>(piece),
@@ -158,7 +152,7 @@ class NcclCommunicator : public Communicator {
     });
   }
   void all_gather(const TensorView& t) override {
-    const std::int64_t piece = piece_elements(t, "all_gather");
+    const int64_t piece = piece_elements(t, "all_gather");
     start([&] {
       check(ncclAllGather(own_piece(t, piece), t.data, static_cast<std::size_t>(piece), nccl_type(t.dtype),
                           comm_, stream_),
@@ -168,14 +162,13 @@ class NcclCommunicator : public Communicator {
 
  private:
   // Outside fork() and join(), a collective is in line with what the queue gets.
-  template <class Call>
-  void start(const Call& call) {
+  template <class Call> void start(const Call& call) {
     const bool in_line = !beside_;
     if (in_line) fork();
     call();
     if (in_line) join();
   }
-  void* own_piece(const TensorView& t, std::int64_t piece) const {
+  void* own_piece(const TensorView& t, int64_t piece) const {
     return static_cast<char*>(t.data) + rank() * piece * size_of(t.dtype);
   }
 
@@ -190,7 +183,6 @@ class NcclCommunicator : public Communicator {
   bool beside_ = false;
   const int exceptions_ = std::uncaught_exceptions();
 };
-
 }  // namespace
 
 std::string nccl_version() {
@@ -202,5 +194,4 @@ std::string nccl_version() {
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, ProcessGroup& group) {
   return std::make_unique<NcclCommunicator>(device, group);
 }
-
 }  // namespace weft

@@ -1,27 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/cuda/host_reduce.h"
-
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <chrono>
-#include <cstring>
-#include <functional>
 #include <thread>
-
 #include "kernels/layers/pointwise.h"
-#include "src/cuda/check.h"
+#include "src/cuda/staging.h"
 #include "src/ranks/sockets.h"
 
 namespace weft {
 namespace {
-
 constexpr std::size_t kPage = 4096, kBytesOfRank = std::size_t{32} << 20;
-constexpr std::int64_t kAlign = 8;  // elements: 16 bytes at a time whatever the type
+constexpr int64_t kAlign = 8;  // elements: 16 bytes at a time whatever the type
 static_assert(HostReduce::kMostRanks <= static_cast<int>(SumOf::kMost));
 
 // A function of the driver, to which programs do not link.
@@ -37,7 +29,7 @@ auto* batch_of_memory_operations() {
   return found;
 }
 
-TensorView range_of(const TensorView& t, std::int64_t begin, std::int64_t end) {
+TensorView range_of(const TensorView& t, int64_t begin, int64_t end) {
   TensorView range = t;
   range.data = static_cast<char*>(t.data) + begin * size_of(t.dtype);
   range.rank = 1;
@@ -51,25 +43,22 @@ void copy(void* to, const void* from, const TensorView& part, cudaStream_t strea
     WEFT_CUDA_CALL(
         cudaMemcpyAsync(to, from, static_cast<std::size_t>(part.bytes()), cudaMemcpyDefault, stream));
 }
-
 }  // namespace
 
 struct HostReduce::Split {
   TensorView t;
-  std::int64_t begin, stride, length, end;
+  int64_t begin, stride, length, end;
   std::size_t offset = 0;
 
   TensorView of(int rank) const {
-    const std::int64_t first = std::min(end, begin + rank * stride);
+    const int64_t first = std::min(end, begin + rank * stride);
     return range_of(t, first, std::min(end, first + length));
   }
 };
 
 // The file: a page of flags, then for each rank a slot for each rank.
 HostReduce::HostReduce(int rank, int size)
-    : rank_(rank),
-      size_(size),
-      slot_bytes_(kBytesOfRank / static_cast<std::size_t>(size) / kPage * kPage),
+    : rank_(rank), size_(size), slot_bytes_(kBytesOfRank / static_cast<std::size_t>(size) / kPage * kPage),
       file_bytes_(kPage + kBytesOfRank * static_cast<std::size_t>(size)) {}
 
 // All ranks learn of a failure, so that all go the same way. A mark in the memory tells whether they opened
@@ -141,7 +130,7 @@ bool HostReduce::answers() {
     if (!arrived) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   if (!arrived) {  // lets the stream go
-    auto* flags = reinterpret_cast<volatile std::uint32_t*>(host_);
+    auto* flags = reinterpret_cast<volatile uint32_t*>(host_);
     for (std::size_t i = 0; i < kPage / sizeof *flags; ++i) flags[i] = 1;
   }
   static_cast<void>(cudaStreamDestroy(stream));
@@ -164,14 +153,14 @@ char* HostReduce::slot(int from, int to) const {
 
 CUdeviceptr HostReduce::flag(int of_rank, Flag which, int from_rank) const {
   const int number = (static_cast<int>(which) * kMostRanks + of_rank) * kMostRanks + from_rank;
-  return reinterpret_cast<CUdeviceptr>(on_device_) + sizeof(std::uint32_t) * static_cast<std::size_t>(number);
+  return reinterpret_cast<CUdeviceptr>(on_device_) + sizeof(uint32_t) * static_cast<std::size_t>(number);
 }
 
 // The stream waits until all ranks reach this flag's meeting; their earlier writes are then visible. The
 // waiting rank resets the flag: the next signal comes after a meeting of the other flag.
 void HostReduce::meet(Flag which, cudaStream_t stream) const {
   std::vector<CUstreamBatchMemOpParams> signals, waits, resets;
-  const auto write = [](CUdeviceptr address, std::uint32_t value) {
+  const auto write = [](CUdeviceptr address, uint32_t value) {
     CUstreamBatchMemOpParams op = {};
     op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
     op.writeValue.address = address;
@@ -241,11 +230,11 @@ void HostReduce::all_reduce(std::span<const TensorView> tensors, CudaQueue& queu
     used = 0;
   };
   for (const TensorView& t : tensors) {
-    const std::int64_t element = size_of(t.dtype);
-    const std::int64_t most = static_cast<std::int64_t>(slot_bytes_) / element * size_;
-    for (std::int64_t begin = 0; begin < t.size(); begin += most) {
-      const std::int64_t end = std::min(t.size(), begin + most);
-      const std::int64_t piece = ((end - begin + size_ - 1) / size_ + kAlign - 1) / kAlign * kAlign;
+    const int64_t element = size_of(t.dtype);
+    const int64_t most = static_cast<int64_t>(slot_bytes_) / element * size_;
+    for (int64_t begin = 0; begin < t.size(); begin += most) {
+      const int64_t end = std::min(t.size(), begin + most);
+      const int64_t piece = ((end - begin + size_ - 1) / size_ + kAlign - 1) / kAlign * kAlign;
       const auto bytes = static_cast<std::size_t>((piece * element + 15) / 16 * 16);
       if (used + bytes > slot_bytes_) sum_together();
       together.push_back({t, begin, piece, piece, end, used});
@@ -256,12 +245,10 @@ void HostReduce::all_reduce(std::span<const TensorView> tensors, CudaQueue& queu
 }
 
 void HostReduce::reduce_scatter(const TensorView& t, CudaQueue& queue) {
-  const std::int64_t piece = t.size() / size_,
-                     most = static_cast<std::int64_t>(slot_bytes_) / size_of(t.dtype);
-  for (std::int64_t begin = 0; begin < piece; begin += most) {
+  const int64_t piece = t.size() / size_, most = static_cast<int64_t>(slot_bytes_) / size_of(t.dtype);
+  for (int64_t begin = 0; begin < piece; begin += most) {
     const Split split{t, begin, piece, std::min(most, piece - begin), t.size()};
     sum({&split, 1}, queue, false);
   }
 }
-
 }  // namespace weft

@@ -4,17 +4,12 @@
 
 #include <cuda.h>
 #include <cuda_runtime.h>
-
-#include <cstddef>
 #include <exception>
-#include <memory>
 #include <span>
-
 #include "src/device.h"
 #include "src/ranks/process_group.h"
 
 namespace weft {
-
 // Each GPU copies the others' terms to the host by DMA and fetches its own; one kernel adds them in rank
 // order, in f32, rounded once. NVLink stays idle and only that kernel takes SMs. Streams meet by flags in the
 // same memory. Both collectives run on the stream of `queue`, which may be captured.
@@ -57,5 +52,4 @@ class HostReduce {
   char* terms_ = nullptr;                        // a slot for each rank, on the GPU
   const int exceptions_ = std::uncaught_exceptions();
 };
-
 }  // namespace weft

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Distribution augmentation: what is drawn, what becomes of an image, what the model is told.
 #include "data/augment/augment.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <chrono>
 #include <map>
 #include <numeric>
 #include <random>
-
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 constexpr ImageShape kShape = {4, 4, 3};
 
 Config config_of(const ImageShape& shape) {
@@ -38,14 +34,14 @@ Config all_kinds(const ImageShape& shape = kShape) {
 }
 
 // Tokens that say where they are from.
-std::vector<std::int32_t> counting(const ImageShape& shape) { return identity_order(shape.tokens()); }
+std::vector<int32_t> counting(const ImageShape& shape) { return identity_order(shape.tokens()); }
 
 struct Augmented {
-  std::vector<std::int32_t> tokens, positions;
+  std::vector<int32_t> tokens, positions;
 };
 
 Augmented augmented(const Augmenter& augmenter, const AugmentChoice& choice, const ImageShape& shape) {
-  Augmented out{counting(shape), std::vector<std::int32_t>(static_cast<std::size_t>(shape.tokens()), -1)};
+  Augmented out{counting(shape), std::vector<int32_t>(static_cast<std::size_t>(shape.tokens()), -1)};
   augmenter.apply(choice, out.tokens, out.positions);
   return out;
 }
@@ -53,22 +49,21 @@ Augmented augmented(const Augmenter& augmenter, const AugmentChoice& choice, con
 AugmentChoice random_choice(const Config& config, std::mt19937& random) {
   AugmentChoice choice;
   for (const Condition& k : augmentations(config))
-    choice[k.kind] = static_cast<std::int32_t>(random() % static_cast<unsigned>(k.values));
+    choice[k.kind] = static_cast<int32_t>(random() % static_cast<unsigned>(k.values));
   choice.flip = config.augment.flip && random() % 2 == 1;
   return choice;
 }
 
 // The definition, step by step on a (row, column, channel) grid of square images.
-std::vector<std::int32_t> by_hand(const AugmentChoice& c, const Config& config,
-                                  std::vector<std::int32_t> image) {
-  const std::int64_t n = kShape.height;
+std::vector<int32_t> by_hand(const AugmentChoice& c, const Config& config, std::vector<int32_t> image) {
+  const int64_t n = kShape.height;
   const auto step = [&](auto from) {
-    const std::vector<std::int32_t> before = image;
-    for (std::int64_t t = 0; t < kShape.tokens(); ++t)
+    const std::vector<int32_t> before = image;
+    for (int64_t t = 0; t < kShape.tokens(); ++t)
       image[static_cast<std::size_t>(t)] =
           before[static_cast<std::size_t>(from(t / (3 * n), t / 3 % n, t % 3))];
   };
-  const auto at = [&](std::int64_t row, std::int64_t column, std::int64_t channel) {
+  const auto at = [&](int64_t row, int64_t column, int64_t channel) {
     return (row * n + column) * 3 + channel;
   };
   if (c.flip) step([&](auto r, auto q, auto h) { return at(r, n - 1 - q, h); });
@@ -85,10 +80,10 @@ std::vector<std::int32_t> by_hand(const AugmentChoice& c, const Config& config,
     return at(tile / 2 * 2 + r % 2, tile % 2 * 2 + q % 2, h);
   });
   const int order = c[Augment::random_order];
-  const std::vector<std::int64_t>& seeds = config.augment.random_order_seeds;
+  const std::vector<int64_t>& seeds = config.augment.random_order_seeds;
   if (order > 0) {
-    const std::int64_t seed = order <= 4 ? seeds[static_cast<std::size_t>(order - 1)] : seeds[3] + order - 4;
-    const Order from = random_order(kShape.tokens(), static_cast<std::uint64_t>(seed));
+    const int64_t seed = order <= 4 ? seeds[static_cast<std::size_t>(order - 1)] : seeds[3] + order - 4;
+    const Order from = random_order(kShape.tokens(), static_cast<uint64_t>(seed));
     step([&](auto r, auto q, auto h) { return from[static_cast<std::size_t>(at(r, q, h))]; });
   }
   return image;
@@ -148,12 +143,12 @@ TEST(Augment, RandAugmentComesLastAndOnlyWhereDrawn) {
   const Augmenter augmenter(config, {8, 8, 3});
   std::mt19937 random(3);
   int changed = 0;
-  for (std::uint64_t key = 0; key < 50; ++key) {
+  for (uint64_t key = 0; key < 50; ++key) {
     AugmentChoice choice = random_choice(config, random);
     choice.key = key;
     choice[Augment::randaugment] = 1;
     const Augmented with = augmented(augmenter, choice, {8, 8, 3});
-    for (const std::int32_t token : with.tokens) ASSERT_TRUE(token >= 0 && token < 256);
+    for (const int32_t token : with.tokens) ASSERT_TRUE(token >= 0 && token < 256);
     choice[Augment::randaugment] = 0;
     Augmented without = augmented(augmenter, choice, {8, 8, 3});
     EXPECT_EQ(with.positions, without.positions) << "values change, not places";
@@ -169,7 +164,7 @@ TEST(Augment, RandAugmentComesLastAndOnlyWhereDrawn) {
 }
 
 // Counts of values of a kind in n draws.
-std::map<int, int> counts(const Augmenter& augmenter, Augment kind, int n, std::uint64_t seed) {
+std::map<int, int> counts(const Augmenter& augmenter, Augment kind, int n, uint64_t seed) {
   std::map<int, int> seen;
   for (int i = 0; i < n; ++i) ++seen[augmenter.draw(seed, i)[kind]];
   return seen;
@@ -179,10 +174,10 @@ TEST(Augment, DrawsAreUniform) {
   const Config config = all_kinds();
   const Augmenter augmenter(config, kShape);
   // By degrees of freedom: what is exceeded once in 1000 seeds.
-  const std::map<std::int64_t, double> bounds = {{1, 10.8}, {3, 16.3}, {5, 20.5}, {23, 49.7}};
+  const std::map<int64_t, double> bounds = {{1, 10.8}, {3, 16.3}, {5, 20.5}, {23, 49.7}};
   for (const Condition& k : augmentations(config)) {
     const auto seen = counts(augmenter, k.kind, 12000, 7);
-    ASSERT_EQ(static_cast<std::int64_t>(seen.size()), k.values) << name_of(k.kind);
+    ASSERT_EQ(static_cast<int64_t>(seen.size()), k.values) << name_of(k.kind);
     const double expected = 12000.0 / static_cast<double>(k.values);
     double chi_square = 0;
     for (const auto& [value, n] : seen) chi_square += (n - expected) * (n - expected) / expected;
@@ -203,7 +198,7 @@ TEST(Augment, DrawsAreUniform) {
 TEST(Augment, DrawsAreAPureFunctionOfSeedAndIndex) {
   const Augmenter augmenter(all_kinds(), kShape), again(all_kinds(), kShape);
   int differ_in_seed = 0;
-  for (const std::int64_t index : {0L, 1L, 77L, 1L << 33}) {
+  for (const int64_t index : {0L, 1L, 77L, 1L << 33}) {
     const AugmentChoice a = augmenter.draw(5, index), b = again.draw(5, index);
     EXPECT_EQ(a.value, b.value);
     EXPECT_EQ(a.flip, b.flip);
@@ -256,10 +251,10 @@ TEST(Augment, RowsNameTheValues) {
   const Augmenter augmenter(config, kShape);
   AugmentChoice choice;
   choice.value = {3, 5, 1, 0, 23, 1, 4, 0};
-  std::vector<std::int32_t> rows(augmenter.conditions().size());
+  std::vector<int32_t> rows(augmenter.conditions().size());
   augmenter.rows(choice, rows);
   // First rows: rotation 0, color 4, transposition 10, reversal 12, jigsaw 14, randaugment 38, orders 40.
-  EXPECT_EQ(rows, (std::vector<std::int32_t>{3, 9, 11, 12, 37, 39, 44}));
+  EXPECT_EQ(rows, (std::vector<int32_t>{3, 9, 11, 12, 37, 39, 44}));
   config.augment.conditional = false;
   const Augmenter silent(config, kShape);
   EXPECT_TRUE(silent.conditions().empty());
@@ -319,7 +314,7 @@ TEST(Augment, IsQuick) {
   const ImageShape shape = {32, 32, 3};
   Config config = all_kinds(shape);
   const Augmenter augmenter(config, shape);
-  std::vector<std::int32_t> tokens = counting(shape), positions = tokens;
+  std::vector<int32_t> tokens = counting(shape), positions = tokens;
   double best = 1;
   for (int round = 0; round < 20; ++round) {
     const auto start = std::chrono::steady_clock::now();
@@ -330,6 +325,5 @@ TEST(Augment, IsQuick) {
   RecordProperty("microseconds", static_cast<int>(best * 1e6));
   EXPECT_LT(best, 0.02);
 }
-
 }  // namespace
 }  // namespace weft

@@ -2,18 +2,14 @@
 // RandAugment: every operation against Pillow's, to the pixel (golden/make_randaugment.py); its arguments;
 // what is drawn.
 #include "data/augment/randaugment.h"
-
 #include <gtest/gtest.h>
-
 #include <array>
 #include <set>
-
 #include "src/files/hdf5.h"
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 RgbImage image_of(const Hdf5File& file, const std::string& dataset) {
   const auto shape = file.shape_of(dataset);
   RgbImage image{shape[0], shape[1], {}};
@@ -31,12 +27,12 @@ void expect_golden(const Hdf5File& file, const std::string& name, RandKind kind)
   const auto cases = static_cast<std::size_t>(shape[0]);
   std::vector<std::array<double, 3>> argument(cases);
   file.read(arguments, StoredType::f64, {shape[0], 3}, argument.data());
-  std::vector<std::uint8_t> expected(cases * image.pixels.size());
+  std::vector<uint8_t> expected(cases * image.pixels.size());
   file.read(results, StoredType::u8, shape, expected.data());
   for (std::size_t i = 0; i < cases; ++i) {
     RandOperation operation{kind, argument[i][0]};
-    operation.row = static_cast<std::int64_t>(argument[i][1]);
-    operation.column = static_cast<std::int64_t>(argument[i][2]);
+    operation.row = static_cast<int64_t>(argument[i][1]);
+    operation.column = static_cast<int64_t>(argument[i][2]);
     RgbImage result = image;
     apply(operation, result);
     const auto begin = expected.begin() + static_cast<std::ptrdiff_t>(i * image.pixels.size());
@@ -81,7 +77,7 @@ TEST(RandAugment, DrawsUniformlyWithRandomSigns) {
   std::array<int, kRandKinds> kinds{}, negative{};
   std::array<int, 8> rows{}, columns{};
   std::array<int, kRandKinds> after_first{};  // of the second operation when the first is 0
-  for (std::uint64_t key = 0; key < kDraws; ++key) {
+  for (uint64_t key = 0; key < kDraws; ++key) {
     const auto operations = draw_operations(key, 2, 5, 8, 8);
     ASSERT_EQ(operations.size(), 2u);
     const RandOperation& o = operations[0];
@@ -109,13 +105,12 @@ TEST(RandAugment, DrawsUniformlyWithRandomSigns) {
     const auto i = static_cast<std::size_t>(kind);
     if (kSigned.contains(static_cast<RandKind>(kind)))
       EXPECT_NEAR(negative[i], kinds[i] / 2.0, 55) << name_of(static_cast<RandKind>(kind));
-    else
-      EXPECT_EQ(negative[i], 0) << name_of(static_cast<RandKind>(kind));
+    else EXPECT_EQ(negative[i], 0) << name_of(static_cast<RandKind>(kind));
   }
 }
 
 TEST(RandAugment, TheKeySaysAll) {
-  for (std::uint64_t key : {std::uint64_t{0}, std::uint64_t{1} << 63, std::uint64_t{12345}}) {
+  for (uint64_t key : {uint64_t{0}, uint64_t{1} << 63, uint64_t{12345}}) {
     const auto three = draw_operations(key, 3, 2.5, 32, 16), one = draw_operations(key, 1, 2.5, 32, 16);
     EXPECT_EQ(one[0].kind, three[0].kind) << "the first is the first of any number";
     EXPECT_EQ(one[0].argument, three[0].argument);
@@ -124,6 +119,5 @@ TEST(RandAugment, TheKeySaysAll) {
   }
   EXPECT_TRUE(draw_operations(1, 0, 2, 8, 8).empty());
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,20 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Orders of sub-pixels: small images turned by hand, bijections and inverses.
-#include "data/augment/transforms.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <set>
-
+#include "data/augment/augment.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 constexpr ImageShape kSquare = {6, 6, 3}, kWide = {4, 6, 3}, kGrey = {3, 3, 1};
 
-void expect_bijection(const Order& order, std::int64_t tokens, const std::string& what) {
+void expect_bijection(const Order& order, int64_t tokens, const std::string& what) {
   Order sorted = order;
   std::sort(sorted.begin(), sorted.end());
   EXPECT_EQ(sorted, identity_order(tokens)) << what;
@@ -39,10 +35,10 @@ TEST(Transforms, OfNinePixelsByHand) {
 TEST(Transforms, OrdersOfColours) {
   const std::vector<Order> orders = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
   for (std::size_t value = 0; value < 6; ++value) {
-    EXPECT_EQ(color_order({1, 1, 3}, static_cast<std::int64_t>(value)), orders[value]);
-    const Order two = color_order({2, 1, 3}, static_cast<std::int64_t>(value));
+    EXPECT_EQ(color_order({1, 1, 3}, static_cast<int64_t>(value)), orders[value]);
+    const Order two = color_order({2, 1, 3}, static_cast<int64_t>(value));
     for (std::size_t t = 0; t < 6; ++t)
-      EXPECT_EQ(two[t], static_cast<std::int32_t>(t / 3 * 3) + orders[value][t % 3]);
+      EXPECT_EQ(two[t], static_cast<int32_t>(t / 3 * 3) + orders[value][t % 3]);
   }
 }
 
@@ -56,7 +52,7 @@ TEST(Transforms, JigsawsAreLexicographic) {
   EXPECT_EQ(jigsaw_order({3, 3, 1}, 3, 362879), rotation_order(kGrey, 2)) << "the last of nine tiles";
   // The orders of single pixels are the permutations themselves: the library's come in the same order.
   Order permutation = identity_order(9);
-  for (std::int64_t value = 0; value < 5000; ++value) {
+  for (int64_t value = 0; value < 5000; ++value) {
     ASSERT_EQ(jigsaw_order({3, 3, 1}, 3, value), permutation) << value;
     std::next_permutation(permutation.begin(), permutation.end());
   }
@@ -64,14 +60,14 @@ TEST(Transforms, JigsawsAreLexicographic) {
 
 // Tiles of several rows keep their pixels together: the definition, with a grid of tiles written out.
 TEST(Transforms, JigsawTilesAreMovedWhole) {
-  std::vector<std::int64_t> tiles = {0, 1, 2, 3};
-  std::int64_t value = 0;
+  std::vector<int64_t> tiles = {0, 1, 2, 3};
+  int64_t value = 0;
   do {
     const Order order = jigsaw_order(kWide, 2, value++);
-    for (std::int64_t t = 0; t < kWide.tokens(); ++t) {
-      const std::int64_t row = t / 18, column = t / 3 % 6, channel = t % 3;
-      const std::int64_t tile = tiles[static_cast<std::size_t>(row / 2 * 2 + column / 3)];
-      const std::int64_t from_row = tile / 2 * 2 + row % 2, from_column = tile % 2 * 3 + column % 3;
+    for (int64_t t = 0; t < kWide.tokens(); ++t) {
+      const int64_t row = t / 18, column = t / 3 % 6, channel = t % 3;
+      const int64_t tile = tiles[static_cast<std::size_t>(row / 2 * 2 + column / 3)];
+      const int64_t from_row = tile / 2 * 2 + row % 2, from_column = tile % 2 * 3 + column % 3;
       ASSERT_EQ(order[static_cast<std::size_t>(t)], (from_row * 6 + from_column) * 3 + channel);
     }
   } while (std::next_permutation(tiles.begin(), tiles.end()));
@@ -79,15 +75,15 @@ TEST(Transforms, JigsawTilesAreMovedWhole) {
 }
 
 TEST(Transforms, AreBijections) {
-  for (std::int64_t quarters = 0; quarters < 4; ++quarters)
+  for (int64_t quarters = 0; quarters < 4; ++quarters)
     expect_bijection(rotation_order(kSquare, quarters), 108, str("rotation ", quarters));
-  for (std::int64_t value = 0; value < 6; ++value)
+  for (int64_t value = 0; value < 6; ++value)
     expect_bijection(color_order(kWide, value), 72, str("colours ", value));
-  for (std::int64_t value = 0; value < 24; ++value)
+  for (int64_t value = 0; value < 24; ++value)
     expect_bijection(jigsaw_order(kWide, 2, value), 72, str("jigsaw ", value));
-  for (std::int64_t value = 0; value < 362880; value += 7919)
+  for (int64_t value = 0; value < 362880; value += 7919)
     expect_bijection(jigsaw_order(kSquare, 3, value), 108, str("jigsaw of nine ", value));
-  for (std::uint64_t seed = 0; seed < 20; ++seed)
+  for (uint64_t seed = 0; seed < 20; ++seed)
     expect_bijection(random_order(72, seed), 72, str("random ", seed));
   expect_bijection(random_order(1, 5), 1, "one token");
   expect_bijection(transposition_order(kSquare), 108, "transposition");
@@ -111,9 +107,9 @@ TEST(Transforms, RandomOrdersAreUniformAndFixed) {
   // Written down once: an order is part of what a model has learned.
   EXPECT_EQ(random_order(8, 42), (Order{3, 6, 5, 1, 0, 4, 7, 2}));
   std::array<int, 24> seen{};
-  for (std::uint64_t seed = 0; seed < 2400; ++seed) {
+  for (uint64_t seed = 0; seed < 2400; ++seed) {
     const Order order = random_order(4, seed);
-    std::int64_t value = 0;
+    int64_t value = 0;
     while (jigsaw_order({2, 2, 1}, 2, value) != order) ++value;
     ++seen[static_cast<std::size_t>(value)];
   }
@@ -130,6 +126,5 @@ TEST(Transforms, Errors) {
   EXPECT_CONTAINS(error_of([] { jigsaw_order(kWide, 3, 0); }), "3 x 3 tiles of an image of 4 x 6");
   EXPECT_CONTAINS(error_of([] { jigsaw_order(kWide, 2, 24); }), "permutation 24 of 4 things");
 }
-
 }  // namespace
 }  // namespace weft

@@ -2,18 +2,14 @@
 // Members of archives: zips stored and deflated, tars plain and compressed, built by hand; damage and bombs
 // give an Error.
 #include "data/formats/archive.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
-
 #include "tests/data/formats/archives.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 using Members = std::vector<std::pair<std::string, std::string>>;
 
 class Archive : public testing::Test {
@@ -148,6 +144,5 @@ TEST(ArchiveMissing, SaysWhatToInstall) {
                   }),
                   "install libarchive-dev");
 }
-
 }  // namespace
 }  // namespace weft

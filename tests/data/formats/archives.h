@@ -8,17 +8,16 @@
 #include <vector>
 
 namespace weft {
-
-inline std::string little_endian(std::uint64_t value, int bytes) {
+inline std::string little_endian(uint64_t value, int bytes) {
   std::string out;
   for (int k = 0; k < bytes; ++k) out += static_cast<char>(value >> 8 * k & 0xff);
   return out;
 }
 
-inline std::uint32_t crc32_of(const std::string& bytes) {
-  std::uint32_t crc = 0xffffffff;
+inline uint32_t crc32_of(const std::string& bytes) {
+  uint32_t crc = 0xffffffff;
   for (const char c : bytes) {
-    crc ^= static_cast<std::uint8_t>(c);
+    crc ^= static_cast<uint8_t>(c);
     for (int k = 0; k < 8; ++k) crc = crc >> 1 ^ (crc & 1 ? 0xedb88320u : 0);
   }
   return ~crc;
@@ -61,7 +60,7 @@ inline std::string tar_member(const std::string& name, const std::string& bytes,
   put(157, link);
   put(257, std::string("ustar\00000", 8));
   std::size_t sum = 0;
-  for (const char c : header) sum += static_cast<std::uint8_t>(c);
+  for (const char c : header) sum += static_cast<uint8_t>(c);
   octal(148, 6, sum);
   header[154] = '\0';
   return header + bytes + std::string((512 - bytes.size() % 512) % 512, '\0');
@@ -83,5 +82,4 @@ inline std::string stored_gzip(const std::string& bytes) {
   }
   return gzip + little_endian(crc32_of(bytes), 4) + little_endian(bytes.size(), 4);
 }
-
 }  // namespace weft

@@ -2,17 +2,14 @@
 // Sound: mu-law codes against their formula, files of every sample format, resampling of a sine, and files
 // that are refused.
 #include <gtest/gtest.h>
-
 #include <bit>
 #include <cmath>
 #include <filesystem>
 #include <functional>
 #include <limits>
 #include <numbers>
-
 #include "data/dataset.h"
 #include "data/formats/audio_file.h"
-#include "data/formats/mu_law.h"
 #include "data/prepare/prepare.h"
 #include "src/files/hdf5.h"
 #include "tests/data/formats/archives.h"
@@ -20,14 +17,13 @@
 
 namespace weft {
 namespace {
-
 TEST(MuLaw, EveryCodeComesBack) {
   for (int code = 0; code < 256; ++code) {
-    const double x = mu_law_decode(static_cast<std::uint8_t>(code));
+    const double x = mu_law_decode(static_cast<uint8_t>(code));
     EXPECT_EQ(mu_law_encode(x), code);
     EXPECT_EQ(mu_law_encode(std::round(x * 32767) / 32768), code) << "through 16 bits";
-    EXPECT_GT(x, code > 0 ? mu_law_decode(static_cast<std::uint8_t>(code - 1)) : -2);
-    EXPECT_DOUBLE_EQ(x, -mu_law_decode(static_cast<std::uint8_t>(255 - code)));
+    EXPECT_GT(x, code > 0 ? mu_law_decode(static_cast<uint8_t>(code - 1)) : -2);
+    EXPECT_DOUBLE_EQ(x, -mu_law_decode(static_cast<uint8_t>(255 - code)));
   }
   EXPECT_EQ(mu_law_decode(0), -1);
   EXPECT_EQ(mu_law_decode(255), 1);
@@ -58,16 +54,16 @@ struct Wav {
     for (const double x : samples) data += encoded(x);
     const int frame = channels * bits / 8;
     return "RIFF" + little_endian(36 + data.size(), 4) + "WAVEfmt " + little_endian(16, 4) +
-           little_endian(real ? 3 : 1, 2) + little_endian(static_cast<std::uint64_t>(channels), 2) +
-           little_endian(static_cast<std::uint64_t>(rate), 4) +
-           little_endian(static_cast<std::uint64_t>(rate) * frame, 4) + little_endian(frame, 2) +
+           little_endian(real ? 3 : 1, 2) + little_endian(static_cast<uint64_t>(channels), 2) +
+           little_endian(static_cast<uint64_t>(rate), 4) +
+           little_endian(static_cast<uint64_t>(rate) * frame, 4) + little_endian(frame, 2) +
            little_endian(bits, 2) + "data" + little_endian(data.size(), 4) + data;
   }
   std::string encoded(double x) const {
-    if (real) return little_endian(std::bit_cast<std::uint32_t>(static_cast<float>(x)), 4);
-    if (bits == 8) return little_endian(static_cast<std::uint64_t>(std::lround(x * 127) + 128), 1);
-    const auto integer = static_cast<std::int64_t>(std::llround(x * (std::ldexp(1, bits - 1) - 1)));
-    return little_endian(static_cast<std::uint64_t>(integer), bits / 8);
+    if (real) return little_endian(std::bit_cast<uint32_t>(static_cast<float>(x)), 4);
+    if (bits == 8) return little_endian(static_cast<uint64_t>(std::lround(x * 127) + 128), 1);
+    const auto integer = static_cast<int64_t>(std::llround(x * (std::ldexp(1, bits - 1) - 1)));
+    return little_endian(static_cast<uint64_t>(integer), bits / 8);
   }
 };
 
@@ -85,14 +81,13 @@ class Audio : public testing::Test {
   void SetUp() override {
     if (!has_audio()) GTEST_SKIP() << "built without libsndfile or libsamplerate";
   }
-  std::vector<std::uint16_t> read(const std::string& bytes, std::int64_t rate = 12000,
-                                  std::int64_t most = 1 << 20) {
+  std::vector<uint16_t> read(const std::string& bytes, int64_t rate = 12000, int64_t most = 1 << 20) {
     write_file(dir_ / "x.wav", bytes);
-    std::vector<std::uint16_t> tokens;
+    std::vector<uint16_t> tokens;
     append_audio(dir_ / "x.wav", rate, most, tokens);
     return tokens;
   }
-  std::string error(const std::string& bytes, std::int64_t rate = 12000, std::int64_t most = 1 << 20) {
+  std::string error(const std::string& bytes, int64_t rate = 12000, int64_t most = 1 << 20) {
     return error_of([&] { read(bytes, rate, most); });
   }
   TempDir dir_;
@@ -104,7 +99,7 @@ TEST_F(Audio, SamplesOfEveryFormatGiveTheSameCodes) {
     const auto tokens = read(wav.bytes(samples));
     ASSERT_EQ(tokens.size(), samples.size());
     for (std::size_t i = 0; i < tokens.size(); ++i)
-      EXPECT_NEAR(mu_law_decode(static_cast<std::uint8_t>(tokens[i])), samples[i], 0.025)
+      EXPECT_NEAR(mu_law_decode(static_cast<uint8_t>(tokens[i])), samples[i], 0.025)
           << wav.bits << " bits, sample " << i;
     EXPECT_EQ(tokens[0], 128);
     EXPECT_EQ(tokens[1], mu_law_encode(0.5));
@@ -113,15 +108,15 @@ TEST_F(Audio, SamplesOfEveryFormatGiveTheSameCodes) {
 
 TEST_F(Audio, ChannelsAreAveraged) {
   const auto tokens = read(Wav{16, 2}.bytes({0.5, 0.25, -0.75, 0.25, 0.5, -0.5}));
-  EXPECT_EQ(tokens, (std::vector<std::uint16_t>{mu_law_encode(0.375), mu_law_encode(-0.25), 128}));
+  EXPECT_EQ(tokens, (std::vector<uint16_t>{mu_law_encode(0.375), mu_law_encode(-0.25), 128}));
 }
 
 // Amplitude of a frequency in the codes, from the middle of the sound.
-double amplitude_at(const std::vector<std::uint16_t>& tokens, double frequency, double rate) {
+double amplitude_at(const std::vector<uint16_t>& tokens, double frequency, double rate) {
   double real = 0, imaginary = 0;
   const std::size_t first = 1000, count = 10000;
   for (std::size_t t = first; t < first + count; ++t) {
-    const double x = mu_law_decode(static_cast<std::uint8_t>(tokens.at(t))),
+    const double x = mu_law_decode(static_cast<uint8_t>(tokens.at(t))),
                  phase = 2 * std::numbers::pi * frequency * static_cast<double>(t) / rate;
     real += x * std::cos(phase), imaginary += x * std::sin(phase);
   }
@@ -136,7 +131,7 @@ TEST_F(Audio, ResamplingKeepsASine) {
   EXPECT_LT(amplitude_at(tokens, 880.8, 12000), 0.005);
   // Where the sine is at an instant, it is after resampling: nothing is shifted.
   for (int t = 100; t < 11900; t += 97)
-    EXPECT_NEAR(mu_law_decode(static_cast<std::uint8_t>(tokens.at(static_cast<std::size_t>(t)))),
+    EXPECT_NEAR(mu_law_decode(static_cast<uint8_t>(tokens.at(static_cast<std::size_t>(t)))),
                 0.45 * std::sin(2 * std::numbers::pi * 440.4 * t / 12000), 0.015);
   // What lies beyond half the new rate goes away instead of folding back.
   const auto high = read(Wav{16, 1, 44100}.bytes(sine(9000, 44100, 44100, 0.6)));
@@ -154,12 +149,11 @@ TEST_F(Audio, WhatIsNoSoundIsRefused) {
   EXPECT_CONTAINS(error(Wav{}.bytes({})), "no frames");
   // FORM, size, AIFF; COMM: 1 channel, 4 frames, 16 bits, 12000 as an 80-bit number; SSND: offset, block,
   // samples
-  const std::string aiff(
-      "FORM\0\0\0\x36"
-      "AIFFCOMM\0\0\0\x12\0\1\0\0\0\4\0\x10\x40\x0c\xbb\x80\0\0\0\0\0\0"
-      "SSND\0\0\0\x10\0\0\0\0\0\0\0\0\x40\0\xc0\0\0\0\x7f\xff",
-      62);
-  EXPECT_EQ(read(aiff), (std::vector<std::uint16_t>{mu_law_encode(0.5), mu_law_encode(-0.5), 128, 255}));
+  const std::string aiff("FORM\0\0\0\x36"
+                         "AIFFCOMM\0\0\0\x12\0\1\0\0\0\4\0\x10\x40\x0c\xbb\x80\0\0\0\0\0\0"
+                         "SSND\0\0\0\x10\0\0\0\0\0\0\0\0\x40\0\xc0\0\0\0\x7f\xff",
+                         62);
+  EXPECT_EQ(read(aiff), (std::vector<uint16_t>{mu_law_encode(0.5), mu_law_encode(-0.5), 128, 255}));
   EXPECT_CONTAINS(error(aiff.substr(0, 60)), "is truncated: 16 bytes of samples should follow, 14 do");
   const Wav real{32, 1, 12000, true};
   EXPECT_CONTAINS(error(real.bytes({0, NAN})), "frame 1 holds nan; expected samples from -1 to 1");
@@ -171,7 +165,7 @@ TEST_F(Audio, WhatIsNoSoundIsRefused) {
   EXPECT_CONTAINS(error(good, 12000, 1999), "makes more than 1999 tokens");
   EXPECT_CONTAINS(error(Wav{16, 1, 1000}.bytes(samples), 100000, 10000), "makes more than 10000 tokens");
   EXPECT_CONTAINS(error(Wav{16, 1, 1000}.bytes(samples), 768000), "too far from --rate 768000");
-  std::vector<std::uint16_t> tokens;
+  std::vector<uint16_t> tokens;
   const auto at = [&](const std::string& path) {
     return error_of([&] { append_audio(path, 12000, 1000, tokens); });
   };
@@ -214,9 +208,9 @@ TEST_F(Audio, PrepareJoinsFilesAndStatesTheRate) {
   const Hdf5File file = Hdf5File::open(o.out);
   EXPECT_EQ(file.int_attribute("sample_rate"), 12000);
   EXPECT_EQ(file.text_attribute("sources"), "b.wav, a.wav");
-  std::vector<std::int32_t> tokens(3);
+  std::vector<int32_t> tokens(3);
   TokenDataset(o.out, "test", 256).read(0, tokens);
-  EXPECT_EQ(tokens, (std::vector<std::int32_t>{128, 0, 255}));
+  EXPECT_EQ(tokens, (std::vector<int32_t>{128, 0, 255}));
 }
 
 TEST_F(Audio, PrepareLeavesTheEarlierFile) {
@@ -233,11 +227,11 @@ TEST_F(Audio, PrepareLeavesTheEarlierFile) {
 }
 
 TEST_F(Audio, WrittenTokensComeBack) {
-  std::vector<std::int32_t> tokens;
+  std::vector<int32_t> tokens;
   for (int t = 0; t < 700; ++t) tokens.push_back(t * 7 % 256);
   write_wav(dir_ / "o.wav", tokens, 12000);
   EXPECT_EQ(read_file(dir_ / "o.wav").size(), 44 + 1400u);
-  std::vector<std::uint16_t> back;
+  std::vector<uint16_t> back;
   const AudioFile file = append_audio(dir_ / "o.wav", 12000, 1000, back);
   EXPECT_EQ(file.channels, 1);
   EXPECT_EQ(file.clipped, 0);
@@ -246,7 +240,7 @@ TEST_F(Audio, WrittenTokensComeBack) {
 
 TEST(WriteWav, ErrorsWriteNothing) {
   TempDir dir;
-  const std::vector<std::int32_t> good = {0, 255}, high = {256}, low = {-1};
+  const std::vector<int32_t> good = {0, 255}, high = {256}, low = {-1};
   EXPECT_CONTAINS(error_of([&] { write_wav(dir / "o.wav", high, 12000); }), "token 256 is no mu-law code");
   EXPECT_CONTAINS(error_of([&] { write_wav(dir / "o.wav", low, 12000); }), "token -1 is no mu-law code");
   EXPECT_CONTAINS(error_of([&] { write_wav(dir / "o.wav", good, 0); }), "of 0 samples a second");
@@ -264,6 +258,5 @@ TEST(AudioMissing, SaysWhatToInstall) {
   if (has_audio()) GTEST_SKIP() << "built with libsndfile and libsamplerate";
   EXPECT_CONTAINS(error_of([] { prepare_audio({{"a.wav"}, "o.h5"}); }), "install libsndfile1-dev");
 }
-
 }  // namespace
 }  // namespace weft

@@ -2,29 +2,25 @@
 // Readers of raw image files: every layout gives the same pixels, every damage one error that names the
 // place.
 #include "data/formats/image_files.h"
-
 #include <gtest/gtest.h>
-
 #include <set>
-
 #include "data/formats/archive.h"
 #include "tests/data/formats/raw_images.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 ImageSplit records(const std::string& bytes) {
   ImageSplit split;
   append_cifar_records(bytes, "a.bin", split);
   return split;
 }
-ImageSplit array(const std::string& npy, std::int64_t side = 32) {
+ImageSplit array(const std::string& npy, int64_t side = 32) {
   ImageSplit split;
   append_array_images(parse_npy(npy, "a.npy"), "a.npy", side, split);
   return split;
 }
-ImageSplit image_file(const std::string& path, std::int64_t side = 32) {
+ImageSplit image_file(const std::string& path, int64_t side = 32) {
   ImageSplit split;
   append_image_file(path, side, split);
   return split;
@@ -33,7 +29,7 @@ ImageSplit image_file(const std::string& path, std::int64_t side = 32) {
 TEST(ImageFiles, RecordsBecomeRowsColumnsChannels) {
   const ImageSplit split = records(cifar_records(7, 5));
   EXPECT_EQ(split.pixels, expected_images(7, 5));
-  EXPECT_EQ(split.labels, (std::vector<std::uint16_t>{7, 8, 9, 0, 1}));
+  EXPECT_EQ(split.labels, (std::vector<uint16_t>{7, 8, 9, 0, 1}));
   // By hand: a red plane of 1, a green one of 2, a blue one of 3, but for the last place of the first row.
   std::string one = std::string(1, 4) + std::string(1024, 1) + std::string(1024, 2) + std::string(1024, 3);
   one[1 + 1024 + 31] = 9;
@@ -64,9 +60,9 @@ TEST(ImageFiles, ArraysInEveryLayout) {
 }
 
 TEST(ImageFiles, ArraysThatDoNotFit) {
-  const auto error = [](const std::vector<std::int64_t>& shape, const std::string& type = "|u1") {
-    std::int64_t size = type[2] - '0';
-    for (const std::int64_t axis : shape) size *= axis;
+  const auto error = [](const std::vector<int64_t>& shape, const std::string& type = "|u1") {
+    int64_t size = type[2] - '0';
+    for (const int64_t axis : shape) size *= axis;
     return error_of(
         [&] { array(npy_header(type, shape) + std::string(static_cast<std::size_t>(size), '\1')); });
   };
@@ -74,13 +70,8 @@ TEST(ImageFiles, ArraysThatDoNotFit) {
   EXPECT_EQ(error({2, 32, 32}),
             "a.npy: has the shape (2, 32, 32), expected images of 32 x 32: (N, 32, 32, 3), (N, 3, 32, 32) or "
             "(N, 3072)");
-  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{},
-                                                 {3072},
-                                                 {2, 3071},
-                                                 {2, 64, 64, 3},
-                                                 {2, 32, 3, 32},
-                                                 {1, 2, 32, 32, 3},
-                                                 {2, 0}})
+  for (const std::vector<int64_t>& shape :
+       {std::vector<int64_t>{}, {3072}, {2, 3071}, {2, 64, 64, 3}, {2, 32, 3, 32}, {1, 2, 32, 32, 3}, {2, 0}})
     EXPECT_CONTAINS(error(shape), "expected images of 32 x 32");
   EXPECT_EQ(error({0, 32, 32, 3}), "a.npy: has no images");
   EXPECT_CONTAINS(error({1, 3072}, "|i1"), "holds elements of type 'i1', expected uint8");
@@ -97,7 +88,7 @@ TEST(ImageFiles, NpzHasLabels) {
              zip_of({{"mean.npy", mean}, {"labels.npy", labels}, {"data.npy", npy_planes(0, 3)}}));
   const ImageSplit split = image_file(dir / "a.npz");
   EXPECT_EQ(split.pixels, expected_images(0, 3));
-  EXPECT_EQ(split.labels, (std::vector<std::uint16_t>{1, 1000, 7}));
+  EXPECT_EQ(split.labels, (std::vector<uint16_t>{1, 1000, 7}));
   write_file(dir / "b.npz", zip_of({{"arr_0.npy", npy_pixels(4, 2)}}));
   EXPECT_EQ(image_file(dir / "b.npz").pixels, expected_images(4, 2));
 
@@ -138,11 +129,11 @@ TEST(ImageFiles, PicklesAndOtherFilesAreNone) {
 }
 
 // One byte an image, which is its number.
-ImageSplit numbered(std::int64_t count) {
+ImageSplit numbered(int64_t count) {
   ImageSplit split;
-  for (std::int64_t i = 0; i < count; ++i) {
-    split.pixels.push_back(static_cast<std::uint8_t>(i));
-    split.labels.push_back(static_cast<std::uint16_t>(1000 + i));
+  for (int64_t i = 0; i < count; ++i) {
+    split.pixels.push_back(static_cast<uint8_t>(i));
+    split.labels.push_back(static_cast<uint16_t>(1000 + i));
   }
   return split;
 }
@@ -150,9 +141,9 @@ ImageSplit numbered(std::int64_t count) {
 TEST(ImageSplits, TheLastOnes) {
   ImageSplit train = numbered(10);
   const ImageSplit valid = take_last(train, {1, 1, 1}, 3, "--valid");
-  EXPECT_EQ(valid.pixels, (std::vector<std::uint8_t>{7, 8, 9}));
-  EXPECT_EQ(valid.labels, (std::vector<std::uint16_t>{1007, 1008, 1009}));
-  EXPECT_EQ(train.pixels, (std::vector<std::uint8_t>{0, 1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(valid.pixels, (std::vector<uint8_t>{7, 8, 9}));
+  EXPECT_EQ(valid.labels, (std::vector<uint16_t>{1007, 1008, 1009}));
+  EXPECT_EQ(train.pixels, (std::vector<uint8_t>{0, 1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(train.labels.size(), 7u);
   EXPECT_TRUE(take_last(train, {1, 1, 1}, 0, "--valid").pixels.empty());
   EXPECT_CONTAINS(error_of([&] {
@@ -169,7 +160,7 @@ TEST(ImageSplits, ChosenOnesKeepTheirOrderAndTheirLabels) {
   std::set<int> all(valid.pixels.begin(), valid.pixels.end());
   EXPECT_EQ(all.size(), 30u);
   EXPECT_LT(valid.pixels.front(), 30) << "from the whole set, not from its end";
-  for (std::int64_t i = 70; i < 100; ++i)
+  for (int64_t i = 70; i < 100; ++i)
     EXPECT_TRUE(all.contains(static_cast<int>(image_at(kSplitSeed, i, 100))));
   all.insert(train.pixels.begin(), train.pixels.end());
   EXPECT_EQ(all.size(), 100u);
@@ -182,6 +173,5 @@ TEST(ImageSplits, ChosenOnesKeepTheirOrderAndTheirLabels) {
                   }),
                   "--test: cannot take 6 of 5");
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,30 +1,26 @@
 // SPDX-License-Identifier: MIT
 // PNG files: what write_png writes reads back, every kind of file becomes 8 bits a channel, and whatever is
 // damaged, truncated or huge is refused before memory is taken.
-#include "data/formats/png_file.h"
-
 #include <gtest/gtest.h>
 #include <png.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <random>
-
+#include "data/formats/image_files.h"
 #include "tests/temp_dir.h"
 #include "train/inspect/picture.h"
 
 namespace weft {
 namespace {
-
 // A PNG file of these pixels, through libpng, in one of its formats.
-std::string encoded(std::uint32_t height, std::uint32_t width, std::uint32_t format,
-                    const std::vector<std::uint8_t>& pixels, const std::vector<std::uint8_t>& palette = {}) {
+std::string encoded(uint32_t height, uint32_t width, uint32_t format, const std::vector<uint8_t>& pixels,
+                    const std::vector<uint8_t>& palette = {}) {
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
   png.width = width;
   png.height = height;
   png.format = format;
-  png.colormap_entries = static_cast<std::uint32_t>(palette.size() / 3);
+  png.colormap_entries = static_cast<uint32_t>(palette.size() / 3);
   png_alloc_size_t bytes = 1 << 20;
   std::string file(bytes, '\0');
   EXPECT_TRUE(png_image_write_to_memory(&png, file.data(), &bytes, 0, pixels.data(), 0,
@@ -34,27 +30,27 @@ std::string encoded(std::uint32_t height, std::uint32_t width, std::uint32_t for
   return file;
 }
 
-std::vector<std::uint8_t> random_bytes(std::size_t count, unsigned seed) {
+std::vector<uint8_t> random_bytes(std::size_t count, unsigned seed) {
   std::mt19937 random(seed);
-  std::vector<std::uint8_t> bytes(count);
-  for (std::uint8_t& b : bytes) b = static_cast<std::uint8_t>(random());
+  std::vector<uint8_t> bytes(count);
+  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random());
   return bytes;
 }
 
-void set_big_endian(std::string& bytes, std::size_t at, std::uint32_t value) {
+void set_big_endian(std::string& bytes, std::size_t at, uint32_t value) {
   for (int k = 0; k < 4; ++k)
     bytes[at + static_cast<std::size_t>(k)] = static_cast<char>(value >> (24 - 8 * k));
 }
-std::uint32_t crc(std::string_view bytes) {
-  std::uint32_t c = 0xffffffffu;
+uint32_t crc(std::string_view bytes) {
+  uint32_t c = 0xffffffffu;
   for (const char b : bytes) {
-    c ^= static_cast<std::uint8_t>(b);
+    c ^= static_cast<uint8_t>(b);
     for (int k = 0; k < 8; ++k) c = c & 1 ? 0xedb88320u ^ c >> 1 : c >> 1;
   }
   return ~c;
 }
 // Another size in the first chunk, its checksum right.
-std::string with_size(std::string file, std::uint32_t width, std::uint32_t height) {
+std::string with_size(std::string file, uint32_t width, uint32_t height) {
   set_big_endian(file, 16, width);
   set_big_endian(file, 20, height);
   set_big_endian(file, 29, crc(std::string_view(file).substr(12, 17)));
@@ -67,12 +63,11 @@ TEST(Png, WhatWritePngWritesReadsBack) {
     Image image(width, height);
     std::mt19937 random(1);
     for (Rgb& p : image.pixels)
-      p = {static_cast<std::uint8_t>(random()), static_cast<std::uint8_t>(random()),
-           static_cast<std::uint8_t>(random())};
+      p = {static_cast<uint8_t>(random()), static_cast<uint8_t>(random()), static_cast<uint8_t>(random())};
     write_png(dir / "a.png", image);
     const PngImage read = read_png(dir / "a.png");
     EXPECT_EQ(read.shape, (ImageShape{height, width, 3}));
-    std::vector<std::uint8_t> expected;
+    std::vector<uint8_t> expected;
     for (const Rgb& p : image.pixels) expected.insert(expected.end(), {p.red, p.green, p.blue});
     EXPECT_EQ(read.pixels, expected);
   }
@@ -85,7 +80,7 @@ TEST(Png, EveryKindBecomesEightBits) {
   EXPECT_EQ(g.shape, (ImageShape{3, 4, 1}));
   EXPECT_EQ(g.pixels, grey);
   EXPECT_EQ(parse_png(encoded(3, 4, PNG_FORMAT_RGB, rgb), "a").pixels, rgb);
-  std::vector<std::uint8_t> opaque, opaque_grey;
+  std::vector<uint8_t> opaque, opaque_grey;
   for (std::size_t i = 0; i < rgba.size(); ++i)
     if (i % 4 != 3) opaque.push_back(rgba[i]);
   for (std::size_t i = 0; i < grey_alpha.size(); i += 2) opaque_grey.push_back(grey_alpha[i]);
@@ -97,22 +92,22 @@ TEST(Png, EveryKindBecomesEightBits) {
   EXPECT_EQ(ga.pixels, opaque_grey);
   const PngImage p = parse_png(
       encoded(1, 4, PNG_FORMAT_RGB_COLORMAP, {0, 2, 1, 0}, {10, 20, 30, 40, 50, 60, 70, 80, 90}), "a");
-  EXPECT_EQ(p.pixels, (std::vector<std::uint8_t>{10, 20, 30, 70, 80, 90, 40, 50, 60, 10, 20, 30}));
+  EXPECT_EQ(p.pixels, (std::vector<uint8_t>{10, 20, 30, 70, 80, 90, 40, 50, 60, 10, 20, 30}));
 }
 
 // A grey file of 2 x 1 pixels of 16 bits, 0x1280 and 0xffff, its pixels stored without compression.
 std::string sixteen_bits() {
   const auto chunk = [](const std::string& type, const std::string& data) {
     std::string bytes(4, '\0');
-    set_big_endian(bytes, 0, static_cast<std::uint32_t>(data.size()));
+    set_big_endian(bytes, 0, static_cast<uint32_t>(data.size()));
     bytes += type + data + std::string(4, '\0');
     set_big_endian(bytes, bytes.size() - 4, crc(std::string_view(bytes).substr(4, data.size() + 4)));
     return bytes;
   };
   const std::string header("\0\0\0\2\0\0\0\1\x10\0\0\0\0", 13);
   const std::string row("\0\x12\x80\xff\xff", 5);
-  std::uint32_t a = 1, b = 0;
-  for (const char c : row) a += static_cast<std::uint8_t>(c), b += a;
+  uint32_t a = 1, b = 0;
+  for (const char c : row) a += static_cast<uint8_t>(c), b += a;
   std::string zlib = std::string("\x78\x01\x01\x05\0\xfa\xff", 7) + row + std::string(4, '\0');
   set_big_endian(zlib, zlib.size() - 4, b << 16 | a);
   return "\x89PNG\r\n\x1a\n" + chunk("IHDR", header) + chunk("IDAT", zlib) + chunk("IEND", "");
@@ -121,13 +116,13 @@ std::string sixteen_bits() {
 TEST(Png, SixteenBitsAreScaledNotTakenAsLinearLight) {
   const PngImage image = parse_png(sixteen_bits(), "a");
   EXPECT_EQ(image.shape, (ImageShape{1, 2, 1}));
-  EXPECT_EQ(image.pixels, (std::vector<std::uint8_t>{0x12, 0xff}));
+  EXPECT_EQ(image.pixels, (std::vector<uint8_t>{0x12, 0xff}));
 }
 
 TEST(Png, GreyAsColour) {
   const PngImage rgb = as_rgb({{1, 2, 1}, {5, 9}});
   EXPECT_EQ(rgb.shape, (ImageShape{1, 2, 3}));
-  EXPECT_EQ(rgb.pixels, (std::vector<std::uint8_t>{5, 5, 5, 9, 9, 9}));
+  EXPECT_EQ(rgb.pixels, (std::vector<uint8_t>{5, 5, 5, 9, 9, 9}));
   EXPECT_EQ(as_rgb(rgb).pixels, rgb.pixels);
 }
 
@@ -171,6 +166,5 @@ TEST(Png, TruncatedAnywhereAndDamagedAnywhereIsOneError) {
     }
   }
 }
-
 }  // namespace
 }  // namespace weft

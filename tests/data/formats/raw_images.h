@@ -6,17 +6,15 @@
 #include <random>
 #include <string>
 #include <vector>
-
 #include "data/dataset.h"
 #include "src/files/npy.h"
 #include "tests/data/formats/archives.h"
 
 namespace weft {
-
-constexpr std::int64_t kCifarBytes = 3072;
+constexpr int64_t kCifarBytes = 3072;
 
 // Image `i` of a set: random bytes, planes of red, green and blue.
-inline std::string image_planes(unsigned i, std::int64_t size = kCifarBytes) {
+inline std::string image_planes(unsigned i, int64_t size = kCifarBytes) {
   std::mt19937 random(i + 1);
   std::string bytes(static_cast<std::size_t>(size), '\0');
   for (char& b : bytes) b = static_cast<char>(random());
@@ -24,11 +22,11 @@ inline std::string image_planes(unsigned i, std::int64_t size = kCifarBytes) {
 }
 
 // (C, places) -> (places, C): the definition that readers are compared with.
-inline std::vector<std::uint8_t> interleaved(const std::string& planes) {
+inline std::vector<uint8_t> interleaved(const std::string& planes) {
   const std::size_t places = planes.size() / 3;
-  std::vector<std::uint8_t> pixels;
+  std::vector<uint8_t> pixels;
   for (std::size_t p = 0; p < places; ++p)
-    for (std::size_t c = 0; c < 3; ++c) pixels.push_back(static_cast<std::uint8_t>(planes[c * places + p]));
+    for (std::size_t c = 0; c < 3; ++c) pixels.push_back(static_cast<uint8_t>(planes[c * places + p]));
   return pixels;
 }
 
@@ -41,9 +39,8 @@ inline std::string cifar_records(unsigned first, unsigned count) {
 }
 
 // Images first ... as (count, side, side, 3).
-inline std::vector<std::uint8_t> expected_images(unsigned first, unsigned count,
-                                                 std::int64_t size = kCifarBytes) {
-  std::vector<std::uint8_t> pixels;
+inline std::vector<uint8_t> expected_images(unsigned first, unsigned count, int64_t size = kCifarBytes) {
+  std::vector<uint8_t> pixels;
   for (unsigned i = first; i < first + count; ++i) {
     const auto image = interleaved(image_planes(i, size));
     pixels.insert(pixels.end(), image.begin(), image.end());
@@ -52,22 +49,21 @@ inline std::vector<std::uint8_t> expected_images(unsigned first, unsigned count,
 }
 
 // As .npy: planes (count, 3 * side * side) or whole pixels (count, side, side, 3).
-inline std::string npy_planes(unsigned first, unsigned count, std::int64_t size = kCifarBytes) {
+inline std::string npy_planes(unsigned first, unsigned count, int64_t size = kCifarBytes) {
   std::string bytes = npy_header("|u1", {count, size});
   for (unsigned i = first; i < first + count; ++i) bytes += image_planes(i, size);
   return bytes;
 }
-inline std::string npy_pixels(unsigned first, unsigned count, std::int64_t side = 32) {
+inline std::string npy_pixels(unsigned first, unsigned count, int64_t side = 32) {
   const auto pixels = expected_images(first, count, side * side * 3);
   return npy_header("|u1", {count, side, side, 3}) + std::string(pixels.begin(), pixels.end());
 }
 
 // A split of a file that was written.
-inline std::vector<std::uint8_t> split_pixels(const std::string& path, const std::string& split) {
+inline std::vector<uint8_t> split_pixels(const std::string& path, const std::string& split) {
   const TokenDataset data(path, split, 256);
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.size()));
+  std::vector<int32_t> tokens(static_cast<std::size_t>(data.size()));
   data.read(0, tokens);
   return {tokens.begin(), tokens.end()};
 }
-
 }  // namespace weft

@@ -2,11 +2,9 @@
 // prepare cifar10, imagenet and images on small sets in the layouts of the real ones: pixels, labels, splits
 // and attributes; every unfit set is one error, writes nothing and leaves the earlier file.
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-
 #include "data/formats/archive.h"
 #include "data/formats/image_files.h"
 #include "data/prepare/prepare.h"
@@ -17,16 +15,15 @@
 
 namespace weft {
 namespace {
-
 namespace fs = std::filesystem;
 
 constexpr unsigned kBatch = 5;  // images in an "official" file here: of 25, one validates
 
-std::vector<std::uint16_t> split_labels(const std::string& path, const std::string& split) {
+std::vector<uint16_t> split_labels(const std::string& path, const std::string& split) {
   const Hdf5File file = Hdf5File::open(path);
   if (!file.has("/labels/" + split)) return {};
-  std::vector<std::uint16_t> labels(static_cast<std::size_t>(file.shape_of("/labels/" + split).at(0)));
-  file.read("/labels/" + split, StoredType::u16, {static_cast<std::int64_t>(labels.size())}, labels.data());
+  std::vector<uint16_t> labels(static_cast<std::size_t>(file.shape_of("/labels/" + split).at(0)));
+  file.read("/labels/" + split, StoredType::u16, {static_cast<int64_t>(labels.size())}, labels.data());
   return labels;
 }
 
@@ -52,16 +49,16 @@ class PrepareCifar10Test : public testing::Test {
   }
   // The whole set: one image of 25, chosen by seed, validates.
   void expect_whole() const {
-    const std::vector<std::uint8_t> all = expected_images(0, 25);
-    const std::int64_t chosen = image_at(kSplitSeed, 24, 25);
-    std::vector<std::uint8_t> train = all;
+    const std::vector<uint8_t> all = expected_images(0, 25);
+    const int64_t chosen = image_at(kSplitSeed, 24, 25);
+    std::vector<uint8_t> train = all;
     train.erase(train.begin() + chosen * kCifarBytes, train.begin() + (chosen + 1) * kCifarBytes);
     EXPECT_EQ(split_pixels(dir_ / "o.h5", "train"), train);
     EXPECT_EQ(split_pixels(dir_ / "o.h5", "valid"), expected_images(static_cast<unsigned>(chosen), 1));
     EXPECT_EQ(split_pixels(dir_ / "o.h5", "test"), expected_images(100, 5));
     EXPECT_EQ(split_labels(dir_ / "o.h5", "valid"),
-              std::vector<std::uint16_t>{static_cast<std::uint16_t>(chosen % 10)});
-    EXPECT_EQ(split_labels(dir_ / "o.h5", "test"), (std::vector<std::uint16_t>{0, 1, 2, 3, 4}));
+              std::vector<uint16_t>{static_cast<uint16_t>(chosen % 10)});
+    EXPECT_EQ(split_labels(dir_ / "o.h5", "test"), (std::vector<uint16_t>{0, 1, 2, 3, 4}));
     EXPECT_EQ(split_labels(dir_ / "o.h5", "train").size(), 24u);
     EXPECT_TRUE(TokenDataset(dir_ / "o.h5", "train", 256).image() == (ImageShape{32, 32, 3}));
   }
@@ -170,7 +167,7 @@ TEST_F(PrepareCifar10Test, WithoutNetworkSaysTheWayOut) {
 TEST(PrepareImagenet, ArraysInTheirOrderAndTheLastOnesValidate) {
   if (!has_archives()) GTEST_SKIP() << "no libarchive";
   TempDir dir;
-  constexpr std::int64_t size = 64 * 64 * 3;
+  constexpr int64_t size = 64 * 64 * 3;
   write_file(dir / "1.npy", npy_planes(0, 3, size));
   write_file(dir / "2.npz",
              zip_of({{"data.npy", npy_pixels(3, 2, 64)}, {"labels.npy", npy_header("|u1", {2}) + "ab"}}));
@@ -191,8 +188,8 @@ TEST(PrepareImagenet, ArraysInTheirOrderAndTheLastOnesValidate) {
   o.from = {dir / "2.npz"};
   o.valid = 1;
   prepare_imagenet(o);
-  EXPECT_EQ(split_labels(o.out, "train"), std::vector<std::uint16_t>{'a'});
-  EXPECT_EQ(split_labels(o.out, "valid"), std::vector<std::uint16_t>{'b'});
+  EXPECT_EQ(split_labels(o.out, "train"), std::vector<uint16_t>{'a'});
+  EXPECT_EQ(split_labels(o.out, "valid"), std::vector<uint16_t>{'b'});
   const std::string before = read_file(o.out);
   o.side = 32;
   EXPECT_CONTAINS(error_of([&] { prepare_imagenet(o); }),
@@ -208,23 +205,23 @@ TEST(PrepareImagenet, WholeSetsAreSplitByCustom) {
 }
 
 // A picture of one colour.
-void write_flat(const std::string& path, std::int64_t width, std::int64_t height, Rgb colour) {
+void write_flat(const std::string& path, int64_t width, int64_t height, Rgb colour) {
   Image image(width, height);
   std::fill(image.pixels.begin(), image.pixels.end(), colour);
   write_png(path, image);
 }
 // A grey file of 2 x 1 pixels, 5 and 9, stored without compression.
 void write_grey(const std::string& path) {
-  const auto big = [](std::uint32_t v) {
+  const auto big = [](uint32_t v) {
     const std::string little = little_endian(v, 4);
     return std::string(little.rbegin(), little.rend());
   };
   const auto chunk = [&](const std::string& text) {
-    return big(static_cast<std::uint32_t>(text.size() - 4)) + text + big(crc32_of(text));
+    return big(static_cast<uint32_t>(text.size() - 4)) + text + big(crc32_of(text));
   };
   const std::string row("\0\5\x9", 3);
-  std::uint32_t a = 1, b = 0;
-  for (const char c : row) a += static_cast<std::uint8_t>(c), b += a;
+  uint32_t a = 1, b = 0;
+  for (const char c : row) a += static_cast<uint8_t>(c), b += a;
   write_file(path, "\x89PNG\r\n\x1a\n" + chunk(std::string("IHDR\0\0\0\2\0\0\0\1\x8\0\0\0\0", 17)) +
                        chunk("IDAT" + std::string("\x78\x01\x01\x03\0\xfc\xff", 7) + row + big(b << 16 | a)) +
                        chunk("IEND"));
@@ -234,7 +231,7 @@ TEST(PrepareImages, AFolderInTheOrderOfNames) {
   TempDir dir;
   fs::create_directory(dir / "in");
   for (int i = 0; i < 20; ++i)
-    write_flat(str(dir / "in/", 10 + i, i % 2 ? ".png" : ".PNG"), 4, 3, {static_cast<std::uint8_t>(i), 7, 9});
+    write_flat(str(dir / "in/", 10 + i, i % 2 ? ".png" : ".PNG"), 4, 3, {static_cast<uint8_t>(i), 7, 9});
   write_file(dir / "in/notes.txt", "x");
   const std::string lines = prepare_images({.folder = dir / "in", .out = dir / "o.h5"});
   EXPECT_CONTAINS(lines,
@@ -253,8 +250,7 @@ TEST(PrepareImages, FoldersAreLabelsAndEverySplitHasItsOwn) {
   TempDir dir;
   for (const char* folder : {"in", "in/b", "in/a", "in/c"}) fs::create_directory(dir / folder);
   for (int i = 0; i < 30; ++i)
-    write_flat(str(dir / "in/", "abc"[i / 10], "/", 10 + i, ".png"), 1, 1,
-               {static_cast<std::uint8_t>(i), 0, 0});
+    write_flat(str(dir / "in/", "abc"[i / 10], "/", 10 + i, ".png"), 1, 1, {static_cast<uint8_t>(i), 0, 0});
   EXPECT_CONTAINS(prepare_images({.folder = dir / "in", .out = dir / "o.h5", .valid = 6, .test = 7}),
                   "labels 0 a, 1 b, 2 c");
   std::vector<int> seen;
@@ -278,17 +274,17 @@ TEST(PrepareImages, GreyStaysGreyUntilThereIsColour) {
   write_grey(dir / "in/b.png");
   prepare_images({.folder = dir / "in", .out = dir / "o.h5", .valid = 0});
   EXPECT_TRUE(TokenDataset(dir / "o.h5", "train", 256).image() == (ImageShape{1, 2, 1}));
-  EXPECT_EQ(split_pixels(dir / "o.h5", "train"), (std::vector<std::uint8_t>{5, 9, 5, 9}));
+  EXPECT_EQ(split_pixels(dir / "o.h5", "train"), (std::vector<uint8_t>{5, 9, 5, 9}));
   write_flat(dir / "in/aa.png", 2, 1, {1, 2, 3});
   prepare_images({.folder = dir / "in", .out = dir / "o.h5", .valid = 0});
   EXPECT_EQ(split_pixels(dir / "o.h5", "train"),
-            (std::vector<std::uint8_t>{5, 5, 5, 9, 9, 9, 1, 2, 3, 1, 2, 3, 5, 5, 5, 9, 9, 9}));
+            (std::vector<uint8_t>{5, 5, 5, 9, 9, 9, 1, 2, 3, 1, 2, 3, 5, 5, 5, 9, 9, 9}));
 }
 
 TEST(PrepareImages, UnfitFoldersWriteNothing) {
   TempDir dir;
   for (const char* folder : {"in", "in/sub", "empty"}) fs::create_directory(dir / folder);
-  const auto error = [&](const std::string& folder, std::int64_t valid = 0) {
+  const auto error = [&](const std::string& folder, int64_t valid = 0) {
     return error_of([&] { prepare_images({.folder = dir / folder, .out = dir / "o.h5", .valid = valid}); });
   };
   write_flat(dir / "in/a.png", 2, 2, {});
@@ -330,6 +326,5 @@ TEST(PrepareProgram, TheImageCommandsHaveHelpAndOneLineErrors) {
     EXPECT_CONTAINS(read_file(dir / "said"), "Example");
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -2,15 +2,12 @@
 // The commands of `prepare` on small files: what they write, what they refuse, and that a refusal leaves
 // nothing behind.
 #include "data/prepare/prepare.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
-
 #include "data/dataset.h"
 #include "data/formats/raw_file.h"
 #include "src/files/hdf5.h"
@@ -18,11 +15,9 @@
 
 namespace weft {
 namespace {
-
-std::vector<std::int32_t> split_of(const std::string& path, const std::string& split,
-                                   std::int64_t vocab = 256) {
+std::vector<int32_t> split_of(const std::string& path, const std::string& split, int64_t vocab = 256) {
   const TokenDataset data(path, split, vocab);
-  std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.size()));
+  std::vector<int32_t> tokens(static_cast<std::size_t>(data.size()));
   data.read(0, tokens);
   return tokens;
 }
@@ -48,9 +43,9 @@ TEST(PrepareText, JoinsFilesInTheOrderGiven) {
   const std::string lines = prepare_text({{dir / "b.txt", dir / "a.txt"}, dir / "o.h5", {0.5, 0.3, 0.2}});
   EXPECT_EQ(lines, "read " + (dir / "b.txt") + ": 7 bytes\nread " + (dir / "a.txt") + ": 3 bytes\nwrote " +
                        (dir / "o.h5") + ": 10 tokens, vocabulary 256 (train 5, valid 3, test 2)");
-  EXPECT_EQ(split_of(dir / "o.h5", "train"), (std::vector<std::int32_t>{'h', 'e', 'l', 'l', 'o'}));
-  EXPECT_EQ(split_of(dir / "o.h5", "valid"), (std::vector<std::int32_t>{0, 255, 'a'}));
-  EXPECT_EQ(split_of(dir / "o.h5", "test"), (std::vector<std::int32_t>{'b', 'c'}));
+  EXPECT_EQ(split_of(dir / "o.h5", "train"), (std::vector<int32_t>{'h', 'e', 'l', 'l', 'o'}));
+  EXPECT_EQ(split_of(dir / "o.h5", "valid"), (std::vector<int32_t>{0, 255, 'a'}));
+  EXPECT_EQ(split_of(dir / "o.h5", "test"), (std::vector<int32_t>{'b', 'c'}));
   EXPECT_EQ(Hdf5File::open(dir / "o.h5").text_attribute("sources"), "b.txt, a.txt");
 }
 
@@ -102,9 +97,8 @@ TEST(PrepareNovels, FilesAreJoinedInTheOrderOfTheirNames) {
   TempDir dir;
   std::filesystem::create_directories(dir / "clone/corpus");
   write_file(dir / "clone/corpus/b.txt", "\n\nSecond\r\n\r\nbook\n");
-  write_file(dir / "clone/corpus/a.txt",
-             "\xef\xbb\xbf"
-             "First\r\n");
+  write_file(dir / "clone/corpus/a.txt", "\xef\xbb\xbf"
+                                         "First\r\n");
   write_file(dir / "clone/corpus/B.txt", "Zeroth");
   write_file(dir / "clone/corpus/notes.csv", "no novel");
   const std::string joined = "Zeroth\n\n\nFirst\n\n\nSecond\n\nbook\n\n\n";
@@ -119,7 +113,7 @@ TEST(PrepareNovels, FilesAreJoinedInTheOrderOfTheirNames) {
   prepare_novels(o);
   std::string read;
   for (const char* split : {"train", "valid", "test"})
-    for (const std::int32_t token : split_of(o.out, split)) read += static_cast<char>(token);
+    for (const int32_t token : split_of(o.out, split)) read += static_cast<char>(token);
   EXPECT_EQ(read, joined);
 }
 
@@ -189,7 +183,7 @@ TEST(PrepareCopy, Errors) {
   EXPECT_CONTAINS(error({.distance = 5, .length = 5}),
                   "--distance: expected 1 to less than --length 5, got 5");
   EXPECT_CONTAINS(error({.distance = 0}), "--distance");
-  EXPECT_CONTAINS(error({.length = std::int64_t{1} << 40}), "--length: expected at most 4294967296");
+  EXPECT_CONTAINS(error({.length = int64_t{1} << 40}), "--length: expected at most 4294967296");
   EXPECT_CONTAINS(error({.vocab = 1}), "--vocab: expected 2 to 65536, got 1");
   EXPECT_CONTAINS(error({.resample = 0}), "--resample: expected more than 0 and at most 1, got 0");
 }
@@ -228,6 +222,5 @@ TEST(PrepareProgram, WritesOrSaysOneLineAndExitsWithOne) {
     EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << wrong << ": " << said;
   }
 }
-
 }  // namespace
 }  // namespace weft

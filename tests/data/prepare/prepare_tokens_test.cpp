@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // prepare tokens: every type of number that it takes, and what it refuses.
 #include <gtest/gtest.h>
-
 #include "data/dataset.h"
 #include "data/prepare/prepare.h"
 #include "src/files/hdf5.h"
@@ -10,22 +9,19 @@
 
 namespace weft {
 namespace {
-
-template <class T>
-std::string bytes_of(const std::vector<T>& values) {
+template <class T> std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
 class PrepareTokensTest : public testing::Test {
  protected:
-  template <class T>
-  void npy(const char* type, const std::vector<T>& values) {
+  template <class T> void npy(const char* type, const std::vector<T>& values) {
     write_file(o_.file, npy_header(type, {std::ssize(values)}) + bytes_of(values));
   }
-  std::vector<std::int32_t> prepared() {
+  std::vector<int32_t> prepared() {
     prepare_tokens(o_);
     const TokenDataset data(o_.out, "train", o_.vocab);
-    std::vector<std::int32_t> tokens(static_cast<std::size_t>(data.size()));
+    std::vector<int32_t> tokens(static_cast<std::size_t>(data.size()));
     data.read(0, tokens);
     return tokens;
   }
@@ -37,13 +33,13 @@ class PrepareTokensTest : public testing::Test {
 };
 
 TEST_F(PrepareTokensTest, TakesBareNumbersAndArraysOfAnyWidth) {
-  using Tokens = std::vector<std::int32_t>;
+  using Tokens = std::vector<int32_t>;
   const Tokens want{0, 50256, 7, 300};
   const auto type = [&] { return Hdf5File::open(o_.out).type_of("/train"); };
-  write_file(o_.file, bytes_of(std::vector<std::uint16_t>(want.begin(), want.end())));
+  write_file(o_.file, bytes_of(std::vector<uint16_t>(want.begin(), want.end())));
   EXPECT_EQ(prepared(), want);
   EXPECT_EQ(type(), StoredType::u16);
-  write_file(o_.file, bytes_of(std::vector<std::uint32_t>(want.begin(), want.end())));
+  write_file(o_.file, bytes_of(std::vector<uint32_t>(want.begin(), want.end())));
   EXPECT_EQ(prepared(), (Tokens{0, 0, 50256, 0, 7, 0, 300, 0}));  // read as the type that it is not
   o_.dtype = "u32";
   EXPECT_EQ(prepared(), want);
@@ -52,16 +48,16 @@ TEST_F(PrepareTokensTest, TakesBareNumbersAndArraysOfAnyWidth) {
   EXPECT_EQ(prepared(), want);
   EXPECT_EQ(type(), StoredType::u32);
   o_.vocab = 50257;
-  npy("<u2", std::vector<std::uint16_t>(want.begin(), want.end()));
+  npy("<u2", std::vector<uint16_t>(want.begin(), want.end()));
   EXPECT_EQ(prepared(), want);
-  npy("<u4", std::vector<std::uint32_t>(want.begin(), want.end()));
+  npy("<u4", std::vector<uint32_t>(want.begin(), want.end()));
   EXPECT_EQ(prepared(), want);
   npy("<i4", want);
   EXPECT_EQ(prepared(), want);
-  npy("<i8", std::vector<std::int64_t>(want.begin(), want.end()));
+  npy("<i8", std::vector<int64_t>(want.begin(), want.end()));
   EXPECT_EQ(prepared(), want);
   o_.vocab = 10;
-  npy("|u1", std::vector<std::uint8_t>{9, 0, 3});
+  npy("|u1", std::vector<uint8_t>{9, 0, 3});
   EXPECT_EQ(prepared(), (Tokens{9, 0, 3}));
   EXPECT_EQ(type(), StoredType::u8);
 }
@@ -72,9 +68,9 @@ TEST_F(PrepareTokensTest, ErrorsLeaveNothing) {
   EXPECT_CONTAINS(error(), "t.bin: is empty");
   write_file(o_.file, "abc");
   EXPECT_CONTAINS(error(), "has 3 bytes, no whole number of tokens of 2 bytes; name their type with --dtype");
-  write_file(o_.file, bytes_of(std::vector<std::uint16_t>{1, 2, 50257}));
+  write_file(o_.file, bytes_of(std::vector<uint16_t>{1, 2, 50257}));
   EXPECT_CONTAINS(error(), "token 2 is 50257, outside the vocabulary of 50257");
-  npy("<i4", std::vector<std::int32_t>{5, -1});
+  npy("<i4", std::vector<int32_t>{5, -1});
   EXPECT_CONTAINS(error(), "token 1 is -1, outside the vocabulary of 50257");
   write_file(o_.file, npy_header("<u2", {1, 2}) + "abcd");
   EXPECT_CONTAINS(error(), "has 2 axes, expected one; in numpy: a.reshape(-1)");
@@ -84,10 +80,8 @@ TEST_F(PrepareTokensTest, ErrorsLeaveNothing) {
 }
 
 TEST_F(PrepareTokensTest, BytesOfATokenAreKnownWhereTheyAreGiven) {
-  write_file(o_.file, bytes_of(std::vector<std::uint16_t>(20, 3)));
-  const auto bytes = [&](std::int64_t vocab) {
-    return TokenDataset(o_.out, "train", vocab).bytes_per_token();
-  };
+  write_file(o_.file, bytes_of(std::vector<uint16_t>(20, 3)));
+  const auto bytes = [&](int64_t vocab) { return TokenDataset(o_.out, "train", vocab).bytes_per_token(); };
   o_.split = {0.5, 0.25, 0.25};
   prepare_tokens(o_);
   EXPECT_EQ(bytes(50257), 0);
@@ -95,9 +89,8 @@ TEST_F(PrepareTokensTest, BytesOfATokenAreKnownWhereTheyAreGiven) {
   o_.bytes = 70;
   prepare_tokens(o_);
   EXPECT_EQ(bytes(50257), 3.5);
-  write_token_file(o_.out, std::vector<std::uint8_t>(20, 3), 256, {1, 0, 0}, "bytes");
+  write_token_file(o_.out, std::vector<uint8_t>(20, 3), 256, {1, 0, 0}, "bytes");
   EXPECT_EQ(bytes(256), 1);
 }
-
 }  // namespace
 }  // namespace weft

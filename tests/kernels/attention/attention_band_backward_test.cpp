@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The backward kernels over bands: what they cover, and that they give the same bits every time.
 #include <gtest/gtest.h>
-
 #include "kernels/attention/select.h"
 #include "tests/kernels/attention/attention_case.h"
 
@@ -11,10 +10,8 @@
 
 namespace weft {
 namespace {
-
 using attention::Kernel;
 using attention_test::hopper_kernel_of, attention_test::pass_of, attention_test::problem_of;
-using std::int64_t;
 
 TEST(AttentionBandBackward, CoversWhatTheRegistersHold) {
   const auto covers = [](const Band& band, int64_t n, int64_t qk, int64_t v) {
@@ -87,6 +84,5 @@ TEST(CudaAttentionBandBackward, AThousandRunsGiveTheSameBits) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

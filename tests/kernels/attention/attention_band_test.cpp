@@ -3,14 +3,11 @@
 // that share tiles, windows of every kind, heads of all sizes.
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
-
 #include "tests/kernels/attention/attention_gpu.h"
 
 namespace weft {
 namespace {
-
 using namespace attention_test;
-using std::int64_t;
 
 PatternSpec merged(std::vector<PatternSpec> of) {
   PatternSpec spec{.kind = "merged"};
@@ -18,8 +15,7 @@ PatternSpec merged(std::vector<PatternSpec> of) {
   return spec;
 }
 
-template <class T>
-void expect_band(const PatternSpec& spec, const Sizes& size) {
+template <class T> void expect_band(const PatternSpec& spec, const Sizes& size) {
   const int heads = static_cast<int>(size.heads);
   const auto pattern = make_pattern(spec, heads);
   const HostMaps host(*pattern, heads, size.lengths(), std::max(size.qk, size.v), kTile);
@@ -69,8 +65,7 @@ TEST(CudaAttentionBand, Rests) {
   expect_band<bf16>(merged({{"local", 128}, {"strided", 128}}), {3, 24 * 128, 3, 64, 128});
 }
 
-template <class T>
-void for_all_head_sizes() {
+template <class T> void for_all_head_sizes() {
   for (const auto& [qk, v] : {std::pair{8, 8},
                               {24, 24},
                               {64, 64},
@@ -104,7 +99,6 @@ TEST(CudaAttentionBand, AThousandRunsGiveTheSameBits) {
     EXPECT_EQ(runs_with_other_bits(forward, d.y, d.lse), 0) << pattern->name();
   }
 }
-
 }  // namespace
 }  // namespace weft
 #endif

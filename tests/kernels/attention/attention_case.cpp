@@ -4,9 +4,6 @@
 
 namespace weft::attention_test {
 namespace {
-
-using std::int64_t;
-
 std::unique_ptr<PredicatePattern> predicate(Lengths n, See see) {
   return std::make_unique<PredicatePattern>(n.keys, std::move(see));
 }
@@ -34,8 +31,7 @@ std::unique_ptr<PartsPattern> in_parts(int period, std::vector<PartsPattern::Par
   return pattern;
 }
 
-template <class... Parts>
-std::unique_ptr<PartsPattern> in_parts(int period, Parts&&... parts) {
+template <class... Parts> std::unique_ptr<PartsPattern> in_parts(int period, Parts&&... parts) {
   std::vector<PartsPattern::Part> list;
   (list.push_back(std::move(parts)), ...);
   return in_parts(period, std::move(list));
@@ -53,7 +49,6 @@ void add_in_parts(std::vector<NamedPattern>& list, Lengths n) {
   list.push_back(
       {"three parts, many rows empty", in_parts(1, std::move(even), std::move(some), std::move(none))});
 }
-
 }  // namespace
 
 std::vector<NamedPattern> sample_patterns(Lengths n, int heads) {
@@ -91,5 +86,4 @@ AttentionBackward problem_of(int64_t n, int64_t qk, int64_t v) {
   g.v = g.dv = g.y = g.dy = heads(v);
   return g;
 }
-
 }  // namespace weft::attention_test

@@ -5,35 +5,32 @@
 
 #include <functional>
 #include <memory>
-
 #include "kernels/attention/select.h"
 #include "train/attention/oracle.h"
 
 namespace weft::attention_test {
-
 using namespace attention_oracle;
 
-using See = std::function<bool(int head, std::int64_t i, std::int64_t j)>;
+using See = std::function<bool(int head, int64_t i, int64_t j)>;
 
 // A pattern from lambdas; heads h and h + period have equal sets.
 struct PredicatePattern : AttentionPattern {
   See see;
   int period = 1;
-  std::function<std::int64_t(std::int64_t)> query_order = [](std::int64_t i) { return i; },
-                                            key_order = query_order;
-  std::int64_t limit = 0;  // keys are asked for up to here: how many there are in the test
+  std::function<int64_t(int64_t)> query_order = [](int64_t i) { return i; }, key_order = query_order;
+  int64_t limit = 0;  // keys are asked for up to here: how many there are in the test
 
-  PredicatePattern(std::int64_t keys, See f) : see(std::move(f)), limit(keys) {}
+  PredicatePattern(int64_t keys, See f) : see(std::move(f)), limit(keys) {}
   std::string name() const override { return "predicate"; }
-  bool attends(int head, std::int64_t i, std::int64_t j) const override { return see(group(head), i, j); }
-  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
-    for (std::int64_t j = 0; j < limit; ++j)
+  bool attends(int head, int64_t i, int64_t j) const override { return see(group(head), i, j); }
+  void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
+    for (int64_t j = 0; j < limit; ++j)
       if (attends(head, i, j)) runs.push_back({j, j + 1, 1});
   }
   int groups(int heads) const override { return std::min(heads, period); }
   int group(int head) const override { return head % period; }
-  std::int64_t query_slot(int, std::int64_t i, std::int64_t) const override { return query_order(i); }
-  std::int64_t key_slot(int, std::int64_t j, std::int64_t) const override { return key_order(j); }
+  int64_t query_slot(int, int64_t i, int64_t) const override { return query_order(i); }
+  int64_t key_slot(int, int64_t j, int64_t) const override { return key_order(j); }
 };
 
 // The union of patterns that share no pair, each a part with an order of its own. A part may be one of the
@@ -46,18 +43,17 @@ struct PartsPattern : AttentionPattern {
   std::vector<Part> list;
   int period = 1;
 
-  template <class F>
-  void for_each_part(int head, F&& f) const {
+  template <class F> void for_each_part(int head, F&& f) const {
     for (const Part& part : list)
       if (part.of < 0 || part.of == group(head)) f(*part.pattern);
   }
   std::string name() const override { return "parts"; }
-  bool attends(int head, std::int64_t i, std::int64_t j) const override {
+  bool attends(int head, int64_t i, int64_t j) const override {
     bool any = false;
     for_each_part(head, [&](const AttentionPattern& part) { any = any || part.attends(head, i, j); });
     return any;
   }
-  void key_runs(int head, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
     for_each_part(head, [&](const AttentionPattern& part) { part.key_runs(head, i, runs); });
   }
   int groups(int heads) const override { return std::min(heads, period); }
@@ -77,7 +73,7 @@ std::vector<NamedPattern> sample_patterns(Lengths n, int heads);
 
 // For what is decided by sizes and strides alone, no memory behind it: 2 sequences, 3 heads of qk and v
 // columns that follow each other, bf16.
-AttentionBackward problem_of(std::int64_t n, std::int64_t qk, std::int64_t v);
+AttentionBackward problem_of(int64_t n, int64_t qk, int64_t v);
 
 // The Hopper kernel of a pass of x, an AttentionForward or AttentionBackward.
 template <class Parameters>
@@ -91,5 +87,4 @@ inline AttentionPass pass_of(const Band& band) {
   pass.band = band;
   return pass;
 }
-
 }  // namespace weft::attention_test

@@ -2,7 +2,6 @@
 // hopper/column: what it covers, lengths at the edges of tiles, in every form that covers them, and the same
 // bits every time.
 #include <gtest/gtest.h>
-
 #include "kernels/attention/select.h"
 #include "tests/kernels/attention/attention_case.h"
 
@@ -12,20 +11,18 @@
 
 namespace weft {
 namespace {
-
 using attention::Kernel;
 using attention_test::hopper_kernel_of, attention_test::pass_of, attention_test::problem_of;
-using std::int64_t;
 
 TEST(AttentionColumns, CoversWholeColumnsOfManyRows) {
-  const auto covers = [](std::int32_t stride, std::int32_t reach, int64_t rows, int64_t qk, int64_t v) {
+  const auto covers = [](int32_t stride, int32_t reach, int64_t rows, int64_t qk, int64_t v) {
     AttentionBackward g = problem_of(rows * stride, qk, v);
     g.scratch.data = &g;
     return hopper_kernel_of(g, pass_of({stride, reach, 0})) == Kernel::hopper_column;
   };
   for (const int64_t rows : {129, 256, 300, 1024}) {
     EXPECT_TRUE(covers(13, 2000, rows, 64, 64));
-    EXPECT_TRUE(covers(11, static_cast<std::int32_t>(rows), rows, 24, 64));
+    EXPECT_TRUE(covers(11, static_cast<int32_t>(rows), rows, 24, 64));
     EXPECT_FALSE(covers(13, 128, rows, 64, 64));   // hopper/band does that
     EXPECT_FALSE(covers(13, 2000, rows, 64, 72));  // no registers
     EXPECT_FALSE(covers(10, 2000, rows, 64, 64));  // 60 columns
@@ -42,7 +39,7 @@ TEST(AttentionColumns, CoversWholeColumnsOfManyRows) {
 }
 
 TEST(AttentionColumns, CoversFarWindowsForward) {
-  const auto kernel = [](std::int32_t stride, std::int32_t reach, bool accumulate, int64_t v = 64) {
+  const auto kernel = [](int32_t stride, int32_t reach, bool accumulate, int64_t v = 64) {
     AttentionForward f;
     f.q = f.k = problem_of(13 * 600, 64, v).q;
     f.v = f.y = problem_of(13 * 600, 64, v).v;
@@ -50,7 +47,7 @@ TEST(AttentionColumns, CoversFarWindowsForward) {
     pass.accumulate = accumulate;
     return hopper_kernel_of(f, pass);
   };
-  for (const std::int32_t stride : {1, 13}) {
+  for (const int32_t stride : {1, 13}) {
     EXPECT_EQ(kernel(stride, 128, false), Kernel::hopper_band);
     EXPECT_EQ(kernel(stride, 129, false), Kernel::hopper_window);
     EXPECT_EQ(kernel(stride, 258, false), Kernel::hopper_column);
@@ -78,8 +75,7 @@ TEST(AttentionColumns, OnesOfManyTilesNeedScratch) {
 #ifdef WEFT_CUDA
 using namespace attention_test;
 
-template <class T>
-void expect_columns(const PatternSpec& spec, const Sizes& size) {
+template <class T> void expect_columns(const PatternSpec& spec, const Sizes& size) {
   expect_agreement<T>(spec, size, [](Data<T>& x, const AttentionMaps& maps) {
     const Kernel kernel = hopper_kernel_of(x.forward(maps), maps.pass[maps.passes - 1]);
     return kernel == Kernel::hopper_column || kernel == Kernel::hopper_window;
@@ -153,6 +149,5 @@ TEST(CudaAttentionColumns, ScratchThatIsTooSmallIsRefused) {
   EXPECT_THROW(launch(gpu().queue, g), Error);
 }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -3,19 +3,16 @@
 // written.
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
-
 #include "kernels/sampling/decode_attention.h"
 #include "tests/kernels/attention/attention_gpu.h"
 
 namespace weft {
 namespace {
-
 using namespace attention_test;
 
-template <class T>
-void for_all_patterns() {
-  for (const std::int64_t n : {1, 15, 16, 17, 63, 64, 65, 100, 200})
-    for (const auto& [keys, edge, documents] : {std::tuple{std::int64_t{0}, kTile, false},
+template <class T> void for_all_patterns() {
+  for (const int64_t n : {1, 15, 16, 17, 63, 64, 65, 100, 200})
+    for (const auto& [keys, edge, documents] : {std::tuple{int64_t{0}, kTile, false},
                                                 {0, kSmallTile, false},
                                                 {n / 2 + 1, kTile, true},
                                                 {n + 30, kSmallTile, true},
@@ -29,16 +26,15 @@ TEST(CudaAttention, Float32Patterns) { for_all_patterns<float>(); }
 TEST(CudaAttention, Float16Patterns) { for_all_patterns<f16>(); }
 TEST(CudaAttention, BFloat16Patterns) { for_all_patterns<bf16>(); }
 
-template <class T>
-void for_all_sizes() {
-  const std::int64_t n = 150;
+template <class T> void for_all_sizes() {
+  const int64_t n = 150;
   const auto patterns = sample_patterns(n, 2);
-  const auto expect = [&](std::int64_t qk, std::int64_t v) {
+  const auto expect = [&](int64_t qk, int64_t v) {
     for (const int edge : {kTile, kSmallTile})
       for (const auto* sample : {&patterns[7], &patterns[8], &patterns[10]})  // groups, fixed, two parts
         expect_agreement<T>(*sample->pattern, {{1, n, 2, qk, v}, edge, false}, sample->name);
   };
-  for (const std::int64_t d : {8, 16, 24, 40, 64, 72, 96, 128, 136, 192, 256}) expect(d, d);
+  for (const int64_t d : {8, 16, 24, 40, 64, 72, 96, 128, 136, 192, 256}) expect(d, d);
   for (const auto& [qk, v] : {std::pair{64, 128},
                               {32, 64},
                               {16, 128},
@@ -70,9 +66,9 @@ TEST(CudaAttention, LongWalks) {
 // Query tiles with equally many key tiles, so that they share a block, and hardly one in common: the rows
 // that one of them waits for come after many that only the others read.
 TEST(CudaAttention, WalksThatPart) {
-  const std::int64_t n = 1500;
-  const PredicatePattern apart(n, [](int, std::int64_t i, std::int64_t j) {
-    const std::int64_t keys = j / kTile;
+  const int64_t n = 1500;
+  const PredicatePattern apart(n, [](int, int64_t i, int64_t j) {
+    const int64_t keys = j / kTile;
     switch (i / kTile % 3) {
       case 0: return keys < 12;
       case 1: return keys == 0 || keys >= 13;
@@ -87,12 +83,12 @@ TEST(CudaAttention, WalksThatPart) {
 
 // Scores that grow along the row move the reference of the online softmax; large ones must not overflow.
 TEST(CudaAttention, LargeGrowingScores) {
-  const std::int64_t n = 400;
+  const int64_t n = 400;
   const auto pattern = make_pattern({"all"}, 1);
-  for (const std::int64_t d : {32, 128}) {
+  for (const int64_t d : {32, 128}) {
     Data<f16> x({1, n, 1, d, d});
-    for (std::int64_t t = 0; t < n; ++t)
-      for (std::int64_t i = 0; i < d; ++i) {
+    for (int64_t t = 0; t < n; ++t)
+      for (int64_t i = 0; i < d; ++i) {
         x.q[t * d + i] = f16(d == 32 ? 2.0f : 1.0f);
         x.k[t * d + i] = f16(static_cast<float>(t % 200) / 16 - 4);
       }
@@ -114,9 +110,8 @@ TEST(CudaAttention, LargeGrowingScores) {
 }
 
 // Every form that covers x, of one sequence and two heads, by the usual rule.
-template <class T>
-void expect_agreement_of(Data<T>& x, const PatternSpec& spec, int edge) {
-  const std::int64_t n = x.size.time, d = x.size.qk;
+template <class T> void expect_agreement_of(Data<T>& x, const PatternSpec& spec, int edge) {
+  const int64_t n = x.size.time, d = x.size.qk;
   const auto pattern = make_pattern(spec, 2);
   Data<T> same = x;
   Data<double> exact(x);
@@ -145,10 +140,9 @@ void expect_agreement_of(Data<T>& x, const PatternSpec& spec, int edge) {
 // All scores near -100 or near 100, and rows whose first tile shows them nothing: what the online softmax has
 // before it sees a key must not decide what it sees. Sums of 64 products in f32 leave such scores an error of
 // some 2^-16, which is that of each probability, on the CPU as well: the usual rule holds.
-template <class T>
-void expect_agreement_at_scores_of(double score) {
+template <class T> void expect_agreement_at_scores_of(double score) {
   SCOPED_TRACE(str("scores of ", score));
-  const std::int64_t n = 400, d = 64;
+  const int64_t n = 400, d = 64;
   for (const auto& [edge, spec] : {std::pair{kTile, PatternSpec{"local", 96}},
                                    {kTile, PatternSpec{"all"}},
                                    {kSmallTile, PatternSpec{"local", 24}},
@@ -171,15 +165,14 @@ TEST(CudaAttention, ScoresFarFromZero) {
 
 // Keys up to seven times as long as the first, again and again: few keys have nearly all the weight of a row,
 // and probabilities of the others vanish in f16.
-template <class T>
-void expect_agreement_of_growing_keys() {
+template <class T> void expect_agreement_of_growing_keys() {
   for (const auto& [edge, spec, d] : {std::tuple{kTile, PatternSpec{"all"}, 64},
                                       {kTile, PatternSpec{"all"}, 128},
                                       {kTile, PatternSpec{"fixed", 128, 32}, 64},
                                       {kTile, PatternSpec{"local", 128}, 64},
                                       {kSmallTile, PatternSpec{"local", 24}, 64}}) {
     Data<T> x({1, 700, 2, d, d});
-    for (std::int64_t i = 0; i < 700 * 2 * d; ++i)
+    for (int64_t i = 0; i < 700 * 2 * d; ++i)
       x.k[i] = T(static_cast<float>(x.k[i]) * (1 + static_cast<float>(i / (2 * d) % 300) / 50));
     expect_agreement_of(x, spec, edge);
   }
@@ -192,8 +185,8 @@ TEST(CudaAttention, GrowingKeys) {
 
 // How many rows of `x`, of d numbers each, are off by more than 4e-3 of their own largest.
 template <class T>
-std::int64_t rows_with_few_digits(const std::vector<T>& x, const std::vector<double>& exact, std::int64_t d) {
-  std::int64_t count = 0;
+int64_t rows_with_few_digits(const std::vector<T>& x, const std::vector<double>& exact, int64_t d) {
+  int64_t count = 0;
   for (std::size_t row = 0; row < x.size(); row += static_cast<std::size_t>(d)) {
     double most = 0, off = 0;
     for (std::size_t i = row; i < row + static_cast<std::size_t>(d); ++i) {
@@ -208,11 +201,11 @@ std::int64_t rows_with_few_digits(const std::vector<T>& x, const std::vector<dou
 // Keys that have small probabilities alone: these have their digits in f16, too, so that nearly every row of
 // dV is right by itself. With probabilities that are rounded as they are it is 13 to 15 of 100 that are not.
 TEST(CudaAttention, Float16KeysOfSmallProbabilities) {
-  const std::int64_t n = 1031, heads = 2;
+  const int64_t n = 1031, heads = 2;
   const auto pattern = make_pattern({"all"}, heads);
-  for (const std::int64_t d : {64, 128}) {
+  for (const int64_t d : {64, 128}) {
     Data<f16> x({1, n, heads, d, d});
-    for (std::int64_t i = 0; i < n * heads * d; ++i)
+    for (int64_t i = 0; i < n * heads * d; ++i)
       x.k[i] = f16(static_cast<float>(x.k[i]) * (1 + static_cast<float>(i / (heads * d) % 700) * 6 / 700));
     Data<double> exact(x);
     const HostMaps host(*pattern, heads, n, d, kTile);
@@ -232,9 +225,8 @@ TEST(CudaAttention, Float16KeysOfSmallProbabilities) {
 }
 
 // Two parts, a length that fills no tile: the backward pass a thousand times.
-template <class T>
-void expect_equal_bits_of_many_runs() {
-  const std::int64_t n = 130;
+template <class T> void expect_equal_bits_of_many_runs() {
+  const int64_t n = 130;
   const auto patterns = sample_patterns(n, 2);
   for (const int edge : {kTile, kSmallTile}) {
     const GpuMaps maps(*patterns[10].pattern, 2, n, 64, edge);
@@ -263,9 +255,8 @@ TEST(CudaAttention, BatchTimesHeadsOf65536) {
 
 // Positions r, r + stride, ... of a strided pattern are a causal sequence of their own: some of these columns
 // of a sequence of 2^20 against f64.
-template <class T>
-void expect_agreement_at_full_length() {
-  const std::int64_t n = 1 << 20, stride = 1024, d = 16;
+template <class T> void expect_agreement_at_full_length() {
+  const int64_t n = 1 << 20, stride = 1024, d = 16;
   Data<T> x({1, n, 1, d, d});
   const auto strided = make_pattern({"strided", stride}, 1), all = make_pattern({"all"}, 1);
   const GpuMaps maps(*strided, 1, n, d);
@@ -276,11 +267,11 @@ void expect_agreement_at_full_length() {
     on.fetch(x);
   }
   const HostMaps host(*all, 1, n / stride);
-  for (const std::int64_t first : {std::int64_t{0}, std::int64_t{517}, stride - 1}) {
+  for (const int64_t first : {int64_t{0}, int64_t{517}, stride - 1}) {
     const auto column = [&](const auto& whole) {
-      const auto width = static_cast<std::int64_t>(whole.size()) / n;
+      const auto width = static_cast<int64_t>(whole.size()) / n;
       std::decay_t<decltype(whole)> part;
-      for (std::int64_t t = first; t < n; t += stride)
+      for (int64_t t = first; t < n; t += stride)
         part.insert(part.end(), &whole[t * width], &whole[t * width] + width);
       return part;
     };
@@ -309,25 +300,24 @@ TEST(CudaSlowAttention, AMillionPositions) {
   expect_agreement_at_full_length<bf16>();
 }
 
-template <class T>
-void decode_is_the_last_row(const Sizes& size, double tolerance) {
-  const std::int64_t batch = size.batch, n = size.time, heads = size.heads, width = heads * size.v;
+template <class T> void decode_is_the_last_row(const Sizes& size, double tolerance) {
+  const int64_t batch = size.batch, n = size.time, heads = size.heads, width = heads * size.v;
   for (const auto& [name, pattern] : sample_patterns(n, static_cast<int>(heads))) {
     Data<T> x(size);
     const GpuMaps maps(*pattern, static_cast<int>(heads), n, std::max(size.qk, size.v));
     run_on_gpu(x, maps.maps);
     const OnGpu<T> d(x);
-    std::vector<std::int32_t> keys, key_start{0}, group_of_head;
+    std::vector<int32_t> keys, key_start{0}, group_of_head;
     for (int h = 0; h < heads; ++h) group_of_head.push_back(pattern->group(h));
     for (int g = 0; g < pattern->groups(static_cast<int>(heads)); ++g) {
       int head = 0;
       while (pattern->group(head) != g) ++head;
       pattern->keys_of(head, n - 1, n, keys);
-      key_start.push_back(static_cast<std::int32_t>(keys.size()));
+      key_start.push_back(static_cast<int32_t>(keys.size()));
     }
     keys.push_back(0);  // so that there is memory to point to
     const Tensor key_list = on_gpu(keys), starts = on_gpu(key_start), groups = on_gpu(group_of_head);
-    const auto pointer = [](const Tensor& t) { return static_cast<const std::int32_t*>(t.view().data); };
+    const auto pointer = [](const Tensor& t) { return static_cast<const int32_t*>(t.view().data); };
     const AttentionForward f = d.forward({});
     Guarded<T> y(batch, width), alone(1, width);
     AttentionDecode decode{{y.data(), dtype_of<T>, batch, 1, heads, size.v, width, width, size.v},
@@ -344,7 +334,7 @@ void decode_is_the_last_row(const Sizes& size, double tolerance) {
     const std::vector<T> together = y.get(0, width);
     EXPECT_TRUE(y.kept_outside(width));
     std::vector<T> last;
-    for (std::int64_t b = 0; b < batch; ++b)
+    for (int64_t b = 0; b < batch; ++b)
       last.insert(last.end(), &x.y[(b * n + n - 1) * width], &x.y[(b * n + n - 1) * width] + width);
     EXPECT_LE(difference(together, last), tolerance) << name;
     decode.y.data = alone.data();  // the second sequence alone: the same bits
@@ -385,7 +375,6 @@ TEST(CudaAttention, WhatDoesNotWorkIsSaid) {
   f.k.data = static_cast<bf16*>(f.k.data) + 1;
   EXPECT_NE(message(f).find("multiples of 16 bytes"), std::string::npos);
 }
-
 }  // namespace
 }  // namespace weft
 #endif

@@ -1,22 +1,19 @@
 // SPDX-License-Identifier: MIT
 // Which CUDA form runs what: chosen on the host, so that it is tested without a GPU.
-#include "kernels/attention/select.h"
-
 #include <gtest/gtest.h>
-
+#include "kernels/attention/select.h"
 #include "kernels/view.h"
 #include "tests/kernels/attention/attention_case.h"
 
 namespace weft {
 namespace {
-
 using attention::Kernel, attention::parse_form, attention::Problem;
 
 struct Case {
   AttentionForm form = AttentionForm::automatic;
   DType dtype = DType::bf16;
   int edge = kTile;
-  std::int64_t size = 64, v_size = 0;  // 0: as qk
+  int64_t size = 64, v_size = 0;  // 0: as qk
   bool segments = false;
   int compute_capability = 90;
   Band band{};
@@ -92,7 +89,7 @@ TEST(AttentionForms, HopperIsForItsGpuItsTypesAndItsTiles) {
 }
 
 TEST(AttentionForms, BandsOfAShortReachHaveAKernelOfTheirOwn) {
-  const auto of = [](std::int32_t stride, std::int32_t reach, std::int64_t n) {
+  const auto of = [](int32_t stride, int32_t reach, int64_t n) {
     return attention::hopper_kernel({.time = n, .qk_size = 64, .v_size = 64},
                                     attention_test::pass_of({stride, reach, 0}));
   };
@@ -102,6 +99,17 @@ TEST(AttentionForms, BandsOfAShortReachHaveAKernelOfTheirOwn) {
   EXPECT_EQ(of(128, 129, 129 * 128), Kernel::hopper_column);
   EXPECT_EQ(of(8, 1000, 128 * 8), Kernel::hopper_band);  // there are no more rows than 128
   EXPECT_EQ(of(0, 0, 128), Kernel::hopper);
+  // With documents: the kernels that take reaches.
+  const auto with_documents = [](int32_t reach, int64_t size, bool backward) {
+    AttentionPass pass = attention_test::pass_of({1, reach, 0});
+    const int32_t reaches = 1;
+    pass.reaches = &reaches;
+    return attention::hopper_kernel({.time = 1 << 20, .qk_size = size, .v_size = size, .backward = backward},
+                                    pass);
+  };
+  EXPECT_EQ(with_documents(128, 64, true), Kernel::hopper_band);
+  EXPECT_EQ(with_documents(128, 128, true), Kernel::hopper_head128);
+  for (const bool backward : {false, true}) EXPECT_EQ(with_documents(129, 64, backward), Kernel::hopper);
 #ifdef WEFT_SM90A
   EXPECT_EQ(selected({.edge = kSmallTile, .band = {1, 128, 0}}), Kernel::hopper_band);
 #endif
@@ -127,6 +135,5 @@ TEST(AttentionForms, NamesAreRead) {
     EXPECT_EQ(parse_form(name_of(form)), form);
   EXPECT_THROW(parse_form("fast"), Error);
 }
-
 }  // namespace
 }  // namespace weft

@@ -3,15 +3,13 @@
 // that wait for each other, and the same bits every time.
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
-
 #include "tests/kernels/attention/attention_gpu.h"
 
 namespace weft {
 namespace {
-
 using namespace attention_test;
 
-AttentionBackward of_head_size(const AttentionMaps& maps, std::int64_t size) {
+AttentionBackward of_head_size(const AttentionMaps& maps, int64_t size) {
   const HeadsView x{nullptr, DType::bf16, 1, 256, 1, size, 256 * size, size, size};
   AttentionBackward g;
   g.q = g.k = g.v = g.y = g.dq = g.dk = g.dv = g.dy = x;
@@ -52,7 +50,7 @@ TEST(CudaAttentionFused, IsAskedForWhereWalksAreLongAndPairsFew) {
 
 // Lengths that end inside a block and inside a tile, all of a block as its summary, sub-blocks by head.
 TEST(CudaAttentionFused, FixedOfOddShapes) {
-  for (const auto& [stride, c, verts, n] : {std::array<std::int64_t, 4>{128, 32, 1, 1500},
+  for (const auto& [stride, c, verts, n] : {std::array<int64_t, 4>{128, 32, 1, 1500},
                                             {128, 32, 4, 1031},
                                             {128, 8, 2, 900},
                                             {128, 128, 1, 700},
@@ -101,7 +99,6 @@ TEST(CudaAttentionFused, ScratchThatIsTooSmallIsRefused) {
   --g.scratch.shape[0];
   EXPECT_THROW(launch(gpu().queue, g), Error);
 }
-
 }  // namespace
 }  // namespace weft
 #endif

@@ -3,38 +3,33 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <atomic>
 #include <thread>
 #include <tuple>
-
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 #include "tests/kernels/attention/attention_case.h"
 #include "train/attention/on_device.h"
 
 namespace weft::attention_test {
-
 inline Device& gpu() {
   static const std::unique_ptr<Device> device = make_device("cuda");
   return *device;
 }
 
-template <class T>
-struct Guarded : GuardedMatrix<T> {
-  Guarded(std::int64_t rows, std::int64_t columns) : GuardedMatrix<T>(gpu(), rows, columns) {}
+template <class T> struct Guarded : GuardedMatrix<T> {
+  Guarded(int64_t rows, int64_t columns) : GuardedMatrix<T>(gpu(), rows, columns) {}
 };
-template <class T>
-struct OnGpu : OnDevice<T> {
+template <class T> struct OnGpu : OnDevice<T> {
   explicit OnGpu(const Data<T>& x) : OnDevice<T>(gpu(), x) {}
 };
 struct GpuMaps {
   DeviceMaps on_gpu;
   AttentionMaps maps = on_gpu.maps();
-  GpuMaps(const AttentionPattern& pattern, int heads, Lengths n, std::int64_t head_size, int edge = kBest)
+  GpuMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size, int edge = kBest)
       : on_gpu(gpu(), pattern, heads, n, head_size, edge) {}
 };
-inline Tensor on_gpu(const std::vector<std::int32_t>& values) { return on_device(gpu(), values); }
+inline Tensor on_gpu(const std::vector<int32_t>& values) { return on_device(gpu(), values); }
 inline std::vector<AttentionForm> forms_for(DType dtype, const Sizes& size, const AttentionMaps& maps,
                                             bool segments) {
   return forms_on(gpu(), dtype, size, maps, segments);
@@ -69,8 +64,7 @@ class Load {
 };
 
 // How many of a thousand runs leave other bits in these matrices than one before them, under load.
-template <class Run, class... Matrices>
-int runs_with_other_bits(Run&& run, const Matrices&... matrices) {
+template <class Run, class... Matrices> int runs_with_other_bits(Run&& run, const Matrices&... matrices) {
   const Load load;
   using Values = std::tuple<std::vector<typename Matrices::Value>...>;
   Values first, again;
@@ -108,6 +102,15 @@ void run_on_gpu(Data<T>& x, const AttentionMaps& of_all, bool scratch = true, bo
   EXPECT_TRUE(same_results(first, x)) << "another run, other bits";
 }
 
+// Documents that begin at 0 and at `starts`, in every sequence.
+template <class T> void start_documents(Data<T>& x, const std::vector<int32_t>& starts) {
+  x.query_segments.clear();
+  for (int64_t b = 0; b < x.size.batch; ++b)
+    for (int32_t t = 0, start = 0; t < x.size.time; ++t)
+      x.query_segments.push_back(start = std::ranges::count(starts, t) ? t : start);
+  x.key_segments = x.query_segments;
+}
+
 // How to run a problem: the edge of the tiles, and documents.
 struct GpuCase {
   Sizes size;
@@ -119,13 +122,13 @@ struct GpuCase {
 // documents in place of random ones. parted: maps of each sequence's own in place of segments.
 template <class T>
 void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const std::string& what,
-                      const std::vector<std::int32_t>& starts = {}, bool parted = false) {
+                      const std::vector<int32_t>& starts = {}, bool parted = false) {
   const int heads = static_cast<int>(c.size.heads);
   Data<T> same(c.size);
   if (c.documents) same.pack_documents();
-  if (!starts.empty()) same.start_documents(starts);
+  if (!starts.empty()) start_documents(same, starts);
   Data<double> exact(same);
-  const std::int64_t head_size = std::max(c.size.qk, c.size.v);
+  const int64_t head_size = std::max(c.size.qk, c.size.v);
   const HostMaps host(pattern, heads, c.size.lengths(), head_size, c.edge);
   CpuQueue cpu;
   run(cpu, same.forward(host.maps));
@@ -169,5 +172,4 @@ void expect_agreement(const PatternSpec& spec, const Sizes& size, const Covers& 
   EXPECT_TRUE(covers(x, host.maps)) << pattern->name();
   expect_agreement<T>(*pattern, {size, kTile}, pattern->name());
 }
-
 }  // namespace weft::attention_test

@@ -2,13 +2,11 @@
 // Sparse attention on the CPU: the forward pass against a dense softmax, gradients against central
 // differences.
 #include <gtest/gtest.h>
-
 #include "kernels/sampling/decode_attention.h"
 #include "tests/kernels/attention/attention_case.h"
 
 namespace weft {
 namespace {
-
 using namespace attention_test;
 
 CpuQueue queue;
@@ -16,18 +14,17 @@ CpuQueue queue;
 // Ways to run one length: the edge of the tiles, the number of keys (0: as many as queries), and documents.
 struct Way {
   int edge;
-  std::int64_t keys;
+  int64_t keys;
   bool documents;
 };
-std::vector<Way> ways(std::int64_t n) {
+std::vector<Way> ways(int64_t n) {
   return {{kTile, 0, false},           {kSmallTile, 0, false},   {kBest, 0, true},         {kTile, 0, true},
           {kSmallTile, n + 21, false}, {kTile, n / 2 + 1, true}, {kSmallTile, n + 5, true}};
 }
 
 // Calls f(x, exact, maps, pattern) for all patterns and ways: x holds results of the kernel in T, `exact`
 // those of the definition for the same inputs.
-template <class T, class F>
-void for_all_cases(std::int64_t n, Sizes size, F&& f) {
+template <class T, class F> void for_all_cases(int64_t n, Sizes size, F&& f) {
   for (const Way& way : ways(n)) {
     size.time = n, size.keys = way.keys;
     for (const auto& [name, pattern] : sample_patterns(size.lengths(), static_cast<int>(size.heads))) {
@@ -47,7 +44,7 @@ void for_all_cases(std::int64_t n, Sizes size, F&& f) {
 }
 
 template <class T>
-void expect_the_definition(std::int64_t n, const Sizes& size, double tolerance, double lse_tolerance) {
+void expect_the_definition(int64_t n, const Sizes& size, double tolerance, double lse_tolerance) {
   for_all_cases<T>(n, size, [&](Data<T>& x, Data<double>& exact, const AttentionMaps&) {
     EXPECT_LT(difference(x.y, exact.y), tolerance) << "y";
     EXPECT_LT(difference(x.lse, exact.lse), lse_tolerance) << "lse";
@@ -57,7 +54,7 @@ void expect_the_definition(std::int64_t n, const Sizes& size, double tolerance, 
   });
 }
 
-class AttentionLength : public testing::TestWithParam<std::int64_t> {};
+class AttentionLength : public testing::TestWithParam<int64_t> {};
 INSTANTIATE_TEST_SUITE_P(Attention, AttentionLength, testing::Values(1, 15, 16, 17, 63, 64, 65, 100));
 
 TEST_P(AttentionLength, Float64IsTheDefinition) {
@@ -100,7 +97,7 @@ double worst_gradient(Data<double>& x, const AttentionMaps& maps, std::vector<do
 }
 
 TEST(Attention, BackwardIsTheGradient) {
-  for (const std::int64_t n : {1, 5, 17, 65})
+  for (const int64_t n : {1, 5, 17, 65})
     for_all_cases<double>(n, {1, n, 2, 3, 4}, [](Data<double>& x, auto&, const AttentionMaps& maps) {
       EXPECT_LT(worst_gradient(x, maps, x.q, x.dq), 1e-6) << "dq";
       EXPECT_LT(worst_gradient(x, maps, x.k, x.dk), 1e-6) << "dk";
@@ -109,15 +106,15 @@ TEST(Attention, BackwardIsTheGradient) {
 }
 
 TEST(Attention, EmptyRowsAndUnseenKeysAreWritten) {
-  const std::int64_t n = 66;
+  const int64_t n = 66;
   const PredicatePattern pattern(n, [](int, auto i, auto j) { return i % 2 == 1 && j % 3 == 0; });
   const HostMaps maps(pattern, 1, n);
   Data<float> x({1, n, 1, 4, 4});
   run(queue, x.forward(maps.maps));
   run(queue, x.backward(maps.maps));
-  for (std::int64_t t = 0; t < n; ++t) {
+  for (int64_t t = 0; t < n; ++t) {
     EXPECT_EQ(std::isinf(x.lse[t]) && x.lse[t] < 0, t % 2 == 0) << t;
-    for (std::int64_t d = 0; d < 4; ++d) {
+    for (int64_t d = 0; d < 4; ++d) {
       EXPECT_EQ(x.y[t * 4 + d] == 0 && x.dq[t * 4 + d] == 0, t % 2 == 0) << t;
       EXPECT_EQ(x.dk[t * 4 + d] == 0 && x.dv[t * 4 + d] == 0, t % 3 != 0) << t;
     }
@@ -126,13 +123,12 @@ TEST(Attention, EmptyRowsAndUnseenKeysAreWritten) {
 
 // A document is attended as if it were alone.
 TEST(Attention, DocumentsDoNotSeeEachOther) {
-  const std::int64_t n = 90, heads = 2, d = 4, first = 37, length = 41;
+  const int64_t n = 90, heads = 2, d = 4, first = 37, length = 41;
   const auto causal = [](int, auto i, auto j) { return j <= i; };
   const PredicatePattern together(n, causal), alone(length, causal);
   const HostMaps maps(together, heads, n), maps_alone(alone, heads, length);
   Data<double> x({1, n, heads, d, d}), part({1, length, heads, d, d});
-  for (std::int64_t t = 0; t < n; ++t)
-    x.query_segments.push_back(t < first ? 5 : t < first + length ? 0 : -1);
+  for (int64_t t = 0; t < n; ++t) x.query_segments.push_back(t < first ? 5 : t < first + length ? 0 : -1);
   x.key_segments = x.query_segments;
   const auto slice = [&](const std::vector<double>& whole) {
     const auto begin = whole.begin() + first * heads * d;
@@ -152,13 +148,13 @@ TEST(Attention, DocumentsDoNotSeeEachOther) {
 }
 
 TEST(Attention, HeadsAreReadInPlaceFromAPackedProjection) {
-  const std::int64_t batch = 2, n = 70, heads = 3, d = 8, columns = 3 * heads * d;
+  const int64_t batch = 2, n = 70, heads = 3, d = 8, columns = 3 * heads * d;
   const PredicatePattern pattern(n, [](int, auto i, auto j) { return j <= i; });
   const HostMaps maps(pattern, heads, n);
   Data<float> x({batch, n, heads, d, d});
   std::vector<float> packed(batch * n * columns), gradient(packed.size(), NAN);
-  for (std::int64_t row = 0; row < batch * n; ++row)
-    for (std::int64_t c = 0; c < heads * d; ++c) {
+  for (int64_t row = 0; row < batch * n; ++row)
+    for (int64_t c = 0; c < heads * d; ++c) {
       packed[row * columns + c] = x.q[row * heads * d + c];
       packed[row * columns + heads * d + c] = x.k[row * heads * d + c];
       packed[row * columns + 2 * heads * d + c] = x.v[row * heads * d + c];
@@ -179,8 +175,8 @@ TEST(Attention, HeadsAreReadInPlaceFromAPackedProjection) {
   run(queue, f);
   EXPECT_EQ(x.y, y);
   run(queue, g);
-  for (std::int64_t row = 0; row < batch * n; ++row)
-    for (std::int64_t c = 0; c < heads * d; ++c) {
+  for (int64_t row = 0; row < batch * n; ++row)
+    for (int64_t c = 0; c < heads * d; ++c) {
       EXPECT_EQ(gradient[row * columns + c], x.dq[row * heads * d + c]);
       EXPECT_EQ(gradient[row * columns + heads * d + c], x.dk[row * heads * d + c]);
       EXPECT_EQ(gradient[row * columns + 2 * heads * d + c], x.dv[row * heads * d + c]);
@@ -188,17 +184,17 @@ TEST(Attention, HeadsAreReadInPlaceFromAPackedProjection) {
 }
 
 TEST(Attention, DecodeIsTheLastRowOfForward) {
-  const std::int64_t n = 133, heads = 4;
+  const int64_t n = 133, heads = 4;
   for (const auto& [name, pattern] : sample_patterns(n, heads)) {
     Data<double> x({2, n, heads, 6, 5});
     const HostMaps maps(*pattern, heads, n);
     run(queue, x.forward(maps.maps));
-    std::vector<std::int32_t> keys, key_start{0};
+    std::vector<int32_t> keys, key_start{0};
     for (int g = 0; g < pattern->groups(heads); ++g) {
       int head = 0;
       while (pattern->group(head) != g) ++head;
       pattern->keys_of(head, n - 1, n, keys);
-      key_start.push_back(static_cast<std::int32_t>(keys.size()));
+      key_start.push_back(static_cast<int32_t>(keys.size()));
     }
     std::vector<double> y(2 * heads * 5, NAN);
     HeadsView out{y.data(), DType::f64, 2, 1, heads, 5, heads * 5, heads * 5, 5};
@@ -206,14 +202,14 @@ TEST(Attention, DecodeIsTheLastRowOfForward) {
     q.data = q.row<double>(0, n - 1, 0), q.time = 1;
     run(queue, AttentionDecode{out, q, x.heads(x.k, 6), x.heads(x.v, 5), keys.data(), key_start.data(),
                                maps.maps.group_of_head, x.scale()});
-    for (std::int64_t b = 0; b < 2; ++b)
-      for (std::int64_t c = 0; c < heads * 5; ++c)
+    for (int64_t b = 0; b < 2; ++b)
+      for (int64_t c = 0; c < heads * 5; ++c)
         EXPECT_NEAR(y[b * heads * 5 + c], x.y[(b * n + n - 1) * heads * 5 + c], 1e-13) << name;
   }
 }
 
 TEST(Attention, NotANumberIsNotHidden) {
-  const std::int64_t n = 3;
+  const int64_t n = 3;
   const PredicatePattern pattern(n, [](int, auto i, auto j) { return j <= i; });
   const HostMaps maps(pattern, 1, n);
   Data<float> x({1, n, 1, 4, 4});
@@ -266,6 +262,5 @@ TEST(Attention, WhatDoesNotFitIsNamed) {
   expect_backward("dk has no data", [](auto& g) { g.dk.data = nullptr; });
   expect_backward("no tile maps", [](auto& g) { g.maps.passes = 0; });
 }
-
 }  // namespace
 }  // namespace weft

@@ -2,7 +2,6 @@
 // hopper/window: what it covers, lengths and windows at the edges of tiles, in every form that covers them,
 // and the same bits every time.
 #include <gtest/gtest.h>
-
 #include "kernels/attention/select.h"
 #include "tests/kernels/attention/attention_case.h"
 
@@ -12,10 +11,8 @@
 
 namespace weft {
 namespace {
-
 using attention::Kernel;
 using attention_test::hopper_kernel_of, attention_test::pass_of, attention_test::problem_of;
-using std::int64_t;
 
 // Both directions of a first pass agree.
 bool covers(const AttentionBackward& g, const AttentionPass& pass) {
@@ -27,7 +24,7 @@ bool covers(const AttentionBackward& g, const AttentionPass& pass) {
 }
 
 TEST(AttentionWindow, CoversThreeToFiveKeyTiles) {
-  for (const std::int32_t stride : {1, 13}) {
+  for (const int32_t stride : {1, 13}) {
     const AttentionBackward g = problem_of(int64_t{600} * stride, 64, 64);
     EXPECT_FALSE(covers(g, pass_of({stride, 128, 0})));  // hopper/band does that
     EXPECT_TRUE(covers(g, pass_of({stride, 129, 0})));
@@ -58,8 +55,7 @@ TEST(AttentionWindow, TakesStridesThatTmaTakes) {
 #ifdef WEFT_CUDA
 using namespace attention_test;
 
-template <class T>
-void expect_window(const PatternSpec& spec, const Sizes& size) {
+template <class T> void expect_window(const PatternSpec& spec, const Sizes& size) {
   expect_agreement<T>(spec, size, [](Data<T>& x, const AttentionMaps& maps) {
     return hopper_kernel_of(x.forward(maps), maps.pass[0]) == Kernel::hopper_window &&
            hopper_kernel_of(x.backward(maps), maps.pass[0]) == Kernel::hopper_window;
@@ -122,6 +118,5 @@ TEST(CudaAttentionWindow, AThousandRunsGiveTheSameBits) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -1,28 +1,20 @@
 // SPDX-License-Identifier: MIT
 // Cross-entropy: values, gradients, ignored rows, large logits.
 #include "kernels/layers/cross_entropy.h"
-
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 struct Data {
-  std::int64_t n, v;
+  int64_t n, v;
   std::vector<double> logits, loss, lse, dloss, dlogits;
-  std::vector<std::int32_t> targets;
-  Data(std::int64_t rows, std::int64_t vocab)
-      : n(rows),
-        v(vocab),
-        logits(normals(n * v, 1, 2)),
-        loss(n),
-        lse(n),
-        dloss(normals(n, 2)),
+  std::vector<int32_t> targets;
+  Data(int64_t rows, int64_t vocab)
+      : n(rows), v(vocab), logits(normals(n * v, 1, 2)), loss(n), lse(n), dloss(normals(n, 2)),
         dlogits(normals(n * v, 3)) {
-    for (std::int64_t i = 0; i < n; ++i)
-      targets.push_back(i % 3 == 2 ? -1 : static_cast<std::int32_t>((i * 7) % v));
+    for (int64_t i = 0; i < n; ++i) targets.push_back(i % 3 == 2 ? -1 : static_cast<int32_t>((i * 7) % v));
   }
   double objective() {
     run(queue, CrossEntropyForward{view_of(loss, {n}), view_of(lse, {n}), view_of(logits, {n, v}),
@@ -41,9 +33,9 @@ struct Data {
 TEST(CrossEntropy, IsMinusTheLogProbability) {
   Data d(7, 5);
   d.objective();
-  for (std::int64_t n = 0; n < 7; ++n) {
+  for (int64_t n = 0; n < 7; ++n) {
     double sum = 0;
-    for (std::int64_t v = 0; v < 5; ++v) sum += std::exp(d.logits[n * 5 + v]);
+    for (int64_t v = 0; v < 5; ++v) sum += std::exp(d.logits[n * 5 + v]);
     EXPECT_NEAR(d.lse[n], std::log(sum), 1e-14);
     const double want = d.targets[n] < 0 ? 0 : std::log(sum) - d.logits[n * 5 + d.targets[n]];
     EXPECT_NEAR(d.loss[n], want, 1e-14);
@@ -51,7 +43,7 @@ TEST(CrossEntropy, IsMinusTheLogProbability) {
 }
 
 TEST(CrossEntropy, BackwardIsTheGradient) {
-  for (const std::int64_t v : {1, 5, 40}) {
+  for (const int64_t v : {1, 5, 40}) {
     Data d(7, v);
     d.objective();
     d.backward(false);
@@ -73,12 +65,11 @@ TEST(CrossEntropy, BackwardAddsWhenAsked) {
 
 TEST(CrossEntropy, LargeLogitsDoNotOverflow) {
   std::vector<float> logits = {1000, 999, -1000, 500, 500, 500}, loss(2), lse(2);
-  std::vector<std::int32_t> targets = {1, 2};
+  std::vector<int32_t> targets = {1, 2};
   run(queue, CrossEntropyForward{view_of(loss, {2}), view_of(lse, {2}), view_of(logits, {2, 3}),
                                  view_of(targets, {2})});
   EXPECT_NEAR(loss[0], std::log1p(std::exp(1.0)), 1e-4);
   EXPECT_NEAR(loss[1], std::log(3.0), 1e-4);
 }
-
 }  // namespace
 }  // namespace weft

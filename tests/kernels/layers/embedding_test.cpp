@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: MIT
 // Embeddings: the shift by one, positions in mixed radix, gradients.
 #include "kernels/layers/embedding.h"
-
 #include <omp.h>
-
 #include "src/device.h"
 #include "tests/testing.h"
 #include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 // Two sequences of five tokens out of four; positions as (p / 3, p % 3).
 struct Data {
-  static constexpr std::int64_t b = 2, t = 5, v = 4, c = 3;
-  std::vector<std::int32_t> tokens = {0, 3, 3, 1, 2, 1, 1, 0, 3, 3};
-  std::vector<std::int32_t> offsets, positions, conditions;  // of the two sequences, or empty
+  static constexpr int64_t b = 2, t = 5, v = 4, c = 3;
+  std::vector<int32_t> tokens = {0, 3, 3, 1, 2, 1, 1, 0, 3, 3};
+  std::vector<int32_t> offsets, positions, conditions;  // of the two sequences, or empty
   std::vector<double> table = normals(v * c, 1), start = normals(c, 2), outer = normals(2 * c, 3),
                       inner = normals(3 * c, 4);
   std::vector<double> y = std::vector<double>(b * t * c), dy = normals(b * t * c, 5);
@@ -32,8 +29,8 @@ struct Data {
   }
   // Places of tokens in any order.
   void move() { positions = {5, 0, 2, 2, 1, 4, 3, 2, 1, 0}; }
-  std::vector<std::int64_t> start_shape() const {
-    return conditions.empty() ? std::vector<std::int64_t>{c} : std::vector<std::int64_t>{5, c};
+  std::vector<int64_t> start_shape() const {
+    return conditions.empty() ? std::vector<int64_t>{c} : std::vector<int64_t>{5, c};
   }
 
   EmbeddingForward forward() {
@@ -48,8 +45,7 @@ struct Data {
     add_besides(k);
     return k;
   }
-  template <class Kernel>
-  void add_besides(Kernel& k) {
+  template <class Kernel> void add_besides(Kernel& k) {
     if (!offsets.empty()) k.offsets = view_of(offsets, {b});
     if (!positions.empty()) k.positions = view_of(positions, {b, t});
     if (!conditions.empty()) k.conditions = view_of(conditions, {b, 3});
@@ -84,7 +80,7 @@ void expect_backward_is_the_gradient(Data& d) {
 TEST(Embedding, RowTIsTheTokenBefore) {
   Data d;
   run(queue, d.forward());
-  for (std::int64_t col = 0; col < d.c; ++col) {
+  for (int64_t col = 0; col < d.c; ++col) {
     EXPECT_EQ(d.y[col], d.start[col]);
     EXPECT_EQ(d.y[(d.t + 0) * d.c + col], d.start[col]);
     // Row 4 of sequence 0: token 3 (which is 1) at position 3 = (1, 0).
@@ -97,15 +93,14 @@ TEST(Embedding, RowTIsTheTokenBefore) {
 TEST(Embedding, OneRowAtATimeIsTheWhole) {
   Data d;
   run(queue, d.forward());
-  for (std::int64_t row = 0; row < d.t; ++row) {
+  for (int64_t row = 0; row < d.t; ++row) {
     std::vector<double> one(static_cast<std::size_t>(d.b * d.c));
     EmbeddingForward k = d.forward();
     k.y = view_of(one, {d.b, 1, d.c});
     k.first = row;
     run(queue, k);
-    for (std::int64_t b = 0; b < d.b; ++b) {
-      for (std::int64_t col = 0; col < d.c; ++col)
-        EXPECT_EQ(one[b * d.c + col], d.y[(b * d.t + row) * d.c + col]);
+    for (int64_t b = 0; b < d.b; ++b) {
+      for (int64_t col = 0; col < d.c; ++col) EXPECT_EQ(one[b * d.c + col], d.y[(b * d.t + row) * d.c + col]);
     }
   }
 }
@@ -114,7 +109,7 @@ TEST(Embedding, OffsetsMoveThePositions) {
   Data d;
   d.offsets = {0, 4};
   run(queue, d.forward());
-  for (std::int64_t col = 0; col < d.c; ++col) {
+  for (int64_t col = 0; col < d.c; ++col) {
     EXPECT_EQ(d.y[(d.t + 0) * d.c + col], d.start[col]) << "the start vector has no position";
     // Row 1 of sequence 0: token 0 (which is 0) at position 0 = (0, 0).
     EXPECT_NEAR(d.y[1 * d.c + col], d.table[col] + d.outer[col] + d.inner[col], 1e-15);
@@ -134,7 +129,7 @@ TEST(Embedding, PositionsMoveEachToken) {
   Data d;
   d.move();
   run(queue, d.forward());
-  for (std::int64_t col = 0; col < d.c; ++col) {
+  for (int64_t col = 0; col < d.c; ++col) {
     // Row 1 of sequence 0: token 0 (which is 0) at place 5 = (1, 2).
     EXPECT_NEAR(d.y[1 * d.c + col], d.table[col] + d.outer[1 * d.c + col] + d.inner[2 * d.c + col], 1e-15);
     // Row 2 of sequence 1: token 1 (which is 1) at place 3 = (1, 0).
@@ -158,16 +153,14 @@ TEST(Embedding, ConditionsAreSummedInTheFirstRow) {
   told.tell();
   run(queue, plain.forward());
   run(queue, told.forward());
-  for (std::int64_t col = 0; col < told.c; ++col) {
-    const auto start = [&](std::int64_t row) {
-      return told.start[static_cast<std::size_t>(row * told.c + col)];
-    };
+  for (int64_t col = 0; col < told.c; ++col) {
+    const auto start = [&](int64_t row) { return told.start[static_cast<std::size_t>(row * told.c + col)]; };
     EXPECT_NEAR(told.y[col], start(1) + start(4) + start(2), 1e-15);
     EXPECT_NEAR(told.y[told.t * told.c + col], start(2) + start(0) + start(2), 1e-15)
         << "named twice, added twice";
   }
-  for (const std::int64_t b : {0, 1}) {
-    const std::int64_t second = (b * told.t + 1) * told.c, end = (b + 1) * told.t * told.c;
+  for (const int64_t b : {0, 1}) {
+    const int64_t second = (b * told.t + 1) * told.c, end = (b + 1) * told.t * told.c;
     EXPECT_TRUE(std::equal(told.y.begin() + second, told.y.begin() + end, plain.y.begin() + second))
         << "the other rows of sequence " << b;
   }
@@ -187,7 +180,7 @@ TEST(Embedding, StartRowsThatNoneNamesGetNothing) {
   const std::vector<double> before = added.dstart;
   run(queue, stored.backward(false));
   run(queue, added.backward(true));
-  for (std::int64_t i = 3 * stored.c; i < 4 * stored.c; ++i) {
+  for (int64_t i = 3 * stored.c; i < 4 * stored.c; ++i) {
     EXPECT_EQ(stored.dstart[i], 0);
     EXPECT_EQ(added.dstart[i], before[i]);
   }
@@ -236,8 +229,8 @@ TEST(Embedding, BackwardAddsWhenAsked) {
 // The row of a position that comes round 349,525 times: added one after the other, terms of 0.1 lose 0.3 % of
 // their sum.
 TEST(Embedding, LongSumsKeepTheirDigits) {
-  const std::int64_t t = 1 << 20, rows = 3;
-  std::vector<std::int32_t> tokens(t);
+  const int64_t t = 1 << 20, rows = 3;
+  std::vector<int32_t> tokens(t);
   std::vector<float> dy(t, 0.1f), dposition(rows);
   EmbeddingBackward k;
   k.daxis[0] = {view_of(dposition, {rows, 1}), false};
@@ -249,9 +242,9 @@ TEST(Embedding, LongSumsKeepTheirDigits) {
 }
 
 TEST(Embedding, AnyNumberOfThreadsGivesTheSameBits) {
-  const std::int64_t t = 1500, v = 2, c = 130;
-  std::vector<std::int32_t> tokens(t);
-  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<std::int32_t>(i % 5 == 0);
+  const int64_t t = 1500, v = 2, c = 130;
+  std::vector<int32_t> tokens(t);
+  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<int32_t>(i % 5 == 0);
   const std::vector<double> values = normals(t * c, 1);
   std::vector<float> dy(values.begin(), values.end());
   EmbeddingBackward k;
@@ -273,16 +266,15 @@ TEST(Embedding, AnyNumberOfThreadsGivesTheSameBits) {
 // 2^20 tokens of text with three axes of positions: a token's row takes 256 terms, that of a position 1024 or
 // 349,525.
 struct Million {
-  static constexpr std::int64_t t = 1 << 20, c = 24, tables = 4;
-  static constexpr std::int64_t rows[tables] = {4096, 1024, 1024, 3}, divisor[tables] = {1, 1024, 1, 2};
-  std::vector<std::int32_t> tokens = std::vector<std::int32_t>(t);
+  static constexpr int64_t t = 1 << 20, c = 24, tables = 4;
+  static constexpr int64_t rows[tables] = {4096, 1024, 1024, 3}, divisor[tables] = {1, 1024, 1, 2};
+  std::vector<int32_t> tokens = std::vector<int32_t>(t);
 
   Million() {
     for (std::size_t i = 0; i < tokens.size(); ++i)
-      tokens[i] = static_cast<std::int32_t>(static_cast<std::uint32_t>(i) * 2654435761u >> 20);
+      tokens[i] = static_cast<int32_t>(static_cast<uint32_t>(i) * 2654435761u >> 20);
   }
-  template <class T>
-  static std::vector<T> dy() {  // the same in every type
+  template <class T> static std::vector<T> dy() {  // the same in every type
     const std::vector<double> values = normals(t * c, 5);
     const std::vector<float> rounded(values.begin(), values.end());
     return std::vector<T>(rounded.begin(), rounded.end());
@@ -301,8 +293,7 @@ struct Million {
     k.tokens = tokens;
     return k;
   }
-  template <class T>
-  std::vector<std::vector<T>> on_cpu() {
+  template <class T> std::vector<std::vector<T>> on_cpu() {
     std::vector<std::vector<T>> gradients;
     TensorView views[tables];
     for (int i = 0; i < tables; ++i)
@@ -350,6 +341,5 @@ TEST(Embedding, RowsPastTheEndAreAnError) {
   k.first = 2;
   EXPECT_THROW(run(queue, k), Error);
 }
-
 }  // namespace
 }  // namespace weft

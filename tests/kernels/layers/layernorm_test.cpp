@@ -2,32 +2,19 @@
 // Layer normalisation: its definition, its gradients, and that the number of threads has no part in the
 // result.
 #include "kernels/layers/layernorm.h"
-
 #include <omp.h>
-
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 struct Data {
-  std::int64_t n, c;
+  int64_t n, c;
   std::vector<double> x, w, b, y, mean, rstd, dy, dx, dw, db;
-  Data(std::int64_t rows, std::int64_t cols)
-      : n(rows),
-        c(cols),
-        x(normals(n * c, 1, 2)),
-        w(normals(c, 2)),
-        b(normals(c, 3)),
-        y(x.size()),
-        mean(n),
-        rstd(n),
-        dy(normals(n * c, 4)),
-        dx(normals(n * c, 5)),
-        dw(normals(c, 6)),
-        db(normals(c, 7)) {}
+  Data(int64_t rows, int64_t cols)
+      : n(rows), c(cols), x(normals(n * c, 1, 2)), w(normals(c, 2)), b(normals(c, 3)), y(x.size()), mean(n),
+        rstd(n), dy(normals(n * c, 4)), dx(normals(n * c, 5)), dw(normals(c, 6)), db(normals(c, 7)) {}
 
   double objective() {
     run(queue, LayerNormForward{view_of(y, {n, c}), view_of(mean, {n}), view_of(rstd, {n}),
@@ -51,9 +38,9 @@ TEST(LayerNorm, RowsHaveMeanZeroAndVarianceOne) {
   d.w.assign(37, 1.0);
   d.b.assign(37, 0.0);
   d.objective();
-  for (std::int64_t n = 0; n < d.n; ++n) {
+  for (int64_t n = 0; n < d.n; ++n) {
     double sum = 0, squares = 0;
-    for (std::int64_t c = 0; c < d.c; ++c) {
+    for (int64_t c = 0; c < d.c; ++c) {
       sum += d.y[n * d.c + c];
       squares += d.y[n * d.c + c] * d.y[n * d.c + c];
     }
@@ -63,7 +50,7 @@ TEST(LayerNorm, RowsHaveMeanZeroAndVarianceOne) {
 }
 
 TEST(LayerNorm, BackwardIsTheGradient) {
-  for (const std::int64_t c : {2, 7, 33, 70}) {
+  for (const int64_t c : {2, 7, 33, 70}) {
     Data d(3, c);
     d.objective();
     d.backward(false);
@@ -121,6 +108,5 @@ TEST(LayerNorm, SaysWhichShapeIsWrong) {
         << e.what();
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Elementwise kernels: values, gradients, and the masks of dropout.
 #include "kernels/layers/pointwise.h"
-
 #include "kernels/philox.h"
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 TEST(Gelu, IsXTimesSigmoid) {
@@ -28,7 +26,7 @@ TEST(Gelu, F32IsExactToAFewRoundings) {
   std::vector<float> x, y;
   for (float v = -70; v < 70; v += 0.037f) x.push_back(v);
   y.resize(x.size());
-  const auto n = static_cast<std::int64_t>(x.size());
+  const auto n = static_cast<int64_t>(x.size());
   run(queue, ActivationForward{view_of(y, {n}), view_of(x, {n})});
   for (std::size_t i = 0; i < x.size(); ++i) {
     const double want = x[i] / (1 + std::exp(-1.702 * x[i]));
@@ -75,7 +73,7 @@ TEST(Activations, BackwardIsTheGradient) {
   }
 }
 
-std::vector<double> mask_of(std::int64_t n, double p, std::uint32_t site, const StepScalars& step) {
+std::vector<double> mask_of(int64_t n, double p, uint32_t site, const StepScalars& step) {
   std::vector<double> x(static_cast<std::size_t>(n), 1.0), y(x.size());
   Dropout k;
   k.y = {view_of(y, {n})};
@@ -92,10 +90,10 @@ TEST(Dropout, FollowsTheCounterLayout) {
   step.seed = 0x0123456789abcdef;
   step.draw = 42;
   const std::vector<double> y = mask_of(1003, 0.4, 7, step);
-  const std::uint32_t threshold = dropout_threshold(0.4);
-  for (std::uint64_t e = 0; e < y.size(); ++e) {
-    const Philox4 block = philox4x32({static_cast<std::uint32_t>(e / 8), 0, 7, 42}, step.seed);
-    const std::uint32_t bits = (block[(e % 8) / 2] >> (e % 2 * 16)) & 0xffff;
+  const uint32_t threshold = dropout_threshold(0.4);
+  for (uint64_t e = 0; e < y.size(); ++e) {
+    const Philox4 block = philox4x32({static_cast<uint32_t>(e / 8), 0, 7, 42}, step.seed);
+    const uint32_t bits = (block[(e % 8) / 2] >> (e % 2 * 16)) & 0xffff;
     EXPECT_EQ(y[e], bits < threshold ? 0.0 : 65536.0 / (65536.0 - threshold)) << e;
   }
 }
@@ -106,7 +104,7 @@ TEST(Dropout, KeepsWhatEqualsTheThreshold) {
   step.seed = 11;
   const Philox4 block = philox4x32({0, 0, 3, 0}, step.seed);
   for (std::size_t e = 0; e < 8; ++e) {
-    const std::uint32_t bits = (block[e / 2] >> (e % 2 * 16)) & 0xffff;
+    const uint32_t bits = (block[e / 2] >> (e % 2 * 16)) & 0xffff;
     ASSERT_TRUE(bits > 0 && bits < 0xffff);
     EXPECT_NE(mask_of(8, bits / 65536.0, 3, step)[e], 0) << e;
     EXPECT_EQ(mask_of(8, (bits + 1) / 65536.0, 3, step)[e], 0) << e;
@@ -114,7 +112,7 @@ TEST(Dropout, KeepsWhatEqualsTheThreshold) {
 }
 
 TEST(Dropout, KeepsTheMeanAndDropsP) {
-  const std::int64_t n = 200000;
+  const int64_t n = 200000;
   for (const double p : {0.1, 0.5, 0.9}) {
     const std::vector<double> y = mask_of(n, p, 1, {});
     const auto dropped = static_cast<double>(std::count(y.begin(), y.end(), 0.0));
@@ -140,12 +138,12 @@ TEST(Dropout, SeedDrawSiteAndElementAllMatter) {
 
 // A matrix cut into pieces of rows, each told where it begins, has the mask of the whole.
 TEST(Dropout, MasksBelongToRowsOfTheUpdate) {
-  for (const std::int64_t cols : {8, 5}) {
+  for (const int64_t cols : {8, 5}) {
     std::vector<double> whole(static_cast<std::size_t>(30 * cols)), parts(whole.size());
     std::vector<double> ones(whole.size(), 1.0);
     StepScalars step{.seed = 5, .draw = 6};
     run(queue, Dropout{{view_of(whole, {30, cols})}, view_of(ones, {30, cols}), 0.4, 3, &step});
-    for (const auto& [first, rows] : {std::pair<std::int64_t, std::int64_t>{0, 7}, {7, 1}, {8, 22}}) {
+    for (const auto& [first, rows] : {std::pair<int64_t, int64_t>{0, 7}, {7, 1}, {8, 22}}) {
       step.first_row = first;
       TensorView part = view_of(parts, {30, cols}), x = view_of(ones, {30, cols});
       part.shape[0] = x.shape[0] = rows;
@@ -207,6 +205,5 @@ TEST(SumOf, NeedsOneToEightTermsOfOneSize) {
   EXPECT_THROW(run(queue, SumOf{.out = view_of(x, {2}), .xs = std::vector(9, view_of(x, {2}))}), Error);
   EXPECT_THROW(run(queue, SumOf{.out = view_of(x, {2}), .xs = {view_of(y, {3})}}), Error);
 }
-
 }  // namespace
 }  // namespace weft

@@ -8,32 +8,17 @@
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 struct Data {
-  std::int64_t n, c;
+  int64_t n, c;
   StepScalars step{.seed = 77, .draw = 4};
   std::vector<double> x, branch, bias, w, b, h, y, mean, rstd, dh, dy, dx, dbranch, dbias, dw, db;
-  Data(std::int64_t rows, std::int64_t cols)
-      : n(rows),
-        c(cols),
-        x(normals(n * c, 1, 2)),
-        branch(normals(n * c, 2)),
-        bias(normals(c, 3)),
-        w(normals(c, 4)),
-        b(normals(c, 5)),
-        h(x.size()),
-        y(x.size()),
-        mean(n),
-        rstd(n),
-        dh(normals(n * c, 6)),
-        dy(normals(n * c, 7)),
-        dx(normals(n * c, 8)),
-        dbranch(normals(n * c, 9)),
-        dbias(normals(c, 10)),
-        dw(normals(c, 11)),
-        db(normals(c, 12)) {}
+  Data(int64_t rows, int64_t cols)
+      : n(rows), c(cols), x(normals(n * c, 1, 2)), branch(normals(n * c, 2)), bias(normals(c, 3)),
+        w(normals(c, 4)), b(normals(c, 5)), h(x.size()), y(x.size()), mean(n), rstd(n), dh(normals(n * c, 6)),
+        dy(normals(n * c, 7)), dx(normals(n * c, 8)), dbranch(normals(n * c, 9)), dbias(normals(c, 10)),
+        dw(normals(c, 11)), db(normals(c, 12)) {}
 
   ResidualForward forward() {
     return {.h = view_of(h, {n, c}),
@@ -80,7 +65,7 @@ TEST(Residual, AddsWhatDropoutKeepsOfTheBranch) {
 }
 
 TEST(Residual, BackwardIsTheGradient) {
-  for (const std::int64_t c : {2, 7, 33}) {
+  for (const int64_t c : {2, 7, 33}) {
     Data d(4, c);
     const auto objective = [&] {
       run(queue, d.forward());
@@ -110,7 +95,7 @@ TEST(Residual, BackwardAddsWhenAsked) {
 
 // Rows 0 .. 3 of 9 with their place told are those rows of the whole: forward and backward.
 TEST(Residual, MasksBelongToRowsOfTheUpdate) {
-  for (const std::int64_t c : {16, 11}) {
+  for (const int64_t c : {16, 11}) {
     Data whole(9, c), part(4, c);
     whole.step.first_row = 3;
     part.step.first_row = 8;
@@ -134,7 +119,7 @@ Tensor random_tensor(Device& device, const Shape& shape, DType type, unsigned se
 }
 
 // Sum and norm in one pass, then in two; the same backward, from equal gradients.
-void check_parts(Device& device, DType type, std::int64_t n, std::int64_t c) {
+void check_parts(Device& device, DType type, int64_t n, int64_t c) {
   SCOPED_TRACE(str(device.name, ", ", name_of(type), ", N ", n, ", C ", c));
   const auto random = [&](unsigned seed) { return random_tensor(device, {n, c}, type, seed); };
   const auto empty = [&](const Shape& shape, DType t) { return Tensor(*device.pool, shape, t); };
@@ -190,7 +175,7 @@ void check_parts(Device& device, DType type, std::int64_t n, std::int64_t c) {
 
 // The norm that the backward pass recomputes has the bits of the forward pass, in memory of its own and in
 // h's.
-void check_norm_again(Device& device, DType type, std::int64_t n, std::int64_t c) {
+void check_norm_again(Device& device, DType type, int64_t n, int64_t c) {
   SCOPED_TRACE(str(device.name, ", ", name_of(type), ", N ", n, ", C ", c));
   const auto empty = [&](const Shape& shape, DType t) { return Tensor(*device.pool, shape, t); };
   const Tensor x = random_tensor(device, {n, c}, type, 1), branch = random_tensor(device, {n, c}, type, 2),
@@ -221,9 +206,9 @@ void check_norm_again(Device& device, DType type, std::int64_t n, std::int64_t c
   }
 }
 
-void check_all_sizes(Device& device, void (*check)(Device&, DType, std::int64_t, std::int64_t)) {
+void check_all_sizes(Device& device, void (*check)(Device&, DType, int64_t, int64_t)) {
   for (const DType type : {DType::f32, DType::f16, DType::bf16})
-    for (const std::int64_t c : {7, 64, 256, 260, 512, 1000, 1032, 2051}) check(device, type, 37, c);
+    for (const int64_t c : {7, 64, 256, 260, 512, 1000, 1032, 2051}) check(device, type, 37, c);
   check(device, DType::bf16, 5003, 256);
   check(device, DType::bf16, 5003, 512);
 }
@@ -258,6 +243,5 @@ TEST(Residual, SaysWhatIsWrong) {
   backward.y = backward.h;
   EXPECT_THROW(run(queue, backward), Error);  // without b
 }
-
 }  // namespace
 }  // namespace weft

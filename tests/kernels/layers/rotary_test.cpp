@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: MIT
 // QK-norm and rotary positions against complex numbers; what a rotation keeps; refusals.
 #include "kernels/layers/rotary.h"
-
 #include <complex>
-
 #include "tests/temp_dir.h"
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 // Two sequences of three rows, two heads of eight features in q and in k, then five columns of v.
 struct Data {
-  static constexpr std::int64_t b = 2, t = 3, heads = 2, size = 8, cols = 2 * heads * size + 5, places = 11;
+  static constexpr int64_t b = 2, t = 3, heads = 2, size = 8, cols = 2 * heads * size + 5, places = 11;
   std::vector<double> x = normals(b * t * cols, 1), y = x, rstd = std::vector<double>(b * t * 2 * heads),
                       angle = normals(places * size / 2, 2), table;
-  std::vector<std::int32_t> offsets, positions;
+  std::vector<int32_t> offsets, positions;
 
   Data() {
     for (const double a : angle) table.insert(table.end(), {std::cos(a), std::sin(a)});
@@ -36,13 +33,13 @@ struct Data {
     return k;
   }
   // Row n of x as RoFormer's equation 34 has it: pair i is a complex number, multiplied by e^(i angle).
-  std::vector<double> want(std::int64_t n, std::int64_t place, bool norm, bool rotary) const {
+  std::vector<double> want(int64_t n, int64_t place, bool norm, bool rotary) const {
     std::vector<double> row(x.begin() + n * cols, x.begin() + (n + 1) * cols);
-    for (std::int64_t h = 0; h < 2 * heads; ++h) {
+    for (int64_t h = 0; h < 2 * heads; ++h) {
       double squares = 0;
-      for (std::int64_t i = 0; i < size; ++i) squares += std::pow(row[h * size + i], 2);
+      for (int64_t i = 0; i < size; ++i) squares += std::pow(row[h * size + i], 2);
       const double scale = norm ? std::pow(squares / size + 0.1, -0.5) : 1;
-      for (std::int64_t i = 0; i < size; i += 2) {
+      for (int64_t i = 0; i < size; i += 2) {
         std::complex<double> pair(row[h * size + i], row[h * size + i + 1]);
         pair *= std::polar(scale, rotary ? angle[place * size / 2 + i / 2] : 0);
         row[h * size + i] = pair.real(), row[h * size + i + 1] = pair.imag();
@@ -50,11 +47,11 @@ struct Data {
     }
     return row;
   }
-  void check(const std::vector<std::int64_t>& of_row, bool norm, bool rotary) {
+  void check(const std::vector<int64_t>& of_row, bool norm, bool rotary) {
     y = x;
     run(queue, forward(norm, rotary));
     std::vector<double> all;
-    for (std::int64_t n = 0; n < b * t; ++n) {
+    for (int64_t n = 0; n < b * t; ++n) {
       const std::vector<double> row = want(n, of_row[n], norm, rotary);
       all.insert(all.end(), row.begin(), row.end());
     }
@@ -77,9 +74,9 @@ TEST(Rotary, IsAProductOfComplexNumbers) {
 TEST(Rotary, TakesOneRow) {
   Data d, whole;
   run(queue, whole.forward(true, true));
-  const std::int32_t at = 2;
+  const int32_t at = 2;
   std::vector<double> rows;
-  for (std::int64_t i = 0; i < Data::b; ++i) {
+  for (int64_t i = 0; i < Data::b; ++i) {
     const auto last = d.x.begin() + (i * Data::t + at) * Data::cols;
     rows.insert(rows.end(), last, last + Data::cols);
   }
@@ -88,7 +85,7 @@ TEST(Rotary, TakesOneRow) {
   k.rstd = {};
   k.form.first_at = &at;
   run(queue, k);
-  for (std::int64_t i = 0; i < Data::cols; ++i) {
+  for (int64_t i = 0; i < Data::cols; ++i) {
     EXPECT_EQ(rows[i], whole.y[at * Data::cols + i]);
     EXPECT_EQ(rows[Data::cols + i], whole.y[(Data::t + at) * Data::cols + i]);
   }
@@ -107,6 +104,5 @@ TEST(Rotary, RefusesWhatDoesNotFit) {
   d.offsets = {0, 1}, d.positions = {0, 1, 2, 3, 4, 5};
   EXPECT_CONTAINS(refused([](QkForward&) {}), "exclude each other");
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Which form of a projection with an activation runs; on a GPU, that both give the same at the sizes of the
 // models.
-#include "kernels/linear/activation.h"
-
 #include <gtest/gtest.h>
-
+#include "kernels/linear/activation.h"
 #include "src/device.h"
 #include "tests/testing.h"
 #include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
 namespace {
-
 constexpr LinearActivationForm kAutomatic = LinearActivationForm::automatic,
                                kComposed = LinearActivationForm::composed,
                                kHopper = LinearActivationForm::hopper;
@@ -63,9 +60,9 @@ TEST(LinearActivation, ShapesAreChecked) {
 
 #ifdef WEFT_CUDA
 // h and y, then dh, y and db, of one form on several tiles of rows for each cluster.
-std::vector<std::vector<double>> results(Device& device, DType type, std::int64_t inner,
-                                         LinearActivationForm form, Activation f) {
-  constexpr std::int64_t n = 2100, m = 2048;
+std::vector<std::vector<double>> results(Device& device, DType type, int64_t inner, LinearActivationForm form,
+                                         Activation f) {
+  constexpr int64_t n = 2100, m = 2048;
   const auto random = [&](const Shape& shape, unsigned seed, double std) {
     const Tensor tensor(*device.pool, shape, type, "test");
     dispatch_float(type, [&]<class T>() {
@@ -93,7 +90,7 @@ TEST(CudaLinearActivation, BothFormsAgreeAndEachRepeatsItself) {
   const auto device = make_device("cuda");
   for (const Activation f : {Activation::gelu, Activation::relu2})
     for (const DType type : {DType::bf16, DType::f16})
-      for (const std::int64_t inner : {256, 512}) {
+      for (const int64_t inner : {256, 512}) {
         SCOPED_TRACE(str(name_of(f), ", ", name_of(type), ", inner ", inner));
         const auto composed = results(*device, type, inner, kComposed, f);
         const auto automatic = results(*device, type, inner, kAutomatic, f);
@@ -105,6 +102,5 @@ TEST(CudaLinearActivation, BothFormsAgreeAndEachRepeatsItself) {
       }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -3,7 +3,6 @@
 // bit whichever runs.
 #ifdef WEFT_CUDA
 #include <cstdlib>
-
 #include "kernels/linear/linear.h"
 #include "src/device.h"
 #include "tests/testing.h"
@@ -11,9 +10,8 @@
 
 namespace weft {
 namespace {
-
 struct Sizes {
-  std::int64_t n, k, m;
+  int64_t n, k, m;
 };
 
 // `values` as elements of `type` on the device.
@@ -28,7 +26,7 @@ Tensor upload(Device& device, const Shape& shape, DType type, const std::vector<
 
 // y, dx, dw of a first micro-batch and dw of two, on a device.
 std::vector<std::vector<double>> results_of(Device& device, const Sizes& s, DType type) {
-  const auto random = [&](const Shape& shape, std::uint64_t seed) {
+  const auto random = [&](const Shape& shape, uint64_t seed) {
     return upload(device, shape, type, normals(shape[0] * shape.back(), seed));
   };
   const auto empty = [&](const Shape& shape, DType t) {
@@ -85,7 +83,6 @@ TEST(CudaLinear, LargeGemmsAreRightAndTheSameWhicheverAlgorithmRuns) {
   EXPECT_TRUE(results(*first) == got);
   before ? setenv("WEFT_TUNE", kept.c_str(), 1) : unsetenv("WEFT_TUNE");
 }
-
 }  // namespace
 }  // namespace weft
 #endif

@@ -2,32 +2,22 @@
 // Affine map: the loops against central differences, OpenBLAS against the loops, rows independent of their
 // number.
 #include "kernels/linear/linear.h"
-
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
-template <class T>
-struct Data {
+template <class T> struct Data {
   using W = wide_t<T>;
-  std::int64_t n, k, m;
+  int64_t n, k, m;
   std::vector<T> x, w, b, y, dy, dx;
   std::vector<W> dw, db;
-  Data(std::int64_t rows, std::int64_t inner, std::int64_t cols)
-      : n(rows),
-        k(inner),
-        m(cols),
-        x(converted<T>(normals(n * k, 1))),
-        w(converted<T>(normals(m * k, 2))),
-        b(converted<T>(normals(m, 3))),
-        y(static_cast<std::size_t>(n * m)),
-        dy(converted<T>(normals(n * m, 4))),
-        dx(converted<T>(normals(n * k, 5))),
-        dw(converted<W>(normals(m * k, 6))),
-        db(converted<W>(normals(m, 7))) {}
+  Data(int64_t rows, int64_t inner, int64_t cols)
+      : n(rows), k(inner), m(cols), x(converted<T>(normals(n * k, 1))), w(converted<T>(normals(m * k, 2))),
+        b(converted<T>(normals(m, 3))), y(static_cast<std::size_t>(n * m)),
+        dy(converted<T>(normals(n * m, 4))), dx(converted<T>(normals(n * k, 5))),
+        dw(converted<W>(normals(m * k, 6))), db(converted<W>(normals(m, 7))) {}
   LinearForward forward(bool batch_invariant = false) {
     return {view_of(y, {n, m}), view_of(x, {n, k}), view_of(w, {m, k}), view_of(b, {m}), batch_invariant};
   }
@@ -44,8 +34,8 @@ struct Data {
 TEST(Linear, IsTheAffineMap) {
   Data<double> d(2, 3, 2);
   run(queue, d.forward());
-  for (std::int64_t n = 0; n < 2; ++n) {
-    for (std::int64_t m = 0; m < 2; ++m) {
+  for (int64_t n = 0; n < 2; ++n) {
+    for (int64_t m = 0; m < 2; ++m) {
       const double y = d.x[n * 3] * d.w[m * 3] + d.x[n * 3 + 1] * d.w[m * 3 + 1] +
                        d.x[n * 3 + 2] * d.w[m * 3 + 2] + d.b[m];
       EXPECT_NEAR(d.y[n * 2 + m], y, 1e-14);
@@ -65,10 +55,9 @@ TEST(Linear, BackwardIsTheGradient) {
   expect_gradient(d.b, d.db, objective, "db");
 }
 
-template <class T>
-void expect_blas_is_the_loops(double tolerance) {
+template <class T> void expect_blas_is_the_loops(double tolerance) {
   for (const auto& [n, k, m] :
-       {std::array<std::int64_t, 3>{1, 1, 1}, {31, 33, 65}, {64, 257, 12}, {130, 40, 96}}) {
+       {std::array<int64_t, 3>{1, 1, 1}, {31, 33, 65}, {64, 257, 12}, {130, 40, 96}}) {
     for (const bool accumulate : {false, true}) {
       Data<T> blas(n, k, m), loops(n, k, m);
       run(queue, blas.forward());
@@ -90,7 +79,7 @@ TEST(Linear, BlasIsTheLoopsInBf16) { expect_blas_is_the_loops<bf16>(1.6e-2); }
 TEST(Linear, BatchInvariantRowsDoNotDependOnTheirNumber) {
   Data<float> whole(9, 100, 33);
   run(queue, whole.forward(true));
-  for (std::int64_t n = 0; n < 9; ++n) {
+  for (int64_t n = 0; n < 9; ++n) {
     Data<float> one(1, 100, 33);
     one.w = whole.w;
     one.b = whole.b;
@@ -123,6 +112,5 @@ TEST(Linear, WrongShapesAreErrors) {
   backward.dw.view = view_of(other.dw, {6, 5});
   EXPECT_THROW(run(queue, backward), Error);
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: MIT
 // AdamW against its formula, written out for one element at a time.
 #include "kernels/optimizer/adamw.h"
-
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 struct Data {
-  static constexpr std::int64_t n = 9000, decayed = 5000;  // neither is a whole number of pieces
+  static constexpr int64_t n = 9000, decayed = 5000;  // neither is a whole number of pieces
   std::vector<double> master = normals(n, 1), m = normals(n, 2, 0.1), v = normals(n, 3, 0.1),
                       ema = normals(n, 4);
   std::vector<double> gradients = normals(n, 5);
@@ -70,6 +68,5 @@ TEST(AdamW, ChangesNothingWhenTheGradientWasNotFinite) {
   EXPECT_EQ(d.v, before.v);
   EXPECT_EQ(d.ema, before.ema);
 }
-
 }  // namespace
 }  // namespace weft

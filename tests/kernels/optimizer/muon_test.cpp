@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Muon against its formula in plain f64 loops, and what Newton-Schulz does to singular values.
 #include "kernels/optimizer/muon.h"
-
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 struct Dense {  // row-major
@@ -52,10 +50,9 @@ Dense orthogonalised(const Dense& u) {
 }
 
 // Two rows of a wide, a tall and a square matrix with gaps, which hold 7.
-template <class T>
-struct Batch {
+template <class T> struct Batch {
   const std::vector<MuonMatrix> matrices = {{0, 8, 21}, {176, 24, 10}, {424, 9, 9}};
-  static constexpr std::int64_t period = 512, rows = 2;
+  static constexpr int64_t period = 512, rows = 2;
   std::vector<T> before = std::vector<T>(rows * period, static_cast<T>(7.0f)), after, other = before;
   Batch() {
     const std::vector<double> noise = normals(rows * period, 3);
@@ -72,18 +69,18 @@ struct Batch {
   }
   bool inside(std::size_t at) const {
     return std::ranges::any_of(matrices, [&](const auto& m) {
-      const auto i = static_cast<std::int64_t>(at) - m.offset;
+      const auto i = static_cast<int64_t>(at) - m.offset;
       return i >= 0 && i < m.rows * m.cols;
     });
   }
-  Dense matrix(const std::vector<T>& of, std::int64_t row, const MuonMatrix& m) const {
+  Dense matrix(const std::vector<T>& of, int64_t row, const MuonMatrix& m) const {
     Dense x{static_cast<std::size_t>(m.rows), static_cast<std::size_t>(m.cols), {}};
     const auto first = of.begin() + row * period + m.offset;
     for (auto it = first; it != first + m.rows * m.cols; ++it) x.values.push_back(static_cast<double>(*it));
     return x;
   }
   void expect_formula(double tolerance) const {
-    for (std::int64_t row = 0; row < rows; ++row)
+    for (int64_t row = 0; row < rows; ++row)
       for (const MuonMatrix& m : matrices) {
         const Dense want = orthogonalised(matrix(before, row, m)), got = matrix(after, row, m);
         double error = 0, size = 0;
@@ -118,7 +115,7 @@ bool positive(Dense x, double least) {
 // The polynomial maps values that are not small to between its minimum 0.682 and its maximum 1.202. Singular
 // values of o lie in (low, high) when o o^T - low^2 and high^2 - o o^T are positive definite.
 TEST(Muon, SingularValuesBecomeNearlyOne) {
-  const std::int64_t rows = 32, cols = 96;
+  const int64_t rows = 32, cols = 96;
   std::vector<double> x = normals(rows * cols, 8, 1e-3), other(x.size()), squares(2 * rows * rows);
   const auto spread = [&] {
     const Dense o{rows, cols, x};
@@ -169,17 +166,16 @@ TEST(Muon, MomentumLooksAheadAndTheUpdateDecays) {
 }
 
 TEST(Muon, MomentumGrows) {
-  const auto momentum = [](double target, std::int64_t updates) {
+  const auto momentum = [](double target, int64_t updates) {
     StepScalars step;
     set_corrections(step, 0.9, 0.95, 0.0, target, updates);
     return step.momentum;
   };
   EXPECT_EQ(momentum(0.95, 1), 0.85f);
   EXPECT_FLOAT_EQ(momentum(0.95, 151), 0.9f);
-  for (const std::int64_t updates : {301, 302, 100000}) EXPECT_EQ(momentum(0.95, updates), 0.95f);
+  for (const int64_t updates : {301, 302, 100000}) EXPECT_EQ(momentum(0.95, updates), 0.95f);
   EXPECT_EQ(momentum(0.5, 1), 0.5f);
   EXPECT_EQ(momentum(0.5, 400), 0.5f);
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Sums over whole tensors: mean and its gradient, clipping.
 #include "kernels/optimizer/reduce.h"
-
 #include <bit>
 #include <limits>
 #include <set>
-
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 CpuQueue queue;
 
 TEST(Mean, ForwardAndBackward) {
@@ -38,22 +35,20 @@ TEST(SquareSum, TakesEveryElementOnce) {
   std::vector<double> y(1);
   k.y = view_of(y, {1});
   double want = 0;
-  for (const std::int64_t n :
-       {std::int64_t{1}, std::int64_t{7}, std::int64_t{2049}, 2 * SumOrder::kTurn + 13}) {
+  for (const int64_t n : {int64_t{1}, int64_t{7}, int64_t{2049}, 2 * SumOrder::kTurn + 13}) {
     std::vector<float>& x = xs.emplace_back(static_cast<std::size_t>(n));
     for (std::size_t i = 0; i < x.size(); ++i) {
       x[i] = static_cast<float>(i % 101) - 50;
       want += static_cast<double>(x[i]) * x[i];
     }
   }
-  for (std::vector<float>& x : xs) k.xs.push_back(view_of(x, {static_cast<std::int64_t>(x.size())}));
+  for (std::vector<float>& x : xs) k.xs.push_back(view_of(x, {static_cast<int64_t>(x.size())}));
   run(queue, k);
   EXPECT_EQ(y[0], want);
 }
 
-std::uint64_t fingerprint(std::vector<float>& x, std::int64_t begin, std::int64_t end,
-                          std::uint64_t sum = 0) {
-  TensorView part = view_of(x, {static_cast<std::int64_t>(x.size())});
+uint64_t fingerprint(std::vector<float>& x, int64_t begin, int64_t end, uint64_t sum = 0) {
+  TensorView part = view_of(x, {static_cast<int64_t>(x.size())});
   part.data = x.data() + begin, part.shape[0] = end - begin;
   run(queue, Fingerprint{&sum, part, begin});
   return sum;
@@ -61,11 +56,11 @@ std::uint64_t fingerprint(std::vector<float>& x, std::int64_t begin, std::int64_
 
 TEST(Fingerprint, EveryBitAndEveryPlaceCounts) {
   std::vector<float> x = converted<float>(normals(1000, 1));
-  std::set<std::uint64_t> seen{fingerprint(x, 0, 1000)};
+  std::set<uint64_t> seen{fingerprint(x, 0, 1000)};
   for (float& value : x)
     for (int bit = 0; bit < 32; ++bit) {
       const float was = value;
-      value = std::bit_cast<float>(std::bit_cast<std::uint32_t>(was) ^ 1u << bit);
+      value = std::bit_cast<float>(std::bit_cast<uint32_t>(was) ^ 1u << bit);
       seen.insert(fingerprint(x, 0, 1000));
       value = was;
     }
@@ -84,7 +79,7 @@ StepResults clipped(std::vector<float> gradients, double clip, float gradient_sc
   StepScalars step;
   step.gradient_scale = gradient_scale;
   StepResults results;
-  const auto n = static_cast<std::int64_t>(gradients.size());
+  const auto n = static_cast<int64_t>(gradients.size());
   run(queue, ClipCoefficient{&results, view_of(gradients, {n}), &step, clip});
   return results;
 }
@@ -117,6 +112,5 @@ TEST(Clip, SkipsWhatIsNotFinite) {
   EXPECT_FLOAT_EQ(clipped({1e30f, 1e30f}, 0, 1).gradient_norm, 1.4142135e30f)
       << "squares beyond f32 are fine";
 }
-
 }  // namespace
 }  // namespace weft

@@ -2,17 +2,13 @@
 // The choice of a token: the distribution it follows, its random number, and where it is written. CPU and
 // CUDA forms are compared in tests/kernels/cases_test.cpp.
 #include "kernels/sampling/choose_token.h"
-
 #include <gtest/gtest.h>
-
 #include <cmath>
-
 #include "src/device.h"
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 // How often each token is chosen over an even grid of `uniform`: its probability, to 1 / n.
 std::vector<double> shares(const std::vector<double>& logits, const Choice& choice) {
   constexpr int n = 100000;
@@ -62,7 +58,7 @@ TEST(ChooseToken, NamesNoTokenWhereLogitsAreNotFinite) {
 // What is written, and where; tokens that can be embedded even where
 // there are none.
 void check_writing(Device& device) {
-  const auto integers = [&](const Shape& shape, const std::vector<std::int32_t>& values) {
+  const auto integers = [&](const Shape& shape, const std::vector<int32_t>& values) {
     const Tensor t(*device.pool, shape, DType::i32);
     device.upload(t, values.data());
     return t;
@@ -71,13 +67,13 @@ void check_writing(Device& device) {
   const Tensor first_sample = integers({1}, {0}), logits(*device.pool, {2, 3}, DType::f32);
   const std::vector<float> values = {0, 5, 1, 0, NAN, 2};
   device.upload(logits, values.data());
-  for (const std::int32_t at : {1, 2}) {
+  for (const int32_t at : {1, 2}) {
     const Tensor position = integers({1}, {at});
     launch(device.queue, ChooseToken{.tokens = tokens,
                                      .drawn = drawn,
                                      .logits = logits,
-                                     .position = position.view().as<std::int32_t>(),
-                                     .first_sample = first_sample.view().as<std::int32_t>(),
+                                     .position = position.view().as<int32_t>(),
+                                     .first_sample = first_sample.view().as<int32_t>(),
                                      .choice = {.temperature = 0}});
     device.synchronize();
   }
@@ -100,6 +96,5 @@ TEST(SampleUniform, DependsOnEachOfItsArguments) {
   EXPECT_NE(u, sample_uniform(1, 3, 3));
   EXPECT_NE(u, sample_uniform(1, 2, 4));
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The Python package: pytest in tests/src/python/, as far as there are pytest, PyTorch and a GPU.
 #include <gtest/gtest.h>
-
 #include "tests/run_python.h"
 
 namespace weft {
 namespace {
-
 void run_pytest(const std::string& needs, const std::string& which) {
   if (const auto [status, text] = python("-c '" + needs + "'"); status != 0) GTEST_SKIP() << text;
   const auto [status, text] = python("-m pytest -q -p no:cacheprovider tests/src/python -k '" + which + "'");
@@ -27,6 +25,5 @@ TEST(CudaPython, OnTheGpu) {
              "cuda");
 }
 #endif
-
 }  // namespace
 }  // namespace weft

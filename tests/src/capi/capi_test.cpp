@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The C library: right calls against the definition, mistakes by their texts, threads, and its example.
 #include <gtest/gtest.h>
-
 #include <cstring>
 #include <fstream>
 #include <thread>
-
 #include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"
 #include "tests/kernels/attention/attention_case.h"
@@ -14,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 using attention_test::Data;
 using attention_test::difference;
 
@@ -40,23 +37,21 @@ PatternHandle pattern_of(const weft_pattern_spec& spec, int heads) {
   expect_ok(weft_pattern_create(&spec, heads, &pattern));
   return PatternHandle(pattern);
 }
-PlanHandle plan_of(const weft_pattern* pattern, Lengths n, std::int64_t qk, std::int64_t v) {
+PlanHandle plan_of(const weft_pattern* pattern, Lengths n, int64_t qk, int64_t v) {
   weft_attention_plan* plan = nullptr;
   expect_ok(weft_attention_plan_create(pattern, n.queries, n.keys, qk, v, WEFT_CPU, &plan));
   return PlanHandle(plan);
 }
 
-template <class View>
-View as(const HeadsView& x) {
+template <class View> View as(const HeadsView& x) {
   return {x.data, x.batch_stride, x.time_stride, x.head_stride};
 }
-constexpr std::int32_t number_of(DType t) {
+constexpr int32_t number_of(DType t) {
   return t == DType::f32 ? WEFT_F32 : t == DType::f16 ? WEFT_F16 : t == DType::bf16 ? WEFT_BF16 : WEFT_F64;
 }
 
 // Both passes through the C interface.
-template <class T>
-void run(const weft_attention_plan* plan, Data<T>& x) {
+template <class T> void run(const weft_attention_plan* plan, Data<T>& x) {
   const AttentionBackward b = x.backward({});
   const Segments segments = x.segments();
   weft_forward_args f{};
@@ -66,8 +61,8 @@ void run(const weft_attention_plan* plan, Data<T>& x) {
   f.q = as<weft_input>(b.q), f.k = as<weft_input>(b.k), f.v = as<weft_input>(b.v);
   f.o = as<weft_output>(b.y);
   f.lse = x.lse.data();
-  f.q_segments = static_cast<const std::int32_t*>(segments.queries.data);
-  f.k_segments = static_cast<const std::int32_t*>(segments.keys.data);
+  f.q_segments = static_cast<const int32_t*>(segments.queries.data);
+  f.k_segments = static_cast<const int32_t*>(segments.keys.data);
   expect_ok(weft_attention_forward(plan, &f));
   weft_backward_args g{};
   g.size = sizeof(g);
@@ -87,11 +82,11 @@ void expect_definition(const weft_pattern* handle, const AttentionPattern& patte
                        bool documents) {
   SCOPED_TRACE(str(pattern.name(), ", ", n.queries, " queries, ", n.keys, " keys"));
   EXPECT_EQ(weft_pattern_name(handle), pattern.name());
-  std::vector<std::uint8_t> mask(static_cast<std::size_t>(n.queries * n.keys));
+  std::vector<uint8_t> mask(static_cast<std::size_t>(n.queries * n.keys));
   for (int h = 0; h < heads; ++h) {
     expect_ok(weft_pattern_mask(handle, h, n.queries, n.keys, mask.data()));
-    for (std::int64_t i = 0; i < n.queries; ++i)
-      for (std::int64_t j = 0; j < n.keys; ++j)
+    for (int64_t i = 0; i < n.queries; ++i)
+      for (int64_t j = 0; j < n.keys; ++j)
         ASSERT_EQ(mask[i * n.keys + j] != 0, pattern.attends(h, i, j)) << h << ", " << i << ", " << j;
   }
   Data<double> exact({2, n.queries, heads, 12, 20, n.keys});
@@ -127,7 +122,7 @@ TEST(CApi, NamedPatternsRunAsDefined) {
     }
 }
 
-std::int32_t keep_odd(void* user, std::int32_t head, std::int64_t query, std::int64_t key) {
+int32_t keep_odd(void* user, int32_t head, int64_t query, int64_t key) {
   ++*static_cast<int*>(user);
   return (query + key + head) % 2;
 }
@@ -140,9 +135,9 @@ TEST(CApi, LayoutsWithAPredicateRunAsDefined) {
   layout.block = 8;
   layout.active.resize(30);
   for (std::size_t i = 0; i < layout.active.size(); ++i) layout.active[i] = i % 3 != 1;
-  layout.keep = [](int head, std::int64_t i, std::int64_t j) { return (i + j + head) % 2 != 0; };
+  layout.keep = [](int head, int64_t i, int64_t j) { return (i + j + head) % 2 != 0; };
   layout.source = "layout";
-  for (const std::int32_t causal : {0, 1}) {
+  for (const int32_t causal : {0, 1}) {
     layout.causal = causal != 0;
     int asked = 0;
     const weft_layout given{sizeof(given), layout.active.data(), 2, 3, 5, 8, causal, keep_odd, &asked};
@@ -156,7 +151,7 @@ TEST(CApi, LayoutsWithAPredicateRunAsDefined) {
 }
 
 TEST(CApi, LayoutsHaveBlocksOfFourSizes) {
-  const std::uint8_t active = 1;
+  const uint8_t active = 1;
   for (int block = 1; block <= 128; ++block) {
     const weft_layout layout{sizeof(layout), &active, 1, 1, 1, block, 1, nullptr, nullptr};
     weft_pattern* made = nullptr;
@@ -250,7 +245,7 @@ TEST(CApi, ThreadsShareAPlanAndKeepTheirErrors) {
     threads.emplace_back([&, t] {
       weft_pattern* none = nullptr;
       weft_pattern_spec wrong = spec_of("local");
-      wrong.stride = -1 - static_cast<std::int64_t>(t);
+      wrong.stride = -1 - static_cast<int64_t>(t);
       EXPECT_EQ(weft_pattern_create(&wrong, 2, &none), WEFT_INVALID_ARGUMENT);
       for (int i = 0; i < 3; ++i) run(plan.get(), results[t]);
       errors[t] = weft_last_error();
@@ -291,6 +286,5 @@ TEST(CApi, ASpecBeginsWithTheDefaultsOfAConfig) {
   EXPECT_EQ(spec.causal, defaults.causal);
   EXPECT_EQ(spec.step, defaults.step);
 }
-
 }  // namespace
 }  // namespace weft

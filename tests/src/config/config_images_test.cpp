@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Configs of images: what fits together. The published models of images and of sound.
 #include <gtest/gtest.h>
-
 #include <cmath>
-
 #include "models/model.h"
 #include "src/config/config.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 std::string image_error(const std::string& augment, const std::string& axes = "[32, 32, 3]",
                         const std::string& more = "") {
   return error_of([&] {
@@ -80,7 +77,7 @@ TEST(PublishedModels, HaveTheirSizeAndFitOneGpu) {
     double count = 0;
     for (const ParamInfo& info : store.params()) count += static_cast<double>(info.size);
     EXPECT_NEAR(count / 1e6, p.millions, p.rounded_to / 2) << p.config;
-    const std::int64_t micro_batch = config.train.batch / config.train.accumulation;
+    const int64_t micro_batch = config.train.batch / config.train.accumulation;
     EXPECT_LT(plan_memory(config, micro_batch, config.model.context, true).total(), std::size_t{75} << 30)
         << p.config;
   }
@@ -92,6 +89,5 @@ TEST(ConfigOfImages, StrideOf128OverARowOf96) {
   EXPECT_EQ(config.model.attention.size(), 2u);
   EXPECT_EQ(config.model.context % 128, 0);
 }
-
 }  // namespace
 }  // namespace weft

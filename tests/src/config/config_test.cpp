@@ -2,19 +2,15 @@
 // Configs: what is written reads back, every error names its place and the way out, lookup by name, and the
 // committed configs, reference and table of keys agree with the code.
 #include "src/config/config.h"
-
 #include <gtest/gtest.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <random>
-
 #include "src/config/fields.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 const std::string kConfigs = std::string(WEFT_TEST_SOURCE) + "/configs/";
 
 std::string parse_error(const std::string& yaml, const std::vector<std::string>& overrides = {}) {
@@ -122,7 +118,8 @@ TEST(Config, ErrorsOfKeys) {
       parse_error("model: {attention: {kind: local, strid: 3}}\n"),
       "a.yaml:1: model.attention: unknown key strid of a pattern; did you mean stride? (known: kind, "
       "stride, c, num_verts, block, vertsize, causal, of, window, dilation, globals, random, seed, grid, "
-      "filter, step, transposed, file, dataset, prefix, documents, length)");
+      "filter, step, transposed, file, dataset, clusters, rounds, buckets, blocks, prefix, documents, "
+      "length)");
   EXPECT_EQ(parse_error("model:\n  attention:\n  - {kind: local, stride: 3}\n  - kind: local\n    c: 32\n"),
             "a.yaml:5: model.attention: a pattern {kind: local, stride: 128} does not read c; it reads kind, "
             "stride, causal, prefix, documents, length");
@@ -136,7 +133,7 @@ TEST(Config, ErrorsOfKeys) {
   EXPECT_EQ(
       parse_error("model:\n  attention:\n  - {kind: local}\n  - {kind: longformer}\n"),
       "a.yaml:4: model.attention: window is required in a pattern of kind longformer (longformer, bigbird: "
-      "width of the sliding window)");
+      "width of the sliding window; routing, lsh: keys seen)");
   EXPECT_CONTAINS(parse_error("model: {attention: {kind: bigbird, window: 3}}\n"), "block is required");
   EXPECT_CONTAINS(parse_error("model: {attention: {kind: merged, of: [{kind: layout, block: 8}]}}\n"),
                   "file is required");
@@ -364,6 +361,23 @@ void expect_generated(const std::string& path, const std::string& text) {
 
 TEST(Config, ReferenceIsGenerated) { expect_generated(kConfigs + "reference.yaml", to_yaml(Config{}, true)); }
 
+// The tables of configs/README.md: the keys of a pattern, and the kinds that read them.
+std::string config_table() {
+  std::string out = "An entry of `model.attention`:\n\n| key | default | meaning |\n|---|---|---|\n";
+  PatternSpec pattern;
+  for_each_pattern_field(pattern, [&](const Field& f) {
+    out += "| `" + f.key + "` | `" + value_text(f) + "` | ";
+    for (const char c : full_comment(f)) out += c == '|' ? std::string("\\|") : std::string(1, c);
+    out += " |\n";
+  });
+  out += "\n| kind | reads besides `prefix`, `documents`, `length` | what a query sees |\n|---|---|---|\n";
+  for (const PatternKind& p : patterns()) {
+    const std::string fields = joined(p.fields(PatternSpec{p.kind}), "`, `");
+    out += str("| `", p.kind, "` | ", fields.empty() ? "" : "`" + fields + "`", " | ", p.summary, " |\n");
+  }
+  return out;
+}
+
 TEST(Config, TableOfKeysIsGenerated) {
   const std::string path = kConfigs + "README.md", begin = "<!-- keys: generated -->\n",
                     end = "<!-- end -->\n";
@@ -373,6 +387,5 @@ TEST(Config, TableOfKeysIsGenerated) {
   expect_generated(path,
                    text.substr(0, first + begin.size()) + "\n" + config_table() + "\n" + text.substr(last));
 }
-
 }  // namespace
 }  // namespace weft

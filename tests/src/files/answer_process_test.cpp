@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: MIT
 // A process that answers questions: whatever becomes of it, the one that asks goes on.
-#include "src/files/answer_process.h"
-
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <cstdlib>
-
+#include "src/files/hdf5_reader.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 std::string answer(const std::string& question) {
   if (question == "refuse") fail("refused\nwith a reason");
   if (question == "crash") abort();
@@ -66,6 +62,5 @@ TEST(AnswerProcess, LeavesNoDescriptor) {
   { AnswerProcess process(answer, 1); }
   EXPECT_EQ(next(), before);
 }
-
 }  // namespace
 }  // namespace weft

@@ -2,24 +2,20 @@
 // Checkpoints: every bit comes back, equal states make equal files, another model's file is refused by name
 // and shape, and nothing that goes wrong touches an earlier file or a store half-way.
 #include "src/files/checkpoint.h"
-
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
-
 #include <chrono>
 #include <cmath>
 #include <cstring>
 #include <random>
 #include <thread>
-
 #include "src/files/hdf5.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 TrainState sample_state() {
   return {.step = 123,
           .updates = 121,
@@ -33,9 +29,9 @@ struct Fixture {
   std::unique_ptr<Device> device;
   ParameterStore store;
 
-  explicit Fixture(bool training = true, bool ema = true, std::int64_t rows = 3,
-                   const std::string& last = "blocks.0.bias", DType compute = DType::f32,
-                   std::uint64_t seed = 1, const std::string& device_name = "cpu")
+  explicit Fixture(bool training = true, bool ema = true, int64_t rows = 3,
+                   const std::string& last = "blocks.0.bias", DType compute = DType::f32, uint64_t seed = 1,
+                   const std::string& device_name = "cpu")
       : device(make_device(device_name)) {
     store.add("embedding.token", {5, 4}, Init::normal(0.1));
     store.add("blocks.0.weight", {rows, 4}, Init::normal(1));
@@ -46,10 +42,10 @@ struct Fixture {
   void scramble(unsigned seed) {
     std::mt19937 random(seed);
     for (int which = 0; const Tensor& block : {store.master(), store.m(), store.v(), store.ema()}) {
-      const std::uint32_t kept = which++ == 2 ? 0x7f7fffffu : 0xff7fffffu;  // v has no sign
+      const uint32_t kept = which++ == 2 ? 0x7f7fffffu : 0xff7fffffu;  // v has no sign
       if (!block) continue;
       for (const ParamInfo& p : store.params()) {
-        std::vector<std::uint32_t> bits(static_cast<std::size_t>(p.size));
+        std::vector<uint32_t> bits(static_cast<std::size_t>(p.size));
         for (auto& b : bits) b = random() & kept;
         device->upload(block.slice(p.offset, p.shape), bits.data());
       }
@@ -167,7 +163,7 @@ TEST(Checkpoint, ThatIsNone) {
   EXPECT_CONTAINS(load_error(dir / "missing.h5", f), "missing.h5: cannot be opened: No such file");
   write_file(dir / "text.h5", "text");
   EXPECT_CONTAINS(load_error(dir / "text.h5", f), "is not an HDF5 file");
-  const std::vector<std::uint8_t> tokens = {1, 2, 3};
+  const std::vector<uint8_t> tokens = {1, 2, 3};
   Hdf5File data = Hdf5File::create(dir / "data.h5");
   data.write("/train", StoredType::u8, {3}, tokens.data());
   data.commit();
@@ -176,12 +172,12 @@ TEST(Checkpoint, ThatIsNone) {
   EXPECT_CONTAINS(error_of([&] { checkpoint_config(dir / "data.h5"); }), "is not a checkpoint");
   Hdf5File later = Hdf5File::create(dir / "later.h5");
   later.write("/params/a", StoredType::u8, {3}, tokens.data());
-  later.set_attribute("format", std::int64_t{2});
+  later.set_attribute("format", int64_t{2});
   later.commit();
   EXPECT_CONTAINS(load_error(dir / "later.h5", f), "is of checkpoint format 2; this program reads format 1");
   Hdf5File bare = Hdf5File::create(dir / "bare.h5");
   bare.write("/params/a", StoredType::u8, {3}, tokens.data());
-  bare.set_attribute("format", std::int64_t{1});
+  bare.set_attribute("format", int64_t{1});
   bare.commit();
   EXPECT_CONTAINS(load_error(dir / "bare.h5", f), "has no attribute step");
 }
@@ -215,10 +211,8 @@ TEST(Checkpoint, EveryFlippedBitIsRefusedOrHarmless) {
     const std::size_t at = random() % bytes.size();
     bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8);
     write_file(dir / "bad.h5", bytes);
-    if (at >= 512)
-      EXPECT_CONTAINS(load_error(dir / "bad.h5", f), "bad.h5: is damaged (its hash") << at;
-    else
-      load_error(dir / "bad.h5", f);
+    if (at >= 512) EXPECT_CONTAINS(load_error(dir / "bad.h5", f), "bad.h5: is damaged (its hash") << at;
+    else load_error(dir / "bad.h5", f);
   }
 }
 
@@ -275,12 +269,12 @@ TEST(Checkpoint, SurvivesBeingKilledWhileItIsWritten) {
     struct stat info {};
     return stat((dir / "a.h5").c_str(), &info) == 0 ? info.st_ino : 0;
   };
-  std::int64_t latest = 0;
+  int64_t latest = 0;
   for (int round = 0; round < 20; ++round) {
     const ino_t before = inode();
     const pid_t child = fork();
     if (child == 0) {
-      for (std::int64_t step = latest + 1;; ++step)
+      for (int64_t step = latest + 1;; ++step)
         save_checkpoint(dir / "a.h5", *f.device, f.store, {.step = step}, "");
     }
     // Before the first one of the child is complete, or at some moment after it.
@@ -314,6 +308,5 @@ TEST(CudaCheckpoint, MovesBetweenDevices) {
   EXPECT_EQ(cpu.values(), back.values());
 }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Files that go to the disk: what is in them, and what goes wrong.
-#include "src/files/files.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <cerrno>
-
+#include "src/files/files.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/train/ranks/ranks_testing.h"
@@ -19,7 +16,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 // Bytes of which no two pieces have the same ones.
 std::string long_text(std::size_t size) {
   std::string text(size, '\0');
@@ -173,6 +169,5 @@ TEST(Files, AppearWholeOrNotAtAll) {
   EXPECT_EQ(read_file(dir / "file"), "second");
   EXPECT_EQ(dir.names(), (std::vector<std::string>{"file"}));
 }
-
 }  // namespace
 }  // namespace weft

@@ -6,14 +6,12 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
-
 #include <cstddef>
 #include <functional>
 #include <thread>
 #include <vector>
 
 namespace weft {
-
 // Does `work` in a thread for which the system calls of these numbers fail with `error`.
 inline void with_failing_calls(const std::vector<int>& calls, int error, const std::function<void()>& work) {
   std::vector<sock_filter> filter{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
@@ -29,5 +27,4 @@ inline void with_failing_calls(const std::vector<int>& calls, int error, const s
     work();
   }).join();
 }
-
 }  // namespace weft

@@ -3,11 +3,9 @@
 #pragma once
 
 #include <sys/resource.h>
-
 #include <csignal>
 
 namespace weft {
-
 // While it lives, no file of this process grows beyond `bytes`: a write takes what fits, the next one fails.
 class FileLimit {
  public:
@@ -27,5 +25,4 @@ class FileLimit {
   void (*handler_)(int);
   rlimit before_{};
 };
-
 }  // namespace weft

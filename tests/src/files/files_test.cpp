@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: MIT
 // What stands under a name: links, devices, pipes and folders, as outputs and as inputs.
 #include "src/files/files.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <thread>
-
 #include "tests/temp_dir.h"
 
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 using Names = std::vector<std::string>;
 
 void write_text(const std::string& path, const std::string& text) {
@@ -27,7 +23,7 @@ std::string output_error(const std::string& path, Devices devices = Devices::ref
   EXPECT_EQ(error_of([&] { NewFile(path, devices); }), early) << "checked before the work as after it";
   return early;
 }
-std::string input_error(const std::string& path, std::int64_t most = 100) {
+std::string input_error(const std::string& path, int64_t most = 100) {
   return error_of([&] { read_input(path, most); });
 }
 
@@ -136,13 +132,10 @@ TEST(Inputs, AreFilesAndPipesOfAShellUpToALimit) {
     ASSERT_EQ(write(ends[1], std::string(size, 'y').data(), size), static_cast<ssize_t>(size));
     close(ends[1]);
     const std::string path = str("/dev/fd/", ends[0]);
-    if (size == 100)
-      EXPECT_EQ(read_input(path, 100), std::vector<char>(100, 'y'));
-    else
-      EXPECT_CONTAINS(input_error(path), path + ": has more than 100 bytes");
+    if (size == 100) EXPECT_EQ(read_input(path, 100), std::vector<char>(100, 'y'));
+    else EXPECT_CONTAINS(input_error(path), path + ": has more than 100 bytes");
     close(ends[0]);
   }
 }
-
 }  // namespace
 }  // namespace weft

@@ -2,17 +2,14 @@
 // HDF5 files: round trips, equal bytes for equal data, one clear error for each way a file can be bad, and an
 // earlier file that survives whatever goes wrong.
 #include "src/files/hdf5.h"
-
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <numeric>
 #include <random>
-
 #include "src/files/hdf5_reader.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/temp_dir.h"
@@ -22,20 +19,19 @@ extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
 
 namespace weft {
 namespace {
-
 const std::vector<float> kNumbers = {1.5f, -2.0f, 3.25f, 0.0f, 1e-30f, 7.0f};
 
 void write_sample(const std::string& path, float first = 1.5f) {
   Hdf5File f = Hdf5File::create(path);
   std::vector<float> numbers = kNumbers;
   numbers[0] = first;
-  const std::vector<std::uint8_t> bytes = {0, 1, 255};
+  const std::vector<uint8_t> bytes = {0, 1, 255};
   f.write("/params/blocks.0.weight", StoredType::f32, {2, 3}, numbers.data());
   f.write("/params/deep/er/bytes", StoredType::u8, {3}, bytes.data());
   f.set_attribute("text", "zwei Zeilen:\n\"ä\"\n");
   f.set_attribute("empty", "");
   f.set_attribute("long", std::string(100000, 'x'));
-  f.set_attribute("number", std::int64_t{-9007199254740993});
+  f.set_attribute("number", int64_t{-9007199254740993});
   f.set_real_attribute("real", 0.1);
   f.commit();
 }
@@ -62,13 +58,13 @@ TEST(Hdf5, RoundTrip) {
             (std::vector<std::string>{"/params/blocks.0.weight", "/params/deep/er/bytes"}));
   EXPECT_EQ(f.list("/"), f.list("/params"));
   EXPECT_EQ(f.type_of("/params/blocks.0.weight"), StoredType::f32);
-  EXPECT_EQ(f.shape_of("/params/blocks.0.weight"), (std::vector<std::int64_t>{2, 3}));
+  EXPECT_EQ(f.shape_of("/params/blocks.0.weight"), (std::vector<int64_t>{2, 3}));
   std::vector<float> numbers(6);
   f.read("/params/blocks.0.weight", StoredType::f32, {2, 3}, numbers.data());
   EXPECT_EQ(numbers, kNumbers);
-  std::vector<std::int32_t> wide(3);
+  std::vector<int32_t> wide(3);
   f.read("/params/deep/er/bytes", StoredType::i32, {3}, wide.data());
-  EXPECT_EQ(wide, (std::vector<std::int32_t>{0, 1, 255}));
+  EXPECT_EQ(wide, (std::vector<int32_t>{0, 1, 255}));
   EXPECT_EQ(f.text_attribute("text"), "zwei Zeilen:\n\"ä\"\n");
   EXPECT_EQ(f.text_attribute("empty"), "");
   EXPECT_EQ(f.text_attribute("long"), std::string(100000, 'x'));
@@ -90,14 +86,14 @@ TEST(Hdf5, EveryTypeAndEmptyArrays) {
   for (StoredType t :
        {StoredType::u8, StoredType::u16, StoredType::i32, StoredType::i64, StoredType::f32, StoredType::f64})
     EXPECT_EQ(g.type_of(std::string("/") + name_of(t)), t);
-  EXPECT_EQ(g.shape_of("/none"), std::vector<std::int64_t>{0});
+  EXPECT_EQ(g.shape_of("/none"), std::vector<int64_t>{0});
   g.read("/none", StoredType::u16, {0}, nullptr);
 }
 
 // Rows of odd lengths, no rows, and empty ones.
 TEST(Hdf5, ArraysOfAnyShapeComeBack) {
   TempDir dir;
-  const std::vector<std::vector<std::int64_t>> shapes{{70001, 7}, {1, 900000}, {0, 3}, {3, 0}, {900001}};
+  const std::vector<std::vector<int64_t>> shapes{{70001, 7}, {1, 900000}, {0, 3}, {3, 0}, {900001}};
   std::vector<float> numbers(900001), found(numbers.size());
   std::iota(numbers.begin(), numbers.end(), 0.5f);
   const auto name = [](std::size_t i) { return "/" + std::to_string(i); };
@@ -107,8 +103,8 @@ TEST(Hdf5, ArraysOfAnyShapeComeBack) {
   f.commit();
   const Hdf5File g = Hdf5File::open(dir / "a.h5");
   for (std::size_t i = 0; i < shapes.size(); ++i) {
-    std::int64_t size = 1;
-    for (const std::int64_t extent : shapes[i]) size *= extent;
+    int64_t size = 1;
+    for (const int64_t extent : shapes[i]) size *= extent;
     found.assign(numbers.size(), -1);
     g.read(name(i), StoredType::f32, shapes[i], found.data());
     EXPECT_TRUE(std::equal(found.begin(), found.begin() + size, numbers.begin())) << i;
@@ -213,8 +209,8 @@ void read_all(const std::string& path) {
   f.int_attribute("number");
   for (const std::string& name : f.list("/")) {
     const auto shape = f.shape_of(name);
-    std::int64_t size = 1;
-    for (std::int64_t n : shape) size *= n;
+    int64_t size = 1;
+    for (int64_t n : shape) size *= n;
     if (size < 0 || size > 1000) continue;
     std::vector<double> values(static_cast<std::size_t>(size));
     f.type_of(name);
@@ -291,7 +287,7 @@ TEST(Hdf5, CompressedChunksOfH5pyAreRead) {
              "  f.create_dataset(name, data=a, chunks=chunk, compression='gzip', compression_opts=1)\n");
   ASSERT_EQ(std::system((python + " " + (dir / "write.py") + " " + (dir / "a.h5")).c_str()), 0);
   const Hdf5File f = Hdf5File::open(dir / "a.h5");
-  std::vector<std::int64_t> want(6000000), found(want.size());
+  std::vector<int64_t> want(6000000), found(want.size());
   std::iota(want.begin(), want.end(), 0);
   for (const char* name : {"/small", "/long", "/narrow"}) {
     std::fill(found.begin(), found.end(), -1);
@@ -305,14 +301,13 @@ TEST(Hdf5, H5pyReadsIt) {
   if (python.empty()) GTEST_SKIP() << kNoH5py;
   TempDir dir;
   write_sample(dir / "a.h5");
-  write_file(dir / "read.py",
-             "import h5py, sys\n"
-             "f = h5py.File(sys.argv[1])\n"
-             "assert f['params/blocks.0.weight'][:].tolist()[1][0] == 0.0\n"
-             "assert f['params/blocks.0.weight'].shape == (2, 3)\n"
-             "assert f['params/deep/er/bytes'].dtype == 'uint8'\n"
-             "assert f.attrs['text'].decode() == 'zwei Zeilen:\\n\"\u00e4\"\\n'\n"
-             "assert f.attrs['number'] == -9007199254740993 and f.attrs['real'] == 0.1\n");
+  write_file(dir / "read.py", "import h5py, sys\n"
+                              "f = h5py.File(sys.argv[1])\n"
+                              "assert f['params/blocks.0.weight'][:].tolist()[1][0] == 0.0\n"
+                              "assert f['params/blocks.0.weight'].shape == (2, 3)\n"
+                              "assert f['params/deep/er/bytes'].dtype == 'uint8'\n"
+                              "assert f.attrs['text'].decode() == 'zwei Zeilen:\\n\"\u00e4\"\\n'\n"
+                              "assert f.attrs['number'] == -9007199254740993 and f.attrs['real'] == 0.1\n");
   EXPECT_EQ(std::system((python + " " + (dir / "read.py") + " " + (dir / "a.h5")).c_str()), 0);
 }
 
@@ -322,25 +317,23 @@ TEST(Hdf5, OtherFilesAreNotRead) {
   if (python.empty()) GTEST_SKIP() << kNoH5py;
   TempDir dir;
   write_sample(dir / "other.h5");
-  write_file(dir / "write.py",
-             "import h5py, sys\n"
-             "f, other = h5py.File(sys.argv[1], 'w'), sys.argv[2]\n"
-             "f['link'] = h5py.ExternalLink(other, '/params/deep/er/bytes')\n"
-             "f.create_dataset('stored', (3,), 'u1', external=[(other, 0, 3)])\n"
-             "layout = h5py.VirtualLayout((3,), 'u1')\n"
-             "layout[:] = h5py.VirtualSource(other, '/params/deep/er/bytes', (3,))\n"
-             "f.create_virtual_dataset('virtual', layout)\n");
+  write_file(dir / "write.py", "import h5py, sys\n"
+                               "f, other = h5py.File(sys.argv[1], 'w'), sys.argv[2]\n"
+                               "f['link'] = h5py.ExternalLink(other, '/params/deep/er/bytes')\n"
+                               "f.create_dataset('stored', (3,), 'u1', external=[(other, 0, 3)])\n"
+                               "layout = h5py.VirtualLayout((3,), 'u1')\n"
+                               "layout[:] = h5py.VirtualSource(other, '/params/deep/er/bytes', (3,))\n"
+                               "f.create_virtual_dataset('virtual', layout)\n");
   const std::string arguments = (dir / "a.h5") + " " + (dir / "other.h5");
   ASSERT_EQ(std::system((python + " " + (dir / "write.py") + " " + arguments).c_str()), 0);
   const Hdf5File f = Hdf5File::open(dir / "a.h5");
   const auto error = [&](const char* name) {
-    std::vector<std::uint8_t> bytes(3);
+    std::vector<uint8_t> bytes(3);
     return error_of([&] { f.read(name, StoredType::u8, {3}, bytes.data()); });
   };
   EXPECT_CONTAINS(error("/link"), "has no dataset /link");
   EXPECT_CONTAINS(error("/stored"), "/stored lies in another file");
   EXPECT_CONTAINS(error("/virtual"), "/virtual lies in another file");
 }
-
 }  // namespace
 }  // namespace weft

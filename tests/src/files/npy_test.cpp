@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The .npy reader: every type and version, and one refusal for each way in which a file can be wrong.
 #include "src/files/npy.h"
-
 #include <gtest/gtest.h>
-
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 // A file of version 1.0, 2.0 or 3.0 with this dict and data.
 std::string file(const std::string& dict, const std::string& data, int version = 1) {
   std::string bytes = "\x93NUMPY";
@@ -28,7 +25,7 @@ TEST(Npy, ReadsEveryTypeAndVersion) {
   struct Case {
     const char* type;
     int item;
-    std::int64_t first, last;
+    int64_t first, last;
   };
   for (const Case& c : {Case{"|b1", 1, 1, 255},
                         {"|u1", 1, 1, 255},
@@ -42,7 +39,7 @@ TEST(Npy, ReadsEveryTypeAndVersion) {
       const std::string shape = str("(2, ", 8 / c.item, ")");
       const std::string bytes = file(dict(c.type, shape), one_two, version);
       const NpyArray a = parse_npy(bytes, "a.npy");
-      EXPECT_EQ(a.shape, (std::vector<std::int64_t>{2, 8 / c.item}));
+      EXPECT_EQ(a.shape, (std::vector<int64_t>{2, 8 / c.item}));
       EXPECT_EQ(a.size(), 16 / c.item);
       EXPECT_EQ(a.value(0), c.first) << c.type;
       EXPECT_EQ(a.value(a.size() - 1), c.last) << c.type;
@@ -50,15 +47,15 @@ TEST(Npy, ReadsEveryTypeAndVersion) {
 }
 
 TEST(Npy, ReadsWhatNumpyMayWrite) {
-  const auto shape = [](const std::string& text, std::int64_t bytes) {
+  const auto shape = [](const std::string& text, int64_t bytes) {
     return parse_npy(file(text, std::string(static_cast<std::size_t>(bytes), '\1')), "a").shape;
   };
   EXPECT_EQ(shape("{\"shape\": (3,), \"fortran_order\": False, \"descr\": \"|u1\"}", 3),
-            (std::vector<std::int64_t>{3}));
-  EXPECT_EQ(shape(dict("|u1", "()"), 1), std::vector<std::int64_t>{});
-  EXPECT_EQ(shape(dict("|u1", "(0, 7)"), 0), (std::vector<std::int64_t>{0, 7}));
+            (std::vector<int64_t>{3}));
+  EXPECT_EQ(shape(dict("|u1", "()"), 1), std::vector<int64_t>{});
+  EXPECT_EQ(shape(dict("|u1", "(0, 7)"), 0), (std::vector<int64_t>{0, 7}));
   EXPECT_EQ(shape("{'descr':'|u1','fortran_order':False,'shape':(1,2,3)}", 6),
-            (std::vector<std::int64_t>{1, 2, 3}));
+            (std::vector<int64_t>{1, 2, 3}));
 }
 
 TEST(Npy, HeadersAreThoseOfNumpy) {
@@ -68,11 +65,10 @@ TEST(Npy, HeadersAreThoseOfNumpy) {
   EXPECT_TRUE(
       header.substr(10).starts_with("{'descr': '|b1', 'fortran_order': False, 'shape': (14, 14), }  "));
   EXPECT_EQ(header.back(), '\n');
-  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{5}, {2, 3}, {1, 1, 4}}) {
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{5}, {2, 3}, {1, 1, 4}}) {
     std::string bytes = npy_header("<i2", shape);
     EXPECT_EQ(bytes.size() % 64, 0u);
-    for (std::int64_t k = 0,
-                      n = shape[0] * (shape.size() > 1 ? shape[1] : 1) * (shape.size() > 2 ? shape[2] : 1);
+    for (int64_t k = 0, n = shape[0] * (shape.size() > 1 ? shape[1] : 1) * (shape.size() > 2 ? shape[2] : 1);
          k < n; ++k)
       bytes += std::string("\x05\x00", 2);
     EXPECT_EQ(parse_npy(bytes, "a").shape, shape);
@@ -157,6 +153,5 @@ TEST(Npy, SizesThatOverflowAreRefused) {
   EXPECT_EQ(error(file(dict("|u1", "(9223372036854775807, 0, 9223372036854775807)"), "x")),
             "a.npy: its header promises 0 bytes of data, the file holds 1; something was added to it");
 }
-
 }  // namespace
 }  // namespace weft

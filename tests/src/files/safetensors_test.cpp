@@ -1,19 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Weights that travel: every bit comes back, what a file promises is checked against what it holds, and a
 // store takes what fits or says by name what does not.
-#include "src/files/safetensors.h"
-
 #include <gtest/gtest.h>
-
 #include <bit>
 #include <random>
-
 #include "src/files/checkpoint.h"
+#include "src/files/weights.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 using Parameters = std::vector<std::pair<std::string, Shape>>;
 
 struct Model {
@@ -24,19 +20,19 @@ struct Model {
     for (const auto& [name, shape] : parameters) store.add(name, shape, Init::normal(1));
     store.allocate(*device, DType::f32, seed, ema, ema);
   }
-  std::vector<std::uint32_t> bits(const Tensor& block, std::size_t parameter) const {
+  std::vector<uint32_t> bits(const Tensor& block, std::size_t parameter) const {
     const ParamInfo& p = store.params()[parameter];
-    std::vector<std::uint32_t> values(static_cast<std::size_t>(p.size));
+    std::vector<uint32_t> values(static_cast<std::size_t>(p.size));
     device->download(values.data(), block.slice(p.offset, p.shape));
     return values;
   }
-  std::vector<std::uint32_t> bits(std::size_t parameter) const { return bits(store.master(), parameter); }
+  std::vector<uint32_t> bits(std::size_t parameter) const { return bits(store.master(), parameter); }
   // Any finite numbers: denormals and both zeros among them.
   void scramble(const Tensor& block, unsigned seed) {
     std::mt19937 random(seed);
     for (const ParamInfo& p : store.params()) {
-      std::vector<std::uint32_t> values(static_cast<std::size_t>(p.size));
-      for (std::uint32_t& b : values) b = random() & 0xff7fffffu;
+      std::vector<uint32_t> values(static_cast<std::size_t>(p.size));
+      for (uint32_t& b : values) b = random() & 0xff7fffffu;
       values[0] = 0x80000000u;
       device->upload(block.slice(p.offset, p.shape), values.data());
     }
@@ -45,9 +41,9 @@ struct Model {
 
 const Parameters kSmall = {{"start", {4}}, {"position.0", {3, 4}}, {"blocks.0.up.weight", {5, 4}}};
 
-std::vector<std::uint32_t> bits_of(const WeightsFile& file, const std::string& name) {
-  std::vector<std::uint32_t> bits;
-  for (const float x : file.values(name)) bits.push_back(std::bit_cast<std::uint32_t>(x));
+std::vector<uint32_t> bits_of(const WeightsFile& file, const std::string& name) {
+  std::vector<uint32_t> bits;
+  for (const float x : file.values(name)) bits.push_back(std::bit_cast<uint32_t>(x));
   return bits;
 }
 
@@ -74,14 +70,14 @@ TEST(Safetensors, EveryBitComesBackAndTheConfigWithIt) {
     EXPECT_EQ(read_file(dir / "a.safetensors"), read_file(dir / "b.safetensors"));
   }
   save_safetensors(dir / "half.safetensors", open_weights(dir / "a.h5"), DType::bf16);
-  const std::vector<std::uint32_t> exact = a.bits(a.store.ema(), 2),
-                                   rounded = bits_of(open_weights(dir / "half.safetensors"), kSmall[2].first);
+  const std::vector<uint32_t> exact = a.bits(a.store.ema(), 2),
+                              rounded = bits_of(open_weights(dir / "half.safetensors"), kSmall[2].first);
   for (std::size_t i = 0; i < exact.size(); ++i)
-    EXPECT_EQ(rounded[i], static_cast<std::uint32_t>(bf16(std::bit_cast<float>(exact[i])).bits) << 16);
+    EXPECT_EQ(rounded[i], static_cast<uint32_t>(bf16(std::bit_cast<float>(exact[i])).bits) << 16);
 }
 
 std::string with_header(const std::string& header, std::size_t data) {
-  const std::uint64_t length = header.size();
+  const uint64_t length = header.size();
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header +
          std::string(data, '\0');
 }
@@ -188,7 +184,7 @@ TEST(TakeWeights, WhatFitsIsTakenAndTheRestStays) {
     EXPECT_EQ(here.bits(*block, 1), there.bits(1));
     EXPECT_EQ(here.bits(*block, 2), there.bits(2));
     EXPECT_EQ(here.bits(*block, 3), fresh.bits(3));
-    std::vector<std::uint32_t> rows = fresh.bits(0);
+    std::vector<uint32_t> rows = fresh.bits(0);
     std::ranges::copy(there.bits(0), rows.begin());
     EXPECT_EQ(here.bits(*block, 0), rows);
   }
@@ -208,6 +204,5 @@ TEST(TakeWeights, WhatFitsIsTakenAndTheRestStays) {
   EXPECT_CONTAINS(refused({{"position.0", {6, 4}}}), "has position tables of 2 axes, the model has 1");
   EXPECT_CONTAINS(refused({{"blocks.0.w", {6, 4}}}), "blocks.0.w is (5, 4) there and (6, 4) here");
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,38 +1,35 @@
 // SPDX-License-Identifier: MIT
 // Rows of the cache: what a query reads is still there, and no assignment needs fewer rows.
 #include "src/patterns/cache_rows.h"
-
 #include <gtest/gtest.h>
-
 #include "tests/src/patterns/drawings.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 // Plays sampling: each position is written to its row, each query looks for its keys.
-void check_rows(const AttentionPattern& pattern, int head, std::int64_t n) {
+void check_rows(const AttentionPattern& pattern, int head, int64_t n) {
   const CacheRows rows = cache_rows(pattern, head, n);
-  const std::vector<std::int32_t> readers = last_readers(pattern, head, n);
-  ASSERT_EQ(static_cast<std::int64_t>(rows.row_of.size()), n);
-  std::vector<std::int64_t> last(static_cast<std::size_t>(n), -1), held(last);
-  for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j <= i; ++j)
+  const std::vector<int32_t> readers = last_readers(pattern, head, n);
+  ASSERT_EQ(static_cast<int64_t>(rows.row_of.size()), n);
+  std::vector<int64_t> last(static_cast<std::size_t>(n), -1), held(last);
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j <= i; ++j)
       if (pattern.attends(head, i, j)) last[j] = i;
-  std::int64_t most = 0;
-  for (std::int64_t i = 0; i < n; ++i) {
+  int64_t most = 0;
+  for (int64_t i = 0; i < n; ++i) {
     ASSERT_EQ(readers[i], last[i]) << "key " << i;
-    const std::int64_t row = rows.row_of[i];
+    const int64_t row = rows.row_of[i];
     ASSERT_EQ(row < 0, last[i] < 0) << "position " << i;
     ASSERT_LT(row, rows.rows);
     if (row >= 0) held[row] = i;
-    for (std::int64_t j = 0; j <= i; ++j) {
+    for (int64_t j = 0; j <= i; ++j) {
       if (!pattern.attends(head, i, j)) continue;
       ASSERT_EQ(held[rows.row_of[j]], j) << "query " << i << ", key " << j;
     }
-    std::int64_t needed = 0;
-    for (std::int64_t j = 0; j <= i; ++j) needed += last[j] >= i;
+    int64_t needed = 0;
+    for (int64_t j = 0; j <= i; ++j) needed += last[j] >= i;
     most = std::max(most, needed);
   }
   EXPECT_EQ(rows.rows, most);
@@ -52,8 +49,8 @@ TEST(CacheRows, OfEveryKind) {
   for (const Drawing& d : drawings()) {
     const auto pattern = make_pattern(d.spec, d.heads);
     if (!pattern->causal()) continue;
-    const std::int64_t most = pattern->lengths().keys;
-    for (const std::int64_t n : {1, 2, 5, 6, 7, 12, 31, 64, 97}) {
+    const int64_t most = pattern->lengths().keys;
+    for (const int64_t n : {1, 2, 5, 6, 7, 12, 31, 64, 97}) {
       if (most > 0 && n > most) continue;
       SCOPED_TRACE(str(pattern->name(), ", head ", d.head, ", n ", n));
       check_rows(*pattern, d.head, n);
@@ -79,10 +76,10 @@ TEST(CacheRows, OfKnownPatterns) {
 class Even : public AttentionPattern {
  public:
   std::string name() const override { return "even"; }
-  bool attends(int, std::int64_t i, std::int64_t j) const override { return j <= i && j % 2 == 0; }
-  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
-    const std::int64_t step = 2 * (1 + i % 3);
-    for (std::int64_t first = 0; first < step; first += 2) runs.push_back({first, i + 1, step});
+  bool attends(int, int64_t i, int64_t j) const override { return j <= i && j % 2 == 0; }
+  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
+    const int64_t step = 2 * (1 + i % 3);
+    for (int64_t first = 0; first < step; first += 2) runs.push_back({first, i + 1, step});
   }
 };
 
@@ -96,7 +93,7 @@ TEST(CacheRows, PositionsThatNobodyReadsAreNotKept) {
 // Says that it is causal, and is not.
 class Liar : public Even {
  public:
-  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override { runs.push_back({0, i + 2}); }
+  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override { runs.push_back({0, i + 2}); }
 };
 
 TEST(CacheRows, RefusesTheFuture) {
@@ -107,6 +104,5 @@ TEST(CacheRows, RefusesTheFuture) {
                   "sampling needs a causal pattern");
   EXPECT_CONTAINS(error_of([] { cache_rows(Even(), 0, 0); }), "1 to ");
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT
 // convolution against loops over outputs and filter taps.
 #include <gtest/gtest.h>
-
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 // The padding by which a filter gives n / step outputs: the least that does, found by trying.
-std::int64_t padding(std::int64_t n, std::int64_t filter, std::int64_t step) {
-  for (std::int64_t pad = 0; pad < filter; ++pad) {
-    std::int64_t outputs = 0;
-    for (std::int64_t first = -pad; first + filter <= n + pad; first += step) ++outputs;
+int64_t padding(int64_t n, int64_t filter, int64_t step) {
+  for (int64_t pad = 0; pad < filter; ++pad) {
+    int64_t outputs = 0;
+    for (int64_t first = -pad; first + filter <= n + pad; first += step) ++outputs;
     if (outputs == n / step) return pad;
   }
   ADD_FAILURE() << "no padding for " << n << ", " << filter << ", " << step;
@@ -24,18 +22,18 @@ std::int64_t padding(std::int64_t n, std::int64_t filter, std::int64_t step) {
 // begins.
 Pairs convolution(const PatternSpec& spec) {
   const bool flat = spec.grid.size() == 1 || spec.grid[0] == 1;
-  const std::int64_t s = spec.step, W = spec.grid.back(), H = flat ? 1 : spec.grid[0];
-  const std::int64_t S = spec.filter.back(), R = flat ? 1 : spec.filter[0];
-  const std::int64_t P = flat ? 1 : H / s, Q = W / s;
-  const std::int64_t pad_r = flat ? 0 : padding(H, R, s), pad_s = padding(W, S, s);
+  const int64_t s = spec.step, W = spec.grid.back(), H = flat ? 1 : spec.grid[0];
+  const int64_t S = spec.filter.back(), R = flat ? 1 : spec.filter[0];
+  const int64_t P = flat ? 1 : H / s, Q = W / s;
+  const int64_t pad_r = flat ? 0 : padding(H, R, s), pad_s = padding(W, S, s);
   Pairs pairs;
-  for (std::int64_t p = 0; p < P; ++p)
-    for (std::int64_t q = 0; q < Q; ++q)
-      for (std::int64_t r = 0; r < R; ++r)
-        for (std::int64_t t = 0; t < S; ++t) {
-          const std::int64_t h = p * s - pad_r + r, w = q * s - pad_s + t;
+  for (int64_t p = 0; p < P; ++p)
+    for (int64_t q = 0; q < Q; ++q)
+      for (int64_t r = 0; r < R; ++r)
+        for (int64_t t = 0; t < S; ++t) {
+          const int64_t h = p * s - pad_r + r, w = q * s - pad_s + t;
           if (h < 0 || h >= H || w < 0 || w >= W) continue;
-          const std::int64_t input = h * W + w, output = p * Q + q, begins = p * s * Q * s + q * s;
+          const int64_t input = h * W + w, output = p * Q + q, begins = p * s * Q * s + q * s;
           if (!spec.transposed && (!spec.causal || input <= begins)) pairs.insert({output, input});
           if (spec.transposed && (!spec.causal || begins <= input)) pairs.insert({input, output});
         }
@@ -55,8 +53,8 @@ void expect_convolution(PatternSpec spec) {
 
 TEST(Convolution, EqualsTheLoopsOverTaps) {
   std::mt19937 random(21);
-  const auto pick = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  const auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
   for (int repeat = 0; repeat < 60; ++repeat) {
     PatternSpec spec{.kind = "convolution", .causal = pick(0, 1) == 1};
@@ -72,7 +70,7 @@ TEST(Convolution, EqualsTheLoopsOverTaps) {
 
 TEST(Convolution, SizesOfTheReferencesExamples) {
   for (const auto& [size, filter, step] :
-       {std::tuple<std::int64_t, std::int64_t, std::int64_t>{16, 15, 1}, {16, 15, 2}, {16, 8, 2}}) {
+       {std::tuple<int64_t, int64_t, int64_t>{16, 15, 1}, {16, 15, 2}, {16, 8, 2}}) {
     expect_convolution(
         {.kind = "convolution", .grid = {size, size}, .filter = {filter, filter}, .step = step});
     expect_convolution({.kind = "convolution", .grid = {size * size}, .filter = {filter}, .step = step});
@@ -110,7 +108,7 @@ TEST(Convolution, PatchesOfTheGridFillTiles) {
 }
 
 TEST(Convolution, ErrorsNameTheField) {
-  const auto error = [](std::vector<std::int64_t> grid, std::vector<std::int64_t> filter, std::int64_t step) {
+  const auto error = [](std::vector<int64_t> grid, std::vector<int64_t> filter, int64_t step) {
     return error_of(
         [&] { make_pattern({.kind = "convolution", .grid = grid, .filter = filter, .step = step}, 1); });
   };
@@ -141,6 +139,5 @@ TEST(Convolution, NamesHoldEveryNumber) {
   EXPECT_EQ(make_pattern(spec, 1)->name(),
             "convolution(grid [8, 12], filter [4, 3], step 2, transposed, bidirectional)");
 }
-
 }  // namespace
 }  // namespace weft

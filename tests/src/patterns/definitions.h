@@ -5,19 +5,15 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-
 #include "kernels/philox.h"
 #include "src/patterns/spec.h"
 
 namespace weft::definition {
+using Int = int64_t;
 
-using Int = std::int64_t;
-
-template <class T, class X>
-bool contains(const std::vector<T>& list, const X& x) {
+template <class T, class X> bool contains(const std::vector<T>& list, const X& x) {
   return std::find(list.begin(), list.end(), x) != list.end();
 }
 
@@ -54,11 +50,10 @@ inline bool bigbird_random(const PatternSpec& s, int head, Int I, Int J) {
   const auto size = static_cast<Int>(others.size());
   for (Int k = 0, t = size - std::min(s.random, size); t < size; ++k, ++t) {
     const Philox4 bits = philox4x32(
-        {static_cast<std::uint32_t>(I), static_cast<std::uint32_t>(head), static_cast<std::uint32_t>(k), 0},
-        s.seed);
-    const std::uint64_t word = std::uint64_t{bits[1]} << 32 | bits[0];
+        {static_cast<uint32_t>(I), static_cast<uint32_t>(head), static_cast<uint32_t>(k), 0}, s.seed);
+    const uint64_t word = uint64_t{bits[1]} << 32 | bits[0];
     const auto u =
-        static_cast<Int>(static_cast<unsigned __int128>(word) * static_cast<std::uint64_t>(t + 1) >> 64);
+        static_cast<Int>(static_cast<unsigned __int128>(word) * static_cast<uint64_t>(t + 1) >> 64);
     drawn.push_back(contains(drawn, u) ? t : u);
   }
   for (const Int place : drawn)
@@ -132,5 +127,4 @@ inline bool sees(const PatternSpec& s, int head, Int i, Int j) {
   };
   return document(i) == document(j) && sees_unmodified(s, head, i, j);
 }
-
 }  // namespace weft::definition

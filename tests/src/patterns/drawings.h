@@ -4,18 +4,15 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <sstream>
 #include <string>
 #include <vector>
-
 #include "src/config/config.h"
 
 namespace weft {
-
 struct Drawing {
   std::string file;
   PatternSpec spec;
@@ -36,12 +33,9 @@ inline Drawing read_drawing(const std::filesystem::path& path) {
   d.spec = parse_pattern(pattern, path);
   if (!d.spec.file.empty()) d.spec.file = std::filesystem::path(WEFT_TEST_SOURCE) / d.spec.file;
   for (std::istringstream words(heads); words >> word;) {
-    if (word == "heads")
-      words >> d.heads;
-    else if (word == "head")
-      words >> d.head;
-    else
-      ADD_FAILURE() << path << ": unknown word " << word;
+    if (word == "heads") words >> d.heads;
+    else if (word == "head") words >> d.head;
+    else ADD_FAILURE() << path << ": unknown word " << word;
   }
   std::ostringstream rest;
   rest << in.rdbuf();
@@ -60,5 +54,4 @@ inline std::vector<Drawing> drawings() {
   for (const auto& file : files) all.push_back(read_drawing(file));
   return all;
 }
-
 }  // namespace weft

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Block layouts: the definition, from memory and from files.
 #include "src/patterns/more/layout.h"
-
 #include <gtest/gtest.h>
-
 #include <chrono>
-
 #include "src/files/hdf5.h"
 #include "src/files/npy.h"
 #include "tests/src/patterns/pattern_testing.h"
@@ -13,25 +10,24 @@
 
 namespace weft {
 namespace {
-
-BlockLayout random_layout(std::mt19937& random, std::int64_t heads) {
-  const auto pick = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+BlockLayout random_layout(std::mt19937& random, int64_t heads) {
+  const auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
   BlockLayout layout;
   layout.heads = pick(0, 1) ? heads : 1;
-  layout.block = std::int64_t{8} << pick(0, 3);
+  layout.block = int64_t{8} << pick(0, 3);
   layout.query_blocks = pick(1, 128 / layout.block);
   layout.key_blocks = pick(1, 128 / layout.block);
   layout.causal = pick(0, 1) == 1;
   layout.active.resize(layout.heads * layout.query_blocks * layout.key_blocks);
-  const std::int64_t share = pick(0, 4);
+  const int64_t share = pick(0, 4);
   for (auto& block : layout.active) block = pick(0, 3) < share;
   if (pick(0, 2) == 0)
-    layout.keep = [seed = pick(1, 9)](int head, std::int64_t i, std::int64_t j) {
+    layout.keep = [seed = pick(1, 9)](int head, int64_t i, int64_t j) {
       return (i * 7 + j * seed + head) % 5 < 3;
     };
-  if (pick(0, 4) == 0) layout.keep = [](int, std::int64_t, std::int64_t) { return false; };
+  if (pick(0, 4) == 0) layout.keep = [](int, int64_t, int64_t) { return false; };
   return layout;
 }
 
@@ -44,16 +40,16 @@ TEST(Layout, EqualsItsDefinition) {
     SCOPED_TRACE(str(pattern->name(), ", head ", head));
     const Lengths n = pattern->lengths();
     ASSERT_EQ(n, Lengths(layout.query_blocks * layout.block, layout.key_blocks * layout.block));
-    for (std::int64_t i = 0; i < n.queries; ++i)
-      for (std::int64_t j = 0; j < n.keys; ++j) {
-        const std::int64_t of_head = layout.heads == 1 ? 0 : head;
-        const std::int64_t block =
+    for (int64_t i = 0; i < n.queries; ++i)
+      for (int64_t j = 0; j < n.keys; ++j) {
+        const int64_t of_head = layout.heads == 1 ? 0 : head;
+        const int64_t block =
             (of_head * layout.query_blocks + i / layout.block) * layout.key_blocks + j / layout.block;
         const bool expected =
             layout.active[block] && (!layout.causal || j <= i) && (!layout.keep || layout.keep(head, i, j));
         ASSERT_EQ(pattern->attends(head, i, j), expected) << i << ", " << j;
       }
-    for (const Lengths part : {n, Lengths((n.queries + 1) / 2, std::max<std::int64_t>(1, n.keys - 3))}) {
+    for (const Lengths part : {n, Lengths((n.queries + 1) / 2, std::max<int64_t>(1, n.keys - 3))}) {
       expect_exact_runs(*pattern, head, part);
       expect_exact(*pattern, head, part);
     }
@@ -64,7 +60,7 @@ TEST(Layout, EqualsItsDefinition) {
   }
 }
 
-BlockLayout filled(std::int64_t blocks, std::int64_t block) {
+BlockLayout filled(int64_t blocks, int64_t block) {
   BlockLayout layout;
   layout.query_blocks = layout.key_blocks = blocks;
   layout.block = block;
@@ -94,17 +90,15 @@ TEST(Layout, HeadsWithEqualBlocksAreOneGroup) {
             (std::vector<int>{0, 1, 0, 2}));
   BlockLayout shared = filled(2, 8);
   EXPECT_EQ(layout_pattern(shared, 5)->groups(5), 1);
-  shared.keep = [](int head, std::int64_t, std::int64_t j) { return head < 2 || j > 3; };
+  shared.keep = [](int head, int64_t, int64_t j) { return head < 2 || j > 3; };
   EXPECT_EQ(layout_pattern(shared, 5)->groups(5), 2);
 }
 
 TEST(Layout, ThePredicateIsAskedOnceAPair) {
   BlockLayout layout = filled(3, 16);
   layout.active[2] = 0;
-  std::map<std::tuple<int, std::int64_t, std::int64_t>, int> asked;
-  layout.keep = [&](int head, std::int64_t i, std::int64_t j) {
-    return ++asked[{head, i, j}], (i + j) % 2 == 0;
-  };
+  std::map<std::tuple<int, int64_t, int64_t>, int> asked;
+  layout.keep = [&](int head, int64_t i, int64_t j) { return ++asked[{head, i, j}], (i + j) % 2 == 0; };
   const auto pattern = layout_pattern(layout, 2);
   for (int head : {0, 1}) build_tile_tables(*pattern, head, pattern->lengths());
   EXPECT_EQ(asked.size(), 2u * 8 * 16 * 16);
@@ -118,9 +112,9 @@ TEST(Layout, KnowsWhetherItIsCausal) {
   layout.causal = true;
   EXPECT_TRUE(layout_pattern(layout, 1)->causal());
   layout.causal = false;
-  layout.keep = [](int, std::int64_t i, std::int64_t j) { return j <= i; };
+  layout.keep = [](int, int64_t i, int64_t j) { return j <= i; };
   EXPECT_TRUE(layout_pattern(layout, 1)->causal());
-  layout.keep = [](int, std::int64_t i, std::int64_t j) { return j <= i || (i == 3 && j == 4); };
+  layout.keep = [](int, int64_t i, int64_t j) { return j <= i || (i == 3 && j == 4); };
   EXPECT_FALSE(layout_pattern(layout, 1)->causal());
 }
 
@@ -135,9 +129,9 @@ TEST(Layout, EqualNamesAreEqualTables) {
   names.insert(layout_pattern(layout, 2)->name());
   layout.active[4] = 0;
   names.insert(layout_pattern(layout, 2)->name());
-  layout.keep = [](int, std::int64_t, std::int64_t j) { return j != 3; };
+  layout.keep = [](int, int64_t, int64_t j) { return j != 3; };
   names.insert(layout_pattern(layout, 2)->name());
-  layout.keep = [](int, std::int64_t, std::int64_t j) { return j != 4; };
+  layout.keep = [](int, int64_t, int64_t j) { return j != 4; };
   names.insert(layout_pattern(layout, 2)->name());
   EXPECT_EQ(names.size(), 5u);
 }
@@ -229,9 +223,8 @@ TEST(LayoutFile, ErrorsNameTheFileAndThePlace) {
   EXPECT_CONTAINS(error("text"), "is not an HDF5 file");
   write_file(folder / "flat.npy", npy_header("|u1", {4}) + std::string(4, '\1'));
   EXPECT_EQ(error("flat.npy"),
-            folder /
-                "flat.npy: a layout is (query blocks, key blocks) or (heads, query blocks, "
-                "key blocks), got shape (4)");
+            folder / "flat.npy: a layout is (query blocks, key blocks) or (heads, query blocks, "
+                     "key blocks), got shape (4)");
   write_file(folder / "none_in.npy", npy_header("|u1", {2, 0}));
   EXPECT_EQ(error("none_in.npy"), folder / "none_in.npy: a layout cannot have the shape (2, 0): it is empty");
   write_file(folder / "two.npy", npy_header("|i1", {2, 1, 3}) + std::string("\0\1\1\1\0\xfe", 6));
@@ -246,7 +239,7 @@ TEST(LayoutFile, ErrorsNameTheFileAndThePlace) {
 TEST(LayoutFile, Hdf5DatasetsThatAreNoLayoutsAreRefused) {
   const TempDir folder;
   Hdf5File file = Hdf5File::create(folder / "a.h5");
-  const std::vector<std::int64_t> numbers = {1, 0, 256, 1};
+  const std::vector<int64_t> numbers = {1, 0, 256, 1};
   const std::vector<float> reals = {1, 0, 0, 1};
   file.write("/numbers", StoredType::i64, {2, 2}, numbers.data());
   file.write("/reals", StoredType::f32, {2, 2}, reals.data());
@@ -264,6 +257,5 @@ TEST(LayoutFile, Hdf5DatasetsThatAreNoLayoutsAreRefused) {
       folder / "a.h5, /numbers: a layout holds only 0 and 1, got 256 for head 0, query block 1, key block 0");
   EXPECT_CONTAINS(error("/reals"), "/reals does not hold int32 or what converts to it");
 }
-
 }  // namespace
 }  // namespace weft

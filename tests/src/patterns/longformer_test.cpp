@@ -1,23 +1,20 @@
 // SPDX-License-Identifier: MIT
 // longformer and bigbird against the rules of their papers, written down once more as plainly as possible.
 #include <gtest/gtest.h>
-
 #include <cmath>
 #include <map>
-
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 using Matrix = std::vector<std::vector<char>>;  // [query][key]
 
 // Rows and columns of `globals`, over a matrix of positions or of blocks.
-void add_globals(Matrix& m, const std::vector<std::int64_t>& globals) {
-  const auto n = static_cast<std::int64_t>(m.size());
-  for (const std::int64_t g : globals)
-    for (std::int64_t t = 0; t < n && g < n; ++t) m[g][t] = m[t][g] = 1;
+void add_globals(Matrix& m, const std::vector<int64_t>& globals) {
+  const auto n = static_cast<int64_t>(m.size());
+  for (const int64_t g : globals)
+    for (int64_t t = 0; t < n && g < n; ++t) m[g][t] = m[t][g] = 1;
 }
 
 void drop_later(Matrix& m) {
@@ -25,15 +22,15 @@ void drop_later(Matrix& m) {
     for (std::size_t j = i + 1; j < m.size(); ++j) m[i][j] = 0;
 }
 
-Matrix longformer(const PatternSpec& spec, int head, std::int64_t n) {
-  const std::int64_t d = spec.dilation[head % spec.dilation.size()];
+Matrix longformer(const PatternSpec& spec, int head, int64_t n) {
+  const int64_t d = spec.dilation[head % spec.dilation.size()];
   Matrix m(n, std::vector<char>(n, 0));
-  for (std::int64_t i = 0; i < n; ++i) {
+  for (int64_t i = 0; i < n; ++i) {
     if (spec.causal)
-      for (std::int64_t k = 0; k < spec.window; ++k)
+      for (int64_t k = 0; k < spec.window; ++k)
         if (i - k * d >= 0) m[i][i - k * d] = 1;
     if (!spec.causal)
-      for (std::int64_t k = -(spec.window / 2); k <= spec.window / 2; ++k)
+      for (int64_t k = -(spec.window / 2); k <= spec.window / 2; ++k)
         if (i + k * d >= 0 && i + k * d < n) m[i][i + k * d] = 1;
   }
   add_globals(m, spec.globals);
@@ -42,16 +39,16 @@ Matrix longformer(const PatternSpec& spec, int head, std::int64_t n) {
 }
 
 void expect_equal(const AttentionPattern& pattern, int head, const Matrix& m) {
-  const auto n = static_cast<std::int64_t>(m.size());
-  for (std::int64_t i = 0; i < n; ++i)
-    for (std::int64_t j = 0; j < n; ++j)
+  const auto n = static_cast<int64_t>(m.size());
+  for (int64_t i = 0; i < n; ++i)
+    for (int64_t j = 0; j < n; ++j)
       ASSERT_EQ(pattern.attends(head, i, j), m[i][j] != 0) << "query " << i << ", key " << j;
 }
 
 TEST(Longformer, EqualsThePaper) {
   std::mt19937 random(11);
   for (int repeat = 0; repeat < 150; ++repeat) {
-    const std::int64_t n = 1 + random() % 150;
+    const int64_t n = 1 + random() % 150;
     const PatternSpec spec = random_spec(random, "longformer", n, true);
     const auto pattern = make_pattern(spec, 5);
     for (int head = 0; head < 5; ++head) {
@@ -67,7 +64,7 @@ TEST(Longformer, BothDirectionsHaveExactTiles) {
   std::mt19937 random(12);
   for (const char* kind : {"longformer", "bigbird"})
     for (int repeat = 0; repeat < 40; ++repeat) {
-      const std::int64_t n = 1 + random() % 150;
+      const int64_t n = 1 + random() % 150;
       const auto pattern = make_pattern(random_spec(random, kind, n, true), 3);
       SCOPED_TRACE(str(pattern->name(), ", n ", n));
       expect_exact_runs(*pattern, repeat % 3, n);
@@ -85,11 +82,11 @@ TEST(Longformer, HeadsOfEqualDilationAreOneGroup) {
 }
 
 TEST(Longformer, TilesAreWellUsed) {
-  std::vector<std::int64_t> globals(8);
+  std::vector<int64_t> globals(8);
   std::iota(globals.begin(), globals.end(), 0);
-  const std::vector<std::int64_t> spread = {5, 600, 1000, 1700, 2222, 3000, 3500, 4095};
+  const std::vector<int64_t> spread = {5, 600, 1000, 1700, 2222, 3000, 3500, 4095};
   for (const bool causal : {true, false})
-    for (const std::int64_t dilation : {1, 2, 4})
+    for (const int64_t dilation : {1, 2, 4})
       for (const auto& list : {globals, spread}) {
         const PatternSpec spec{
             .kind = "longformer", .causal = causal, .window = 512, .dilation = {dilation}, .globals = list};
@@ -99,10 +96,10 @@ TEST(Longformer, TilesAreWellUsed) {
 }
 
 // Whole blocks: window and globals as in the paper's appendix; what is left of a row are its random blocks.
-Matrix bigbird_blocks(const PatternSpec& spec, std::int64_t blocks) {
+Matrix bigbird_blocks(const PatternSpec& spec, int64_t blocks) {
   Matrix m(blocks, std::vector<char>(blocks, 0));
-  for (std::int64_t I = 0; I < blocks; ++I)
-    for (std::int64_t J = 0; J < blocks; ++J)
+  for (int64_t I = 0; I < blocks; ++I)
+    for (int64_t J = 0; J < blocks; ++J)
       m[I][J] = spec.causal ? I >= J && I - J < spec.window : std::abs(I - J) <= spec.window / 2;
   add_globals(m, spec.globals);
   return m;
@@ -111,18 +108,18 @@ Matrix bigbird_blocks(const PatternSpec& spec, std::int64_t blocks) {
 TEST(BigBird, IsWindowGlobalsAndTheRightNumberOfRandomBlocks) {
   std::mt19937 random(13);
   for (int repeat = 0; repeat < 150; ++repeat) {
-    const std::int64_t n = 1 + random() % 200;
+    const int64_t n = 1 + random() % 200;
     const PatternSpec spec = random_spec(random, "bigbird", n, true);
     const auto pattern = make_pattern(spec, 3);
     SCOPED_TRACE(str(pattern->name(), ", n ", n));
-    const std::int64_t most = spec.causal ? n : std::min(n, spec.length);
-    const std::int64_t blocks = ((spec.causal ? n : spec.length) - 1) / spec.block + 1;
+    const int64_t most = spec.causal ? n : std::min(n, spec.length);
+    const int64_t blocks = ((spec.causal ? n : spec.length) - 1) / spec.block + 1;
     const Matrix always = bigbird_blocks(spec, blocks);
-    for (std::int64_t i = 0; i < n; ++i) {
-      const std::int64_t I = i / spec.block;
-      std::set<std::int64_t> drawn, left;
-      for (std::int64_t j = 0; j < (spec.causal ? i + 1 : std::max(n, spec.length)); ++j) {
-        const std::int64_t J = j / spec.block;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t I = i / spec.block;
+      std::set<int64_t> drawn, left;
+      for (int64_t j = 0; j < (spec.causal ? i + 1 : std::max(n, spec.length)); ++j) {
+        const int64_t J = j / spec.block;
         const bool there = i < most && (spec.causal || j < spec.length);
         if (!there || always[I][J]) {
           ASSERT_EQ(pattern->attends(1, i, j), there) << i << ", " << j;
@@ -135,15 +132,15 @@ TEST(BigBird, IsWindowGlobalsAndTheRightNumberOfRandomBlocks) {
       const bool see_nothing = i >= most;
       ASSERT_EQ(drawn.size(), see_nothing ? 0 : std::min<std::size_t>(spec.random, left.size()))
           << "query " << i;
-      for (std::int64_t j = i + 1; spec.causal && j < n; ++j) ASSERT_FALSE(pattern->attends(1, i, j));
+      for (int64_t j = i + 1; spec.causal && j < n; ++j) ASSERT_FALSE(pattern->attends(1, i, j));
     }
   }
 }
 
-std::vector<std::int64_t> drawn_blocks(const PatternSpec& spec, int head, std::int64_t query_block) {
+std::vector<int64_t> drawn_blocks(const PatternSpec& spec, int head, int64_t query_block) {
   const auto pattern = make_pattern(spec, 8);
-  std::vector<std::int64_t> blocks;
-  for (std::int64_t J = 0; J < query_block; ++J)
+  std::vector<int64_t> blocks;
+  for (int64_t J = 0; J < query_block; ++J)
     if (pattern->attends(head, query_block * spec.block, J * spec.block)) blocks.push_back(J);
   return blocks;
 }
@@ -151,11 +148,11 @@ std::vector<std::int64_t> drawn_blocks(const PatternSpec& spec, int head, std::i
 // Written down once: other numbers would be another model.
 TEST(BigBird, DrawsAreTheSameOnEveryMachine) {
   PatternSpec spec{.kind = "bigbird", .block = 4, .window = 1, .random = 3, .seed = 42};
-  EXPECT_EQ(drawn_blocks(spec, 0, 100), (std::vector<std::int64_t>{26, 36, 62}));
-  EXPECT_EQ(drawn_blocks(spec, 1, 100), (std::vector<std::int64_t>{83, 84, 90}));
-  EXPECT_EQ(drawn_blocks(spec, 0, 101), (std::vector<std::int64_t>{24, 39, 58}));
+  EXPECT_EQ(drawn_blocks(spec, 0, 100), (std::vector<int64_t>{26, 36, 62}));
+  EXPECT_EQ(drawn_blocks(spec, 1, 100), (std::vector<int64_t>{83, 84, 90}));
+  EXPECT_EQ(drawn_blocks(spec, 0, 101), (std::vector<int64_t>{24, 39, 58}));
   spec.seed = 43;
-  EXPECT_EQ(drawn_blocks(spec, 0, 100), (std::vector<std::int64_t>{21, 46, 74}));
+  EXPECT_EQ(drawn_blocks(spec, 0, 100), (std::vector<int64_t>{21, 46, 74}));
 }
 
 TEST(BigBird, EveryBlockIsDrawnEquallyOften) {
@@ -169,10 +166,10 @@ TEST(BigBird, EveryBlockIsDrawnEquallyOften) {
                            .random = 4,
                            .seed = 5};
     const auto pattern = make_pattern(spec, 2000);
-    const std::int64_t query = causal ? 23 : 12;
-    std::map<std::int64_t, int> count;
+    const int64_t query = causal ? 23 : 12;
+    std::map<int64_t, int> count;
     for (int head = 0; head < 2000; ++head)
-      for (std::int64_t j = 0; j < 24; ++j) count[j] += pattern->attends(head, query, j);
+      for (int64_t j = 0; j < 24; ++j) count[j] += pattern->attends(head, query, j);
     int candidates = 0;
     for (const auto& [j, times] : count) candidates += times < 2000;
     EXPECT_EQ(candidates, 24 - 3 - 2);
@@ -241,7 +238,7 @@ TEST(Longformer, NamesHoldEveryNumber) {
 
 // The largest numbers that are taken do not overflow.
 TEST(Longformer, LargeNumbersWork) {
-  const std::int64_t most = kMaxPositions, last = most - 1;
+  const int64_t most = kMaxPositions, last = most - 1;
   const auto wide =
       make_pattern({.kind = "longformer", .window = most, .dilation = {most}, .globals = {last}}, 1);
   EXPECT_TRUE(wide->attends(0, last, 3));
@@ -250,12 +247,11 @@ TEST(Longformer, LargeNumbersWork) {
   PatternSpec spec{.kind = "bigbird", .block = 1, .causal = false, .length = most, .window = 3, .random = 5};
   std::vector<KeyRun> runs;
   make_pattern(spec, 1)->key_runs(0, last, runs);
-  std::int64_t keys = 0;
+  int64_t keys = 0;
   for (const KeyRun& run : runs) keys += run.size();
   EXPECT_EQ(keys, 2 + 5);
   spec = {.kind = "bigbird", .block = most, .window = most, .random = 4096};
   expect_exact(*make_pattern(spec, 1), 0, 65);
 }
-
 }  // namespace
 }  // namespace weft

@@ -2,9 +2,7 @@
 // Patterns made of others (merged, heads) and modified ones (prefix, documents, length): their parts, their
 // causality, their errors, and the arithmetic of runs under them.
 #include <gtest/gtest.h>
-
 #include <numeric>
-
 #include "src/config/config.h"
 #include "src/patterns/combine.h"
 #include "tests/src/patterns/pattern_testing.h"
@@ -12,7 +10,6 @@
 
 namespace weft {
 namespace {
-
 std::unique_ptr<AttentionPattern> made(const std::string& yaml, int heads) {
   return make_pattern(parse_pattern(yaml, "here"), heads);
 }
@@ -28,8 +25,8 @@ TEST(PatternParts, AreDisjointAndComplete) {
     ASSERT_GE(parts.size(), 1u);
     ASSERT_LE(parts.size(), std::size_t{AttentionMaps::kMaxPasses / 2});
     with_parts += parts.size() > 1;
-    for (std::int64_t i = 0; i < c.n; ++i)
-      for (std::int64_t j = 0; j < c.n; ++j) {
+    for (int64_t i = 0; i < c.n; ++i)
+      for (int64_t j = 0; j < c.n; ++j) {
         int seen = 0;
         for (const PatternPart& part : parts) seen += part.pattern->attends(part.head, i, j);
         ASSERT_EQ(seen, c.pattern->attends(c.head, i, j)) << i << ", " << j;
@@ -53,8 +50,8 @@ TEST(PatternParts, CausalPatternsSeeNoLaterKeyAndOthersSaySo) {
     ++directions[c.pattern->causal()];
     if (!c.pattern->causal()) continue;
     for (int head = 0; head < c.heads; ++head)
-      for (std::int64_t i = 0; i < c.n; i += 3)
-        for (std::int64_t j = i + 1; j < c.n; ++j) ASSERT_FALSE(c.pattern->attends(head, i, j));
+      for (int64_t i = 0; i < c.n; i += 3)
+        for (int64_t j = i + 1; j < c.n; ++j) ASSERT_FALSE(c.pattern->attends(head, i, j));
   }
   EXPECT_GT(directions[0], 20);
   EXPECT_GT(directions[1], 20);
@@ -70,7 +67,7 @@ TEST(PatternParts, OfTheUnionKeepTheirOrders) {
   std::vector<PatternPart> parts;
   pattern->parts(1, parts);
   ASSERT_EQ(parts.size(), 2u);
-  for (std::int64_t i = 0; i < 100; ++i) {
+  for (int64_t i = 0; i < 100; ++i) {
     EXPECT_EQ(parts[0].pattern->query_slot(parts[0].head, i, 100), i);
     EXPECT_EQ(parts[1].pattern->query_slot(parts[1].head, i, 100), strided->query_slot(0, i, 100));
     EXPECT_EQ(parts[1].pattern->key_slot(parts[1].head, i, 90), strided->key_slot(0, i, 90));
@@ -97,24 +94,24 @@ TEST(PatternFixed, BlocksAreSummariesOfThatManyPositions) {
   const auto blocks = made("{kind: fixed, stride: 24, num_verts: 2, block: 4, vertsize: 2}", 4);
   const auto exact = made("{kind: fixed, stride: 24, num_verts: 2, c: 8}", 4);
   for (int head = 0; head < 4; ++head)
-    for (std::int64_t i = 0; i < 100; ++i)
-      for (std::int64_t j = 0; j < 100; ++j)
+    for (int64_t i = 0; i < 100; ++i)
+      for (int64_t j = 0; j < 100; ++j)
         ASSERT_EQ(blocks->attends(head, i, j), exact->attends(head, i, j)) << head << ": " << i << ", " << j;
 }
 
 TEST(KeyRuns, LessOtherRuns) {
   std::mt19937 random(8);
-  const auto pick = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  const auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
   const auto run = [&] {
-    const std::int64_t begin = pick(0, 60);
+    const int64_t begin = pick(0, 60);
     return KeyRun{begin, begin + pick(0, 60), pick(0, 1) ? 1 : pick(1, 9)};
   };
   const auto keys_of = [](const std::vector<KeyRun>& runs, std::size_t first) {
-    std::multiset<std::int64_t> keys;
+    std::multiset<int64_t> keys;
     for (std::size_t r = first; r < runs.size(); ++r)
-      for (std::int64_t j = runs[r].begin; j < runs[r].end; j += runs[r].step) keys.insert(j);
+      for (int64_t j = runs[r].begin; j < runs[r].end; j += runs[r].step) keys.insert(j);
     return keys;
   };
   for (int repeat = 0; repeat < 3000; ++repeat) {
@@ -123,14 +120,14 @@ TEST(KeyRuns, LessOtherRuns) {
     std::vector<KeyRun> runs = {kept, run()};
     auto expected = keys_of(runs, 1);
     const auto all = keys_of(taken, 0);
-    std::erase_if(expected, [&](std::int64_t j) { return all.contains(j); });
+    std::erase_if(expected, [&](int64_t j) { return all.contains(j); });
     subtract_runs(taken, 1, runs);
     ASSERT_EQ(runs[0], kept);
     ASSERT_EQ(keys_of(runs, 1), expected) << "repeat " << repeat;
     std::vector<KeyRun> clipped;
     clip_run(kept, 20, 70, clipped);
     auto inside = keys_of({kept}, 0);
-    std::erase_if(inside, [](std::int64_t j) { return j < 20 || j >= 70; });
+    std::erase_if(inside, [](int64_t j) { return j < 20 || j >= 70; });
     ASSERT_EQ(keys_of(clipped, 0), inside) << "repeat " << repeat;
   }
 }
@@ -190,6 +187,5 @@ TEST(Composite, IsAsShortAsItsShortestPart) {
     for (const std::string& of : {image + ", " + any, any + ", " + image})
       EXPECT_EQ(made(str("{kind: ", kind, ", of: [", of, "]}"), 2)->lengths(), n) << kind << of;
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Patterns against their definitions: runs == attends(), pair counts == closed forms, errors == texts.
-#include "src/attention_maps.h"
-
 #include <gtest/gtest-spi.h>
 #include <gtest/gtest.h>
-
 #include <random>
-
+#include "src/attention_maps.h"
 #include "src/config/config.h"
 #include "src/config/fields.h"
 #include "src/config/names.h"
@@ -15,7 +12,6 @@
 
 namespace weft {
 namespace {
-
 TEST(Pattern, RunsNameTheAttendedKeys) {
   std::mt19937 random(1);
   for (int repeat = 0; repeat < 400; ++repeat) {
@@ -27,11 +23,11 @@ TEST(Pattern, RunsNameTheAttendedKeys) {
 }
 
 // Lengths besides that of a case: bands are often those of multiples of a stride alone.
-constexpr std::int64_t kBandLengths[] = {1, 2, 12, 60, 64, 96, 128, 240};
+constexpr int64_t kBandLengths[] = {1, 2, 12, 60, 64, 96, 128, 240};
 
-int expect_exact_bands_of(const AttentionPattern& pattern, int head, std::int64_t n) {
+int expect_exact_bands_of(const AttentionPattern& pattern, int head, int64_t n) {
   int bands = expect_exact_bands(pattern, head, n);
-  for (const std::int64_t length : kBandLengths)
+  for (const int64_t length : kBandLengths)
     if (pattern.lengths().keys == 0 || length <= pattern.lengths().keys)
       bands += expect_exact_bands(pattern, head, length);
   return bands;
@@ -72,11 +68,11 @@ TEST(Pattern, AWrongBandIsFound) {
    public:
     explicit Wrong(Band band) : band_(band) {}
     std::string name() const override { return "wrong"; }
-    bool attends(int, std::int64_t i, std::int64_t j) const override {
+    bool attends(int, int64_t i, int64_t j) const override {
       return Band{.stride = 4, .reach = 3, .skip = 1}.attends(i, j);
     }
-    void key_runs(int, std::int64_t, std::vector<KeyRun>&) const override {}
-    Band band(int, std::int64_t) const override { return band_; }
+    void key_runs(int, int64_t, std::vector<KeyRun>&) const override {}
+    Band band(int, int64_t) const override { return band_; }
 
    private:
     Band band_;
@@ -96,10 +92,10 @@ TEST(Pattern, EqualNamesAreEqualPatterns) {
       PatternSpec changed = c.spec;
       for_each_pattern_field(changed, [&](const Field& f) {
         if (f.key != field) return;
-        if (auto* const* number = std::get_if<std::int64_t*>(&f.value)) ++**number;
+        if (auto* const* number = std::get_if<int64_t*>(&f.value)) ++**number;
         if (auto* const* flag = std::get_if<bool*>(&f.value)) **flag = !**flag;
-        if (auto* const* seed = std::get_if<std::uint64_t*>(&f.value)) ++**seed;
-        if (auto* const* list = std::get_if<std::vector<std::int64_t>*>(&f.value))
+        if (auto* const* seed = std::get_if<uint64_t*>(&f.value)) ++**seed;
+        if (auto* const* list = std::get_if<std::vector<int64_t>*>(&f.value))
           (*list)->push_back(f.key == "documents" && !(*list)->empty() ? (*list)->back() + 1 : 1);
       });
       std::unique_ptr<AttentionPattern> other;
@@ -109,8 +105,8 @@ TEST(Pattern, EqualNamesAreEqualPatterns) {
       changed_names += other->name() != c.pattern->name();
       if (other->name() != c.pattern->name()) continue;
       SCOPED_TRACE(str(c.text(), ", ", field, " changed"));
-      for (std::int64_t i = 0; i < c.n; i += 7)
-        for (std::int64_t j = 0; j < c.n; ++j)
+      for (int64_t i = 0; i < c.n; i += 7)
+        for (int64_t j = 0; j < c.n; ++j)
           ASSERT_EQ(other->attends(c.head, i, j), c.pattern->attends(c.head, i, j)) << i << ", " << j;
     }
   }
@@ -129,26 +125,26 @@ TEST(Pattern, HeadsOfAGroupSeeTheSameKeys) {
       ASSERT_LT(c.pattern->group(h), groups);
       ++heads_of[c.pattern->group(h)];
       if (c.pattern->group(h) != c.pattern->group(c.head)) continue;
-      for (std::int64_t i = 0; i < c.n; i += 13)
-        for (std::int64_t j = 0; j < c.n; ++j)
+      for (int64_t i = 0; i < c.n; i += 13)
+        for (int64_t j = 0; j < c.n; ++j)
           ASSERT_EQ(c.pattern->attends(h, i, j), c.pattern->attends(c.head, i, j)) << i << ", " << j;
     }
     for (const int count : heads_of) EXPECT_GT(count, 0);
   }
 }
 
-std::int64_t needed(const PatternSpec& spec, std::int64_t n) {
+int64_t needed(const PatternSpec& spec, int64_t n) {
   return build_tile_tables(*make_pattern(spec, 4), 0, n).pairs.needed;
 }
 
 TEST(Pattern, PairsEqualTheClosedForms) {
-  for (const std::int64_t n : {256, 3072, 12288}) {
-    const std::int64_t s = 128, blocks = n / s, length = n / s;  // blocks of s, columns of n / s
+  for (const int64_t n : {256, 3072, 12288}) {
+    const int64_t s = 128, blocks = n / s, length = n / s;  // blocks of s, columns of n / s
     EXPECT_EQ(needed({"all"}, n), n * (n + 1) / 2);
     EXPECT_EQ(needed({"local", s}, n), s * n - s * (s - 1) / 2);
     EXPECT_EQ(needed({"strided", s}, n), n * (length + 1) / 2);
-    for (const std::int64_t c : {8, 32})
-      for (const std::int64_t num_verts : {1, 4})
+    for (const int64_t c : {8, 32})
+      for (const int64_t num_verts : {1, 4})
         EXPECT_EQ(needed({"fixed", s, c, num_verts}, n), n * (s + 1) / 2 + n * c * (blocks - 1) / 2);
   }
 }
@@ -157,13 +153,13 @@ TEST(Pattern, NeededPairsAreThoseOfTheTiles) {
   std::mt19937 random(4);
   for (int repeat = 0; repeat < 100; ++repeat) {
     const RandomCase c = random_case(random);
-    const std::int64_t of_tiles = build_tile_tables(*c.pattern, c.head, c.n).pairs.needed;
+    const int64_t of_tiles = build_tile_tables(*c.pattern, c.head, c.n).pairs.needed;
     EXPECT_EQ(needed_pairs(*c.pattern, c.head, c.n), of_tiles) << c.text();
   }
 }
 
 TEST(Pattern, TilesHoldFewPairsThatNobodyNeeds) {
-  const auto waste = [](const PatternSpec& spec, int head = 0, std::int64_t n = 12288) {
+  const auto waste = [](const PatternSpec& spec, int head = 0, int64_t n = 12288) {
     return PackedMaps(*make_pattern(spec, 8), 8, n, 64).pairs(head).waste();
   };
   PatternSpec merged{"merged"};
@@ -251,6 +247,5 @@ TEST(Names, TheNearestIsSuggested) {
   EXPECT_EQ(nearest_name("b", {"a", "c"}), "a");
   EXPECT_EQ(nearest_name("", {}), "");
 }
-
 }  // namespace
 }  // namespace weft

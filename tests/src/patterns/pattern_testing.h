@@ -3,34 +3,31 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <numeric>
 #include <random>
 #include <set>
 #include <string>
-
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
 #include "tests/src/patterns/definitions.h"
-#include "train/selftest/random_patterns.h"
+#include "train/selftest/case.h"
 
 namespace weft {
-
 struct RandomCase {
   PatternSpec spec;
   std::unique_ptr<AttentionPattern> pattern;
-  std::int64_t n = 0;
+  int64_t n = 0;
   int heads = 1, head = 0;
   std::string text() const { return str(pattern->name(), ", head ", head, " of ", heads, ", n ", n); }
 };
 
 // With `any_direction` also patterns that see later keys.
 inline RandomCase random_case(std::mt19937& random, bool any_direction = false) {
-  const auto pick = [&](std::int64_t low, std::int64_t high) {
-    return std::uniform_int_distribution<std::int64_t>(low, high)(random);
+  const auto pick = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
   };
-  constexpr std::int64_t kLengths[] = {1, 2, 7, 31, 63, 64, 65, 100, 127, 128, 129, 193, 300};
+  constexpr int64_t kLengths[] = {1, 2, 7, 31, 63, 64, 65, 100, 127, 128, 129, 193, 300};
   constexpr int kHeads[] = {1, 2, 3, 4, 6, 8, 12};
   RandomCase c;
   c.n = kLengths[pick(0, std::size(kLengths) - 1)];
@@ -41,23 +38,23 @@ inline RandomCase random_case(std::mt19937& random, bool any_direction = false) 
   return c;
 }
 
-using Pairs = std::set<std::pair<std::int64_t, std::int64_t>>;  // (query, key)
+using Pairs = std::set<std::pair<int64_t, int64_t>>;  // (query, key)
 
 inline Pairs defined_pairs(const AttentionPattern& pattern, int head, Lengths n) {
   Pairs pairs;
-  for (std::int64_t i = 0; i < n.queries; ++i)
-    for (std::int64_t j = 0; j < n.keys; ++j)
+  for (int64_t i = 0; i < n.queries; ++i)
+    for (int64_t j = 0; j < n.keys; ++j)
       if (pattern.attends(head, i, j)) pairs.insert({i, j});
   return pairs;
 }
 
 // The pairs of one direction: `order` and `other` are the slots of the walked and of the listed tiles.
-inline Pairs walk(int edge, const std::vector<std::int32_t>& start, const std::vector<std::int32_t>& tile,
-                  const std::vector<std::int32_t>& mask, const std::vector<std::uint64_t>& masks,
-                  const std::vector<std::int32_t>& order, const std::vector<std::int32_t>& other) {
+inline Pairs walk(int edge, const std::vector<int32_t>& start, const std::vector<int32_t>& tile,
+                  const std::vector<int32_t>& mask, const std::vector<uint64_t>& masks,
+                  const std::vector<int32_t>& order, const std::vector<int32_t>& other) {
   Pairs pairs;
   for (std::size_t t = 0; t + 1 < start.size(); ++t)
-    for (std::int32_t entry = start[t]; entry < start[t + 1]; ++entry) {
+    for (int32_t entry = start[t]; entry < start[t + 1]; ++entry) {
       EXPECT_TRUE(entry == start[t] || tile[entry - 1] < tile[entry]) << "tiles of a row ascend";
       for (int r = 0; r < edge; ++r)
         for (int k = 0; k < edge; ++k) {
@@ -75,10 +72,10 @@ inline Pairs swapped(const Pairs& pairs) {
   return out;
 }
 
-inline void expect_each_position_once(const std::vector<std::int32_t>& order, std::int64_t n, int edge) {
+inline void expect_each_position_once(const std::vector<int32_t>& order, int64_t n, int edge) {
   ASSERT_EQ(order.size() % edge, 0u);
   std::vector<int> count(n, 0);
-  for (const std::int32_t position : order) {
+  for (const int32_t position : order) {
     ASSERT_LT(position, n);
     if (position >= 0) ++count[position];
   }
@@ -86,20 +83,20 @@ inline void expect_each_position_once(const std::vector<std::int32_t>& order, st
 }
 
 // A permutation of tiles with the most work first, or of runs of `run` neighbours with the most work first.
-inline void expect_most_work_first(const std::vector<std::int32_t>& schedule,
-                                   const std::vector<std::int32_t>& start, std::int32_t run) {
+inline void expect_most_work_first(const std::vector<int32_t>& schedule, const std::vector<int32_t>& start,
+                                   int32_t run) {
   ASSERT_EQ(schedule.size(), start.size() - 1);
-  std::vector<std::int32_t> sorted = schedule, all(schedule.size());
+  std::vector<int32_t> sorted = schedule, all(schedule.size());
   std::sort(sorted.begin(), sorted.end());
   std::iota(all.begin(), all.end(), 0);
   EXPECT_EQ(sorted, all) << "a permutation";
-  const auto tiles = static_cast<std::int32_t>(all.size());
-  const auto work = [&](std::int32_t first, std::int32_t count) {
+  const auto tiles = static_cast<int32_t>(all.size());
+  const auto work = [&](int32_t first, int32_t count) {
     return start[std::min(first + count, tiles)] - start[first];
   };
   bool by_tile = true, by_run = true;
   for (std::size_t k = 1; k < schedule.size(); ++k) {
-    const std::int32_t a = schedule[k - 1], b = schedule[k], of_a = a / run * run, of_b = b / run * run;
+    const int32_t a = schedule[k - 1], b = schedule[k], of_a = a / run * run, of_b = b / run * run;
     by_tile = by_tile && (work(a, 1) > work(b, 1) || (work(a, 1) == work(b, 1) && a < b));
     by_run = by_run && (of_a == of_b ? a == b + 1 : work(of_a, run) >= work(of_b, run));
   }
@@ -109,17 +106,15 @@ inline void expect_most_work_first(const std::vector<std::int32_t>& schedule,
 // The tasks that have a query tile take turns in the order of their ranks, and the last of them is marked.
 inline void expect_turns(const TileTables& t) {
   ASSERT_EQ(t.col_turn.size(), t.col_tile.size());
-  std::vector<std::set<std::int32_t>> tasks(static_cast<std::size_t>(t.query_tiles()));
-  for (std::int32_t rank = 0; rank < t.key_tiles(); ++rank)
-    for (std::int32_t at = t.col_start[t.col_schedule[rank]]; at < t.col_start[t.col_schedule[rank] + 1];
-         ++at)
+  std::vector<std::set<int32_t>> tasks(static_cast<std::size_t>(t.query_tiles()));
+  for (int32_t rank = 0; rank < t.key_tiles(); ++rank)
+    for (int32_t at = t.col_start[t.col_schedule[rank]]; at < t.col_start[t.col_schedule[rank] + 1]; ++at)
       tasks[static_cast<std::size_t>(t.col_tile[at])].insert(rank / kTaskTiles);
-  for (std::int32_t rank = 0; rank < t.key_tiles(); ++rank)
-    for (std::int32_t at = t.col_start[t.col_schedule[rank]]; at < t.col_start[t.col_schedule[rank] + 1];
-         ++at) {
-      const std::set<std::int32_t>& of_query = tasks[static_cast<std::size_t>(t.col_tile[at])];
+  for (int32_t rank = 0; rank < t.key_tiles(); ++rank)
+    for (int32_t at = t.col_start[t.col_schedule[rank]]; at < t.col_start[t.col_schedule[rank] + 1]; ++at) {
+      const std::set<int32_t>& of_query = tasks[static_cast<std::size_t>(t.col_tile[at])];
       const auto before =
-          static_cast<std::int32_t>(std::distance(of_query.begin(), of_query.find(rank / kTaskTiles)));
+          static_cast<int32_t>(std::distance(of_query.begin(), of_query.find(rank / kTaskTiles)));
       EXPECT_EQ(t.col_turn[at], rank / kTaskTiles == *of_query.rbegin() ? ~before : before);
     }
 }
@@ -132,8 +127,8 @@ inline void expect_exact_tiles(const AttentionPattern& pattern, int head, Length
   EXPECT_EQ(swapped(walk(edge, t.col_start, t.col_tile, t.col_mask, t.masks_transposed, t.key_order,
                          t.query_order)),
             pairs);
-  EXPECT_EQ(t.pairs.needed, static_cast<std::int64_t>(pairs.size()));
-  EXPECT_EQ(t.pairs.executed, static_cast<std::int64_t>(t.row_tile.size()) * edge * edge);
+  EXPECT_EQ(t.pairs.needed, static_cast<int64_t>(pairs.size()));
+  EXPECT_EQ(t.pairs.executed, static_cast<int64_t>(t.row_tile.size()) * edge * edge);
   ASSERT_EQ(t.row_start.size(), static_cast<std::size_t>(t.query_tiles()) + 1);
   ASSERT_EQ(t.col_start.size(), static_cast<std::size_t>(t.key_tiles()) + 1);
   expect_each_position_once(t.query_order, n.queries, edge);
@@ -141,13 +136,13 @@ inline void expect_exact_tiles(const AttentionPattern& pattern, int head, Length
   expect_most_work_first(t.row_schedule, t.row_start, edge == kTile ? 12 : 1);
   expect_most_work_first(t.col_schedule, t.col_start, edge == kTile ? kTaskTiles : 1);
   expect_turns(t);
-  std::set<std::vector<std::uint64_t>> distinct;
+  std::set<std::vector<uint64_t>> distinct;
   for (std::size_t m = 0; m < t.masks.size(); m += edge)
-    distinct.insert(std::vector<std::uint64_t>(t.masks.begin() + m, t.masks.begin() + m + edge));
+    distinct.insert(std::vector<uint64_t>(t.masks.begin() + m, t.masks.begin() + m + edge));
   EXPECT_EQ(distinct.size() * edge, t.masks.size()) << "masks are stored once";
-  EXPECT_FALSE(distinct.contains(std::vector<std::uint64_t>(edge, ~std::uint64_t{0} >> (64 - edge))))
+  EXPECT_FALSE(distinct.contains(std::vector<uint64_t>(edge, ~uint64_t{0} >> (64 - edge))))
       << "a full tile has mask -1";
-  EXPECT_FALSE(distinct.contains(std::vector<std::uint64_t>(edge, 0))) << "an empty tile is not visited";
+  EXPECT_FALSE(distinct.contains(std::vector<uint64_t>(edge, 0))) << "an empty tile is not visited";
 }
 
 inline void expect_exact(const AttentionPattern& pattern, int head, Lengths n) {
@@ -159,10 +154,10 @@ inline void expect_exact(const AttentionPattern& pattern, int head, Lengths n) {
 
 // The keys of key_runs() below n.keys are those of attends(), each once; a causal pattern names no later one.
 inline void expect_exact_runs(const AttentionPattern& pattern, int head, Lengths n) {
-  for (std::int64_t i = 0; i < n.queries; ++i) {
-    std::vector<std::int32_t> expected, keys = {-7};
-    for (std::int64_t j = 0; j < n.keys; ++j)
-      if (pattern.attends(head, i, j)) expected.push_back(static_cast<std::int32_t>(j));
+  for (int64_t i = 0; i < n.queries; ++i) {
+    std::vector<int32_t> expected, keys = {-7};
+    for (int64_t j = 0; j < n.keys; ++j)
+      if (pattern.attends(head, i, j)) expected.push_back(static_cast<int32_t>(j));
     pattern.keys_of(head, i, n.keys, keys);
     ASSERT_EQ(keys.front(), -7) << "keys_of appends";
     keys.erase(keys.begin());
@@ -173,14 +168,14 @@ inline void expect_exact_runs(const AttentionPattern& pattern, int head, Lengths
 
 // attends() is what definitions.h says of the spec.
 inline void expect_defined(const PatternSpec& spec, const AttentionPattern& pattern, int head, Lengths n) {
-  for (std::int64_t i = 0; i < n.queries; ++i)
-    for (std::int64_t j = 0; j < n.keys; ++j)
+  for (int64_t i = 0; i < n.queries; ++i)
+    for (int64_t j = 0; j < n.keys; ++j)
       ASSERT_EQ(pattern.attends(head, i, j), definition::sees(spec, head, i, j)) << i << ", " << j;
 }
 
 // Kernels that know bands trust them: for n queries and keys, the band of each part is what it attends.
 // Returns how many parts have one.
-inline int expect_exact_bands(const AttentionPattern& pattern, int head, std::int64_t n) {
+inline int expect_exact_bands(const AttentionPattern& pattern, int head, int64_t n) {
   std::vector<PatternPart> parts;
   pattern.parts(head, parts);
   if (parts.size() > 1) parts.push_back({&pattern, head});
@@ -190,13 +185,11 @@ inline int expect_exact_bands(const AttentionPattern& pattern, int head, std::in
     if (!band) continue;
     ++bands;
     EXPECT_EQ(n % band.stride, 0) << part.pattern->name() << ", n " << n;
-    std::int64_t wrong = 0;
-    for (std::int64_t i = 0; i < n; ++i)
-      for (std::int64_t j = 0; j < n; ++j)
-        wrong += band.attends(i, j) != part.pattern->attends(part.head, i, j);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < n; ++j) wrong += band.attends(i, j) != part.pattern->attends(part.head, i, j);
     EXPECT_EQ(wrong, 0) << "pairs in which the band of " << part.pattern->name() << " errs, n " << n;
   }
   return bands;
 }
-
 }  // namespace weft

@@ -2,40 +2,35 @@
 // Tile tables hold exactly the attended pairs, in both directions, for the known patterns and for one made to
 // be awkward: empty rows, gaps, and orders of its own.
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <random>
-
 #include "src/attention_maps.h"
 #include "tests/src/patterns/pattern_testing.h"
 
 namespace weft {
 namespace {
-
 // Every third query sees nothing; the others see the keys j <= i with j % 4 != 1, so that some keys are never
 // seen. Queries lie backwards with a gap after each; keys lie in steps of three.
 class Awkward : public AttentionPattern {
  public:
   std::string name() const override { return "awkward"; }
-  bool attends(int, std::int64_t i, std::int64_t j) const override {
-    return i % 3 != 0 && j <= i && j % 4 != 1;
-  }
-  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  bool attends(int, int64_t i, int64_t j) const override { return i % 3 != 0 && j <= i && j % 4 != 1; }
+  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     if (i % 3 == 0) return;
     runs.push_back({0, 1});
     runs.push_back({i + 1000, i + 1000});  // an empty run may lie anywhere
-    for (std::int64_t j = 2; j <= i; j += 4) runs.push_back({j, std::min(j + 3, i + 1)});
+    for (int64_t j = 2; j <= i; j += 4) runs.push_back({j, std::min(j + 3, i + 1)});
   }
-  std::int64_t query_slot(int, std::int64_t i, std::int64_t n) const override { return 2 * (n - 1 - i); }
-  std::int64_t key_slot(int, std::int64_t j, std::int64_t) const override { return 3 * j; }
+  int64_t query_slot(int, int64_t i, int64_t n) const override { return 2 * (n - 1 - i); }
+  int64_t key_slot(int, int64_t j, int64_t) const override { return 3 * j; }
 };
 
 // Every other key, in the order of the positions: runs in steps over slots that follow each other.
 class Alternate : public AttentionPattern {
  public:
   std::string name() const override { return "alternate"; }
-  bool attends(int, std::int64_t i, std::int64_t j) const override { return j <= i && (i - j) % 2 == 0; }
-  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  bool attends(int, int64_t i, int64_t j) const override { return j <= i && (i - j) % 2 == 0; }
+  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     runs.push_back({i % 2, i + 1, 2});
   }
 };
@@ -46,7 +41,7 @@ TEST(PatternTiles, HoldTheAttendedPairs) {
     const RandomCase c = random_case(random, true);
     SCOPED_TRACE(c.text());
     const Lengths most = c.pattern->lengths();
-    const std::int64_t other = std::uniform_int_distribution<std::int64_t>(1, 200)(random);
+    const int64_t other = std::uniform_int_distribution<int64_t>(1, 200)(random);
     expect_exact(*c.pattern, c.head, c.n);
     expect_exact(*c.pattern, c.head, {most.queries ? std::min(most.queries, other) : other, c.n});
     expect_exact(*c.pattern, c.head, {c.n, most.keys ? std::min(most.keys, other) : other});
@@ -55,7 +50,7 @@ TEST(PatternTiles, HoldTheAttendedPairs) {
 }
 
 TEST(PatternTiles, AllowEmptyRowsGapsAndAnyOrder) {
-  for (const std::int64_t n : {1, 2, 33, 64, 130}) {
+  for (const int64_t n : {1, 2, 33, 64, 130}) {
     SCOPED_TRACE(n);
     expect_exact(Awkward(), 0, n);
     expect_exact(Alternate(), 0, n);
@@ -64,30 +59,30 @@ TEST(PatternTiles, AllowEmptyRowsGapsAndAnyOrder) {
 
 TEST(PatternTiles, AllOf192IsSixTiles) {
   const TileTables t = build_tile_tables(*make_pattern({"all"}, 1), 0, 192);
-  EXPECT_EQ(t.row_start, (std::vector<std::int32_t>{0, 1, 3, 6}));
-  EXPECT_EQ(t.row_tile, (std::vector<std::int32_t>{0, 0, 1, 0, 1, 2}));
-  EXPECT_EQ(t.row_mask, (std::vector<std::int32_t>{0, -1, 0, -1, -1, 0}));
-  EXPECT_EQ(t.col_start, (std::vector<std::int32_t>{0, 3, 5, 6}));
-  EXPECT_EQ(t.col_tile, (std::vector<std::int32_t>{0, 1, 2, 1, 2, 2}));
-  EXPECT_EQ(t.col_mask, (std::vector<std::int32_t>{0, -1, -1, 0, -1, 0}));
-  EXPECT_EQ(t.row_schedule, (std::vector<std::int32_t>{2, 1, 0}));
-  EXPECT_EQ(t.col_schedule, (std::vector<std::int32_t>{0, 1, 2}));
+  EXPECT_EQ(t.row_start, (std::vector<int32_t>{0, 1, 3, 6}));
+  EXPECT_EQ(t.row_tile, (std::vector<int32_t>{0, 0, 1, 0, 1, 2}));
+  EXPECT_EQ(t.row_mask, (std::vector<int32_t>{0, -1, 0, -1, -1, 0}));
+  EXPECT_EQ(t.col_start, (std::vector<int32_t>{0, 3, 5, 6}));
+  EXPECT_EQ(t.col_tile, (std::vector<int32_t>{0, 1, 2, 1, 2, 2}));
+  EXPECT_EQ(t.col_mask, (std::vector<int32_t>{0, -1, -1, 0, -1, 0}));
+  EXPECT_EQ(t.row_schedule, (std::vector<int32_t>{2, 1, 0}));
+  EXPECT_EQ(t.col_schedule, (std::vector<int32_t>{0, 1, 2}));
   ASSERT_EQ(t.masks.size(), std::size_t{kTile});
   EXPECT_EQ(t.masks[0], 1u);
   EXPECT_EQ(t.masks[2], 7u);
-  EXPECT_EQ(t.masks_transposed[0], ~std::uint64_t{0});
-  EXPECT_EQ(t.masks_transposed[63], std::uint64_t{1} << 63);
+  EXPECT_EQ(t.masks_transposed[0], ~uint64_t{0});
+  EXPECT_EQ(t.masks_transposed[63], uint64_t{1} << 63);
 }
 
 // The tiles of a block of 128 are 2 of queries and, besides its summary, 2 of keys, which its own queries
 // alone see.
 TEST(PatternTiles, TilesOfABlockFollowEachOther) {
   const TileTables t = build_tile_tables(*make_pattern({"fixed", 128, 32}, 1), 0, 128 * 24);
-  const std::int32_t summaries = 24 * 32 / kTile;
-  std::vector<std::int32_t> rows = t.row_schedule, columns = t.col_schedule;
-  for (std::int32_t rank = 0; rank < 48; ++rank) EXPECT_EQ(rows[rank], 47 - rank);
+  const int32_t summaries = 24 * 32 / kTile;
+  std::vector<int32_t> rows = t.row_schedule, columns = t.col_schedule;
+  for (int32_t rank = 0; rank < 48; ++rank) EXPECT_EQ(rows[rank], 47 - rank);
   for (std::size_t rank = 0; rank < columns.size(); rank += 2) {
-    const std::int32_t first = std::min(columns[rank], columns[rank + 1]);
+    const int32_t first = std::min(columns[rank], columns[rank + 1]);
     EXPECT_EQ(first % 2, 0);
     EXPECT_EQ(std::max(columns[rank], columns[rank + 1]), first + 1);
     EXPECT_EQ(rank < static_cast<std::size_t>(summaries), first < summaries);  // the longest
@@ -100,20 +95,20 @@ TEST(PatternTiles, TilesOfABlockFollowEachOther) {
 TEST(PatternTiles, AShortLastRunCountsAsAWholeOne) {
   const TileTables t = build_tile_tables(*make_pattern({"fixed", 128, 32}, 1), 0, 128 * 64);
   ASSERT_EQ(t.row_schedule.size(), 128u);
-  for (std::int32_t rank = 0; rank < 128; ++rank) EXPECT_EQ(t.row_schedule[rank], 127 - rank);
+  for (int32_t rank = 0; rank < 128; ++rank) EXPECT_EQ(t.row_schedule[rank], 127 - rank);
 }
 
 // Of `blocks` blocks that take tasks of four tiles back and forth, as kernels do
 // (kernels/attention/hopper/stream.cuh): the work of the busiest, relative to the mean.
 double busiest(const TileTables& t, int heads, int blocks) {
   std::vector<double> work(static_cast<std::size_t>(blocks), 0.0);
-  std::int64_t task = 0;
-  for (std::int32_t rank = 0; rank < t.query_tiles(); rank += 4) {
+  int64_t task = 0;
+  for (int32_t rank = 0; rank < t.query_tiles(); rank += 4) {
     double tiles = 0;
-    for (std::int32_t i = rank; i < std::min(rank + 4, t.query_tiles()); ++i)
+    for (int32_t i = rank; i < std::min(rank + 4, t.query_tiles()); ++i)
       tiles += t.row_start[t.row_schedule[i] + 1] - t.row_start[t.row_schedule[i]];
     for (int head = 0; head < heads; ++head, ++task) {
-      const std::int64_t round = task / blocks, at = task % blocks;
+      const int64_t round = task / blocks, at = task % blocks;
       work[static_cast<std::size_t>(round % 2 ? blocks - 1 - at : at)] += tiles;
     }
   }
@@ -124,7 +119,7 @@ double busiest(const TileTables& t, int heads, int blocks) {
 // Also where the tiles are no multiple of the runs in which they are dealt: the last run, which has the
 // longest lists, is not dealt among the shorter ones.
 TEST(PatternTiles, NoBlockGetsMuchMoreThanOthers) {
-  const auto most = [](std::int64_t stride, std::int64_t n, int heads) {
+  const auto most = [](int64_t stride, int64_t n, int heads) {
     return busiest(build_tile_tables(*make_pattern({"fixed", stride, 32}, 1), 0, n), heads, 132);
   };
   EXPECT_LT(most(128, 8192, 32), 1.02);
@@ -134,7 +129,7 @@ TEST(PatternTiles, NoBlockGetsMuchMoreThanOthers) {
 }
 
 TEST(PatternTiles, EdgeFollowsTheWaste) {
-  const auto edge = [](const PatternSpec& spec, std::int64_t n, std::int64_t head_size = 64) {
+  const auto edge = [](const PatternSpec& spec, int64_t n, int64_t head_size = 64) {
     return build_best_tables(*make_pattern(spec, 1), 0, n, head_size).edge;
   };
   EXPECT_EQ(edge({"all"}, 1000), kTile);
@@ -149,13 +144,13 @@ TEST(PatternTiles, EdgeFollowsTheWaste) {
 
 // Long sequences: time and memory grow with the tiles, for nothing asks all pairs.
 TEST(PatternTiles, AMillionPositions) {
-  const std::int64_t n = 1 << 20, l = 1024;
+  const int64_t n = 1 << 20, l = 1024;
   const TileTables strided = build_best_tables(*make_pattern({"strided", l}, 1), 0, n, 64);
   EXPECT_EQ(strided.pairs.needed, n * (n / l + 1) / 2);
   EXPECT_LE(strided.pairs.waste(), 1.1);
   EXPECT_LE(strided.row_tile.size(), std::size_t{1024 * 17 * 16 / 2});
   EXPECT_LE(strided.masks.size(), std::size_t{kTile});
-  const std::int64_t m = 1 << 18;
+  const int64_t m = 1 << 18;
   const TileTables fixed = build_best_tables(*make_pattern({"fixed", l, 32}, 1), 0, m, 64);
   EXPECT_EQ(fixed.pairs.needed, m * (l + 1) / 2 + m * 32 * (m / l - 1) / 2);
   EXPECT_LE(fixed.pairs.waste(), 1.02);
@@ -165,10 +160,10 @@ TEST(PatternTiles, AMillionPositions) {
 class Broken : public Awkward {
  public:
   explicit Broken(int how) : how_(how) {}
-  void key_runs(int, std::int64_t i, std::vector<KeyRun>& runs) const override {
+  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     runs.push_back({how_ == 0 ? -1 : 0, i + 1, how_ == 1 ? 0 : 1});
   }
-  std::int64_t key_slot(int, std::int64_t j, std::int64_t) const override {
+  int64_t key_slot(int, int64_t j, int64_t) const override {
     return how_ == 2 ? j / 2 : how_ == 3 ? j - 1 : j;
   }
 
@@ -176,7 +171,7 @@ class Broken : public Awkward {
   int how_;
 };
 
-std::string error_of(int how, std::int64_t n = 8) {
+std::string error_of(int how, int64_t n = 8) {
   try {
     build_tile_tables(Broken(how), 0, n);
   } catch (const Error& error) { return error.what(); }
@@ -197,7 +192,7 @@ TEST(PatternTiles, MistakesOfAPatternAreNamed) {
 TEST(PatternTiles, DeviceMapsHoldTheTablesOfEachGroup) {
   const auto device = make_device("cpu");
   const auto pattern = make_pattern({"fixed", 24, 5, 4}, 8);
-  const std::int64_t n = 200;
+  const int64_t n = 200;
   const DeviceMaps on_device(*device, *pattern, 8, n, 64);
   const AttentionMaps& maps = on_device.maps();
   ASSERT_EQ(maps.groups, 4);
@@ -238,14 +233,14 @@ TEST(PatternTiles, DeviceMapsHoldTheTablesOfEachGroup) {
 
 // Slots [first, first + run) of an order: positions that follow each other, empty slots only past the end; or
 // none at all.
-bool follows(const std::int32_t* order, int run, std::int64_t n) {
+bool follows(const int32_t* order, int run, int64_t n) {
   for (int i = 0; i < run; ++i) {
-    const std::int64_t expected = order[0] < 0 || order[0] + i >= n ? -1 : order[0] + i;
+    const int64_t expected = order[0] < 0 || order[0] + i >= n ? -1 : order[0] + i;
     if (order[i] != expected) return false;
   }
   return true;
 }
-bool all_follow(const std::vector<std::int32_t>& order, int run, std::int64_t n) {
+bool all_follow(const std::vector<int32_t>& order, int run, int64_t n) {
   for (std::size_t first = 0; first < order.size(); first += static_cast<std::size_t>(run))
     if (!follows(order.data() + first, run, n)) return false;
   return true;
@@ -267,7 +262,7 @@ TEST(PatternTiles, RunsOfSlotsAreTheLongestThereAre) {
       const AttentionPass pass = pass_of(packed);
       const TileTables& t = *packed.tables(0, 0);
       SCOPED_TRACE(str(pattern->name(), ", ", n.queries, " queries, ", n.keys, " keys"));
-      const auto expect_longest = [](const std::vector<std::int32_t>& order, int run, std::int64_t length) {
+      const auto expect_longest = [](const std::vector<int32_t>& order, int run, int64_t length) {
         EXPECT_TRUE(run == 0 || all_follow(order, run, length));
         EXPECT_FALSE(run < kTile && all_follow(order, run == 0 ? 8 : 2 * run, length));
       };
@@ -313,15 +308,15 @@ TEST(PatternTiles, PassesOfRandomPatternsAreWhatTheyClaim) {
       EXPECT_EQ(pass.edge, t->edge);
       EXPECT_GE(pass.query_tiles, map.query_tiles);
       EXPECT_GE(pass.key_tiles, map.key_tiles);
-      EXPECT_GE(pass.visited, static_cast<std::int64_t>(t->row_tile.size()));
+      EXPECT_GE(pass.visited, static_cast<int64_t>(t->row_tile.size()));
       const Pairs pairs =
           walk(t->edge, t->row_start, t->row_tile, t->row_mask, t->masks, t->query_order, t->key_order);
       for (const auto& pair : pairs) EXPECT_TRUE(seen.insert(pair).second) << "one pair in two passes";
       if (!pass.band) continue;
       ++bands;
       EXPECT_EQ(pass.accumulate, map.accumulate);
-      for (std::int64_t i = 0; i < c.n; ++i)
-        for (std::int64_t j = 0; j < c.n; ++j)
+      for (int64_t i = 0; i < c.n; ++i)
+        for (int64_t j = 0; j < c.n; ++j)
           ASSERT_EQ(pass.band.attends(i, j), pairs.contains({i, j})) << i << ", " << j;
     }
     EXPECT_EQ(seen, defined_pairs(*c.pattern, c.head, c.n));
@@ -341,7 +336,7 @@ TEST(PatternTiles, BandsAreWhatThePatternAttends) {
   const PatternSpec local{"local", 12}, wide{"local", 100}, strided{"strided", 12}, coarse{"strided", 30};
   for (const PatternSpec& spec : {local, wide, strided, union_of({local, strided}), union_of({wide, strided}),
                                   union_of({local, coarse}), union_of({PatternSpec{"local", 7}, wide})})
-    for (const std::int64_t n : {1, 12, 60, 120, 300}) {
+    for (const int64_t n : {1, 12, 60, 120, 300}) {
       const auto pattern = make_pattern(spec, 3);
       const PackedMaps packed(*pattern, 3, n, 64);
       std::vector<char> image(packed.bytes());
@@ -351,8 +346,8 @@ TEST(PatternTiles, BandsAreWhatThePatternAttends) {
         EXPECT_NE(n % 60, 0);  // no band only where the columns differ
         continue;
       }
-      for (std::int64_t i = 0; i < n; ++i)
-        for (std::int64_t j = 0; j < n; ++j) {
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t j = 0; j < n; ++j) {
           const auto seen = std::count_if(maps.pass, maps.pass + maps.passes,
                                           [&](const auto& p) { return p.band.attends(i, j); });
           ASSERT_EQ(seen, pattern->attends(0, i, j)) << i << " " << j;
@@ -387,6 +382,5 @@ TEST(PatternTiles, MapsAreSharedByPatternAndLength) {
   EXPECT_NE(&cache.get(*make_pattern({"local", 5}, 2), 65), &first);
   EXPECT_NE(&cache.get(*make_pattern({"local", 4}, 2), 64), &first);
 }
-
 }  // namespace
 }  // namespace weft

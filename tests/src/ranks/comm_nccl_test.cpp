@@ -8,17 +8,15 @@
 
 #include <cstdlib>
 #include <cstring>
-
 #include "kernels/layers/pointwise.h"
-#include "src/files/error_line.h"
-#include "src/graph.h"
+#include "src/device.h"
+#include "src/files/files.h"
 #include "src/ranks/communicator.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
 using std::chrono::seconds;
 
 // ---- this side: starts the processes
@@ -57,29 +55,25 @@ struct Rank {
   std::unique_ptr<Device> device = make_device(str("cuda:", group.world().local_rank));
   std::unique_ptr<Communicator> comm = make_communicator(*device, group);
 
-  template <class T>
-  Tensor upload(const std::vector<T>& values) {
-    const Tensor t(*device->pool, {static_cast<std::int64_t>(values.size())}, dtype_of<T>);
+  template <class T> Tensor upload(const std::vector<T>& values) {
+    const Tensor t(*device->pool, {static_cast<int64_t>(values.size())}, dtype_of<T>);
     device->upload(t, values.data());
     return t;
   }
-  template <class T>
-  std::vector<T> download(const TensorView& t) {
+  template <class T> std::vector<T> download(const TensorView& t) {
     std::vector<T> values(static_cast<std::size_t>(t.size()));
     device->download(values.data(), t);
     return values;
   }
-  template <class T>
-  void expect_same_everywhere(const std::vector<T>& values) {
+  template <class T> void expect_same_everywhere(const std::vector<T>& values) {
     const std::string mine(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
     EXPECT_TRUE(group.broadcast(mine) == mine);
   }
 };
 
-template <class T>
-std::vector<T> values_of(int rank, std::int64_t count, int step = 0) {
+template <class T> std::vector<T> values_of(int rank, int64_t count, int step = 0) {
   std::vector<T> values(static_cast<std::size_t>(count));
-  std::uint32_t state = 7919u * static_cast<std::uint32_t>(rank + 1) + static_cast<std::uint32_t>(step);
+  uint32_t state = 7919u * static_cast<uint32_t>(rank + 1) + static_cast<uint32_t>(step);
   for (T& value : values) {
     state = state * 1664525u + 1013904223u;
     value = static_cast<T>(static_cast<float>(state >> 8) * 0x1p-23f - 1.0f);
@@ -89,7 +83,7 @@ std::vector<T> values_of(int rank, std::int64_t count, int step = 0) {
 
 // The sum over the ranks, and how far from it a sum may be that is rounded to T after each rank.
 template <class T>
-void expect_sums(const std::vector<T>& got, int ranks, int step, std::int64_t first, std::int64_t total) {
+void expect_sums(const std::vector<T>& got, int ranks, int step, int64_t first, int64_t total) {
   constexpr double kRounding = std::is_same_v<T, double>  ? 0x1p-53
                                : std::is_same_v<T, float> ? 0x1p-24
                                : std::is_same_v<T, f16>   ? 0x1p-11
@@ -112,9 +106,9 @@ void expect_sums(const std::vector<T>& got, int ranks, int step, std::int64_t fi
 // Sums through memory of the host, which take all tensors of such types that are not small: in f32, in the
 // order of the ranks, rounded once.
 template <class T>
-void expect_order_of_ranks(Rank& r, const std::vector<T>& got, std::int64_t first, std::int64_t total) {
+void expect_order_of_ranks(Rank& r, const std::vector<T>& got, int64_t first, int64_t total) {
   if (!r.comm->carrier().starts_with("memory of the host")) return;
-  if (sizeof(T) > 4 || total * static_cast<std::int64_t>(sizeof(T)) < 64 << 10) return;
+  if (sizeof(T) > 4 || total * static_cast<int64_t>(sizeof(T)) < 64 << 10) return;
   std::vector<float> sums(got.size());
   for (int rank = 0; rank < r.comm->size(); ++rank) {
     const std::vector<T> values = values_of<T>(rank, total);
@@ -127,13 +121,12 @@ void expect_order_of_ranks(Rank& r, const std::vector<T>& got, std::int64_t firs
   EXPECT_EQ(wrong, 0) << "of " << got.size() << " sums of " << name_of(dtype_of<T>);
 }
 
-template <class T>
-void check_sums(Rank& r) {
+template <class T> void check_sums(Rank& r) {
   const int ranks = r.comm->size(), me = r.comm->rank();
-  std::vector<std::int64_t> pieces{1, 1001, 20001, 3 << 19};
+  std::vector<int64_t> pieces{1, 1001, 20001, 3 << 19};
   if (std::is_same_v<T, float> && ranks == 2) pieces.push_back((9 << 19) + 3);  // more than goes at a time
-  for (const std::int64_t piece : pieces) {
-    const std::int64_t count = piece * ranks;
+  for (const int64_t piece : pieces) {
+    const int64_t count = piece * ranks;
     const Tensor sum = r.upload(values_of<T>(me, count));
     r.comm->fork();
     r.comm->all_reduce_sum(sum);
@@ -155,16 +148,15 @@ void check_sums(Rank& r) {
 }
 
 // Several ranges of a tensor at a time, small and large; what lies between them stays.
-template <class T>
-void check_ranges(Rank& r, std::int64_t first, std::int64_t second) {
+template <class T> void check_ranges(Rank& r, int64_t first, int64_t second) {
   const int ranks = r.comm->size(), me = r.comm->rank();
-  const std::int64_t gap = 24, count = first + gap + second;
+  const int64_t gap = 24, count = first + gap + second;
   const std::vector<T> mine = values_of<T>(me, count);
   const Tensor t = r.upload(mine);
   const TensorView parts[] = {t.slice(0, {first}), t.slice(first + gap, {second})};
   r.comm->all_reduce_sums(parts);
   const std::vector<T> sums = r.download<T>(t);
-  const auto of = [&](const std::vector<T>& all, std::int64_t begin, std::int64_t end) {
+  const auto of = [&](const std::vector<T>& all, int64_t begin, int64_t end) {
     return std::vector<T>(all.begin() + begin, all.begin() + end);
   };
   expect_sums(of(sums, 0, first), ranks, 0, 0, count);
@@ -191,7 +183,7 @@ TEST(CudaMultiCommRank, DISABLED_Sums) {
 // A step as training has it: two buckets are summed beside the kernels that make and read other tensors.
 TEST(CudaMultiCommRank, DISABLED_Graph) {
   Rank r;
-  constexpr std::int64_t kCount = (std::int64_t{3} << 20) + 5;
+  constexpr int64_t kCount = (int64_t{3} << 20) + 5;
   const int me = r.comm->rank(), ranks = r.comm->size();
   Device& device = *r.device;
   const Tensor x(*device.pool, {kCount}, DType::f32), first(*device.pool, {kCount}, DType::f32),
@@ -229,7 +221,7 @@ TEST(CudaMultiCommRank, DISABLED_Graph) {
 TEST(CudaMultiCommRank, DISABLED_Repeat) {
   Rank r;
   std::string all;
-  for (const std::int64_t count : {std::int64_t{3001}, (std::int64_t{1} << 20) + 3, std::int64_t{12} << 20}) {
+  for (const int64_t count : {int64_t{3001}, (int64_t{1} << 20) + 3, int64_t{12} << 20}) {
     std::vector<bf16> first;
     for (int i = 0; i < 20; ++i) {
       const Tensor sum = r.upload(values_of<bf16>(r.comm->rank(), count));
@@ -331,7 +323,6 @@ TEST(CudaComm, AGpuForTwoProcessesIsRefused) {
   EXPECT_CONTAINS(ranks.errors(0), "error: rank 1: its GPU, cuda:0, is that of rank 0 too");
   EXPECT_EQ(ranks.errors(1).find("error:"), std::string::npos) << ranks.errors(1);
 }
-
 }  // namespace
 }  // namespace weft
 

@@ -2,23 +2,18 @@
 // Sums and copies over two and three processes of the CPU: right, in the order of the ranks, the same bits on
 // all.
 #include "src/ranks/communicator.h"
-
 #include <gtest/gtest.h>
-
 #include "tests/src/ranks/ranks.h"
 #include "tests/testing.h"
 
 namespace weft {
 namespace {
-
-template <class T>
-std::vector<T> values_of(int rank, std::int64_t count) {
+template <class T> std::vector<T> values_of(int rank, int64_t count) {
   return converted<T>(normals(count, 100 + static_cast<unsigned>(rank), rank == 1 ? 1000 : 1));
 }
 
 // Exact, and rounded once.
-template <class T>
-std::vector<T> sums_of(int ranks, std::int64_t count) {
+template <class T> std::vector<T> sums_of(int ranks, int64_t count) {
   std::vector<double> sums(static_cast<std::size_t>(count));
   std::vector<float> narrow(static_cast<std::size_t>(count));
   for (int rank = 0; rank < ranks; ++rank) {
@@ -32,15 +27,12 @@ std::vector<T> sums_of(int ranks, std::int64_t count) {
   return converted<T>(sums);
 }
 
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-template <class T>
-void check_sums(Communicator& comm, ProcessGroup& group) {
-  for (const std::int64_t count :
-       {std::int64_t{0}, std::int64_t{1}, std::int64_t{999}, std::int64_t{70001}}) {
+template <class T> void check_sums(Communicator& comm, ProcessGroup& group) {
+  for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{999}, int64_t{70001}}) {
     std::vector<T> values = values_of<T>(comm.rank(), count);
     comm.fork();
     comm.all_reduce_sum(view_of(values, {count}));
@@ -52,9 +44,8 @@ void check_sums(Communicator& comm, ProcessGroup& group) {
   }
 }
 
-template <class T>
-void check_pieces(Communicator& comm) {
-  const std::int64_t piece = 1001, count = piece * comm.size();
+template <class T> void check_pieces(Communicator& comm) {
+  const int64_t piece = 1001, count = piece * comm.size();
   std::vector<T> values = values_of<T>(comm.rank(), count);
   comm.reduce_scatter_sum(view_of(values, {count}));
   const std::vector<T> sums = sums_of<T>(comm.size(), count);
@@ -62,7 +53,7 @@ void check_pieces(Communicator& comm) {
   EXPECT_TRUE(same_bits(std::vector<T>(values.begin() + mine, values.begin() + mine + piece),
                         std::vector<T>(sums.begin() + mine, sums.begin() + mine + piece)));
   // What the other pieces hold is undefined; all_gather makes the sum whole again.
-  for (std::int64_t i = 0; i < count; ++i)
+  for (int64_t i = 0; i < count; ++i)
     if (i / piece != comm.rank()) values[static_cast<std::size_t>(i)] = static_cast<T>(-1.0f);
   comm.all_gather(view_of(values, {comm.size(), piece}));
   EXPECT_TRUE(same_bits(values, sums));
@@ -87,7 +78,7 @@ TEST(Communicator, ProcessesOfTheCpuSumTheirTensors) {
 
 TEST(Communicator, LargeTensorsGoInPieces) {
   expect_cpu_ranks(2, [](CpuRank& r) {
-    const std::int64_t count = (std::int64_t{10} << 20) / 4 + 6;
+    const int64_t count = (int64_t{10} << 20) / 4 + 6;
     std::vector<float> values(static_cast<std::size_t>(count), static_cast<float>(r.rank() + 1));
     values.back() += 0.5f;
     r.comm->all_reduce_sum(view_of(values, {count}));
@@ -118,7 +109,7 @@ TEST(Communicator, TensorsThatCannotBe) {
   Ranks ranks(2, [](const World& world) {
     CpuRank r(world);
     std::vector<float> three{1, 2, 3};
-    std::vector<std::int32_t> whole{1, 2};
+    std::vector<int32_t> whole{1, 2};
     EXPECT_CONTAINS(error_of([&] { r.comm->reduce_scatter_sum(view_of(three, {3})); }),
                     "2 pieces of one length");
     EXPECT_CONTAINS(error_of([&] { r.comm->all_gather(view_of(three, {3})); }), "2 pieces of one length");
@@ -126,12 +117,11 @@ TEST(Communicator, TensorsThatCannotBe) {
                     "must be f64, f32, f16 or bf16");
     r.group.barrier();
     std::vector<float> other(world.rank == 0 ? 5 : 6);
-    r.comm->all_reduce_sum(view_of(other, {static_cast<std::int64_t>(other.size())}));
+    r.comm->all_reduce_sum(view_of(other, {static_cast<int64_t>(other.size())}));
   });
   ASSERT_TRUE(ranks.end());
   EXPECT_EQ(ranks.code(0), 1);
   EXPECT_CONTAINS(ranks.errors(0), "other shapes");
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Processes that meet, talk and part over the loopback interface, and every way in which they do not meet.
 #include "src/ranks/process_group.h"
-
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
-
 #include "src/ranks/sockets.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/src/ranks/ranks.h"
 
 namespace weft {
 namespace {
-
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -207,7 +204,7 @@ TEST(ProcessGroup, ABoundPortThatNobodyListensAtIsFree) {
   sockaddr_in where{};
   where.sin_family = AF_INET;
   where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  where.sin_port = htons(static_cast<std::uint16_t>(port));
+  where.sin_port = htons(static_cast<uint16_t>(port));
   setsockopt(holder, SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   ASSERT_EQ(bind(holder, reinterpret_cast<sockaddr*>(&where), sizeof where), 0);
   Ranks ranks(
@@ -329,6 +326,5 @@ TEST(Pack, GivesFieldsBackAndRefusesWhatIsCutOff) {
   for (std::size_t size = 1; size < packed.size(); ++size)  // 8 and 18 bytes are the first one and two
     EXPECT_EQ(unpack(packed.substr(0, size), back), size == 8 || size == 18) << size;
 }
-
 }  // namespace
 }  // namespace weft

@@ -11,20 +11,17 @@
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <functional>
 #include <string>
 #include <thread>
 #include <vector>
-
 #include "src/ranks/communicator.h"
 #include "src/ranks/world.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
-
 // A port of the loopback interface that nobody uses.
 inline int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
@@ -157,5 +154,4 @@ inline void wait_for_file(const std::string& path) {
   for (int i = 0; i < 4000 && access(path.c_str(), F_OK) != 0; ++i)
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
 }
-
 }  // namespace weft

@@ -5,16 +5,13 @@
 #ifdef __SANITIZE_ADDRESS__
 #include <pthread.h>
 #include <unistd.h>
-
 #include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <thread>
-
 #include "tests/train/ranks/ranks_testing.h"
 
 namespace {
-
 bool other_threads_sleep() {
   const std::string self = std::to_string(gettid());
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -28,6 +25,5 @@ bool other_threads_sleep() {
 void wait_for_other_threads() { weft::eventually(other_threads_sleep, 2); }  // some spin before they sleep
 
 [[maybe_unused]] const int kRegistered = pthread_atfork(wait_for_other_threads, nullptr, nullptr);
-
 }  // namespace
 #endif

@@ -1,15 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Processes that die, hang, fail or leave while others still work.
 #include "src/ranks/watcher.h"
-
 #include <gtest/gtest.h>
-
 #include "src/ranks/process_group.h"
 #include "tests/src/ranks/ranks.h"
 
 namespace weft {
 namespace {
-
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
@@ -307,7 +304,7 @@ TEST(Watcher, AnExceptionThatUnwindsTheGroupIsAFailure) {
 }
 
 TEST(Watcher, WhoHoldsUpTheOthers) {
-  const auto at = [](std::int64_t step, int quiet, bool waiting = false) {
+  const auto at = [](int64_t step, int quiet, bool waiting = false) {
     return RankState{.step = step, .quiet = seconds(quiet), .allowed = seconds(30), .waiting = waiting};
   };
   using Hung = std::vector<int>;
@@ -324,6 +321,5 @@ TEST(Watcher, WhoHoldsUpTheOthers) {
   EXPECT_EQ(find_hung({RankState{.quiet = seconds(1000)}, at(6, 0)}, -1), Hung{}) << "nobody watches it";
   EXPECT_EQ(find_hung({std::nullopt, std::nullopt}, -1), Hung{});
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Who a process is, from the environments of torchrun, mpirun and srun, and which of them cannot be.
 #include "src/ranks/world.h"
-
 #include <gtest/gtest.h>
-
 #include <map>
-
 #include "tests/temp_dir.h"
 
 namespace weft {
 namespace {
-
 using Variables = std::map<std::string, std::string>;
 
 World world_of(const Variables& variables) {
@@ -185,6 +181,5 @@ TEST(World, ErrorsOfAllRanksSayWhichRankThisIs) {
     EXPECT_EQ(rank_of(with(kTorchrun, {{"RANK", rank}})), 0) << rank << ": nobody else would say it";
   EXPECT_EQ(rank_of(with(kTorchrun, {{"RANK", "8"}})), -1) << "which no other rank has";
 }
-
 }  // namespace
 }  // namespace weft

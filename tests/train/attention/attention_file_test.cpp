@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The program `attention`: arrays of a file against the definition; what it says of wrong files.
 #include "train/attention/attention_file.h"
-
 #include <hdf5.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <numeric>
 #include <sstream>
-
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "tests/kernels/attention/attention_case.h"
@@ -17,7 +14,6 @@
 
 namespace weft {
 namespace {
-
 using attention_test::Data;
 
 class AttentionFile : public testing::Test {
@@ -34,8 +30,7 @@ class AttentionFile : public testing::Test {
   void write_in(const Data<double>& x, const std::vector<std::string>& names) const {
     const auto [queries, keys] = x.size.lengths();
     Hdf5File file = Hdf5File::create(options.in);
-    const auto put = [&](const char* name, const std::vector<double>& values, std::int64_t time,
-                         std::int64_t columns) {
+    const auto put = [&](const char* name, const std::vector<double>& values, int64_t time, int64_t columns) {
       if (std::find(names.begin(), names.end(), name) != names.end())
         file.write(name, StoredType::f64, {x.size.batch, time, x.size.heads, columns}, values.data());
     };
@@ -52,15 +47,15 @@ class AttentionFile : public testing::Test {
     run_attention_file(options, report);
     return report.str();
   }
-  std::vector<double> result(const std::string& name, const std::vector<std::int64_t>& shape) const {
+  std::vector<double> result(const std::string& name, const std::vector<int64_t>& shape) const {
     const Hdf5File file = Hdf5File::open(options.out);
     std::vector<double> values(static_cast<std::size_t>(elements(shape)));
     file.read(name, StoredType::f64, shape, values.data());
     return values;
   }
-  static std::int64_t elements(const std::vector<std::int64_t>& shape) {
-    std::int64_t n = 1;
-    for (const std::int64_t extent : shape) n *= extent;
+  static int64_t elements(const std::vector<int64_t>& shape) {
+    int64_t n = 1;
+    for (const int64_t extent : shape) n *= extent;
     return n;
   }
   std::string error() const {
@@ -74,7 +69,7 @@ class AttentionFile : public testing::Test {
     run();
     dense_forward(*pattern, x);
     const auto [queries, keys] = x.size.lengths();
-    const std::int64_t b = x.size.batch, h = x.size.heads;
+    const int64_t b = x.size.batch, h = x.size.heads;
     expect_near(result("o", {b, queries, h, x.size.v}), x.y, tolerance, "o");
     const std::vector<double> lse = result("lse", {b, h, queries});
     for (std::size_t i = 0; i < lse.size(); ++i) {
@@ -186,7 +181,7 @@ TEST_F(AttentionFile, MistakesAreNamed) {
 TEST_F(AttentionFile, SegmentsComeInPairs) {
   const Data<double> x({1, 5, 2, 8, 4});
   Hdf5File file = Hdf5File::create(options.in);
-  const std::vector<std::int32_t> numbers(5, 1);
+  const std::vector<int32_t> numbers(5, 1);
   file.write("q", StoredType::f64, {1, 5, 2, 8}, x.q.data());
   file.write("k", StoredType::f64, {1, 5, 2, 8}, x.k.data());
   file.write("v", StoredType::f64, {1, 5, 2, 4}, x.v.data());
@@ -236,7 +231,7 @@ TEST(CudaAttentionFile, IsTheCpuForm) {
     for (const auto& name : out.list("/")) {
       const auto shape = out.shape_of(name);
       std::vector<double> values(static_cast<std::size_t>(
-          std::accumulate(shape.begin(), shape.end(), std::int64_t{1}, std::multiplies<>())));
+          std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>())));
       out.read(name, StoredType::f64, shape, values.data());
       all.insert(all.end(), values.begin(), values.end());
     }
@@ -247,6 +242,5 @@ TEST(CudaAttentionFile, IsTheCpuForm) {
   EXPECT_CONTAINS(error_of([&] { results("cuda", "general"); }), "must not be rounded");
 }
 #endif
-
 }  // namespace
 }  // namespace weft

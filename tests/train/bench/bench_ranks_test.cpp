@@ -1,27 +1,23 @@
 // SPDX-License-Identifier: MIT
 // What `bench step` of several ranks measures with, and what it prints.
-#include "train/bench/ranks.h"
-
 #include <gtest/gtest.h>
-
 #include <chrono>
 #include <thread>
-
 #include "tests/train/training.h"
 #include "train/bench/run_timer.h"
+#include "train/bench/step_breakdown.h"
 #include "train/trainer/data_parallel.h"
-#include "train/trainer/metrics.h"
+#include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"
 
 namespace weft {
 namespace {
-
 // Takes 3 ms for each collective, 2 ms to join, and notes what it was told.
 class Slow : public Communicator {
  public:
   Slow() : Communicator(1, 2) {}
   std::string carrier() const override { return "nothing"; }
-  void plan(std::int64_t bytes, double seconds) override { calls += str("plan ", bytes, ' ', seconds, ' '); }
+  void plan(int64_t bytes, double seconds) override { calls += str("plan ", bytes, ' ', seconds, ' '); }
   void fork() override { calls += "fork "; }
   void join() override { note("join ", 2); }
   void all_reduce_sum(const TensorView&) override { note("sum ", 3); }
@@ -41,7 +37,7 @@ TEST(BenchRanks, TimedCountsHowLongTheQueueIsStalled) {
   const auto device = make_device("cpu");
   const Tensor t(*device->pool, {8}, DType::f32);
   Slow slow;
-  std::int64_t nanoseconds = 0;
+  int64_t nanoseconds = 0;
   const auto timed = make_timed(*device, slow, &nanoseconds);
   const auto began = std::chrono::steady_clock::now();
   EXPECT_EQ(timed->rank(), 1);
@@ -70,7 +66,7 @@ TEST(BenchRanks, GradientsArePlannedFor) {
     const auto model = make_model(config, store, *device);
     store.allocate(*device, DType::f32, config.seed, true, false);
     Slow slow;
-    std::int64_t nanoseconds = 0;
+    int64_t nanoseconds = 0;
     const auto timed = make_timed(*device, slow, &nanoseconds), lockstep = make_lockstep(*device, slow);
     GradientSum(*device, store, *timed, config.train).plan(0.25);
     GradientSum(*device, store, *lockstep, config.train).plan(0.5);
@@ -129,6 +125,5 @@ TEST(BenchRanks, SaysWhatEachKindTakes) {
   EXPECT_EQ(exchange_json(example(0)).find("clock"), std::string::npos) << "the CPU tells none";
   EXPECT_EQ(exchange_text(example(0), 2).find("cycles"), std::string::npos);
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: MIT
 // bench: rows, filters and mistakes.
+#include "train/bench/bench.h"
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cstdlib>
 #include <sstream>
 #include <tuple>
-
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 #include "kernels/view.h"
@@ -15,13 +14,11 @@
 #include "tests/train/trainer/steps.h"
 #include "tests/train/training.h"
 #include "train/attention/spot_check.h"
-#include "train/bench/bench.h"
 #include "train/bench/step_breakdown.h"
-#include "train/trainer/metrics.h"
+#include "train/trainer/run_folder.h"
 
 namespace weft {
 namespace {
-
 std::string rows_of(BenchKernelsOptions options) {
   options.device = "cpu";
   std::ostringstream out, notes;
@@ -138,12 +135,12 @@ TEST(Bench, AttentionIsComparedWithOthers) {
 TEST(Bench, SpotCheckFindsWrongRows) {
   const auto device = make_device("cpu");
   const auto pattern = make_pattern({"local", 4, 1, 1}, 1);
-  const std::int64_t n = 9;
+  const int64_t n = 9;
   AttentionTensors x;
   x.heads = 1, x.qk_size = x.v_size = 8;
   const auto tensor = [&](const Shape& shape) {
     Tensor t(*device->pool, shape, DType::f32);
-    for (std::int64_t i = 0; i < t.size(); ++i)
+    for (int64_t i = 0; i < t.size(); ++i)
       t.view().as<float>()[i] = std::sin(1.7f * static_cast<float>(i + t.size()));
     return t;
   };
@@ -151,7 +148,7 @@ TEST(Bench, SpotCheckFindsWrongRows) {
   x.lse = tensor({1, 1, n});
   const Tensor delta = tensor({1, 1, n});
   const DeviceMaps maps(*device, *pattern, 1, n, 8);
-  const auto part = [](const Tensor& t, std::int64_t first) { return heads_of(t, first, 1, 8); };
+  const auto part = [](const Tensor& t, int64_t first) { return heads_of(t, first, 1, 8); };
   launch(device->queue, AttentionForward{.y = part(x.y, 0),
                                          .lse = x.lse,
                                          .q = part(x.qkv, 0),
@@ -294,6 +291,5 @@ TEST(Bench, BreakdownCountsAttentionAndTheRoofline) {
   EXPECT_NEAR(forward + backward, attention_flops_per_token(steps.config.model, 64) * tokens, 1);
   EXPECT_NEAR(backward, 2 * forward, 1);
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,19 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Times and clocks of runs: what is counted, what is not.
+#include "train/bench/run_timer.h"
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <sstream>
-
 #include "tests/temp_dir.h"
 #include "train/bench/bench.h"
-#include "train/bench/run_timer.h"
 
 namespace weft {
 namespace {
-
 TEST(RunTimer, TimesAreMediansAndClocksMeans) {
   const TimedRuns runs{{2, 1, 4}, {1500, 2000, 1000}};
   EXPECT_EQ(runs.median_ms(), 2);
@@ -46,6 +43,5 @@ TEST(CudaRunTimer, EachRunHasItsClock) {
   }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

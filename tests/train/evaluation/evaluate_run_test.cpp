@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: MIT
 // What `evaluate` writes of a text when windows overlap: every token once.
 #include "train/evaluation/evaluate_run.h"
-
 #include <numbers>
 #include <numeric>
 #include <sstream>
-
 #include "data/dataset.h"
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
 #include "train/evaluation/evaluator.h"
-#include "train/evaluation/heat_map.h"
 #include "train/inspect/report.h"
 
 namespace weft {
 namespace {
-
 TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 3000, 32);
@@ -31,14 +27,14 @@ TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
 
   const TokenDataset data(dir / "corpus.h5", "test", 32);
   const auto size = static_cast<std::size_t>(data.size());
-  std::vector<std::int32_t> want(size);
+  std::vector<int32_t> want(size);
   data.read(0, want);
   std::vector<float> nats(size);
   const Hdf5File file = Hdf5File::open(a.losses);
-  ASSERT_EQ(file.shape_of("/losses"), (std::vector<std::int64_t>{data.size()}));
-  ASSERT_EQ(file.shape_of("/tokens"), (std::vector<std::int64_t>{data.size()}));
+  ASSERT_EQ(file.shape_of("/losses"), (std::vector<int64_t>{data.size()}));
+  ASSERT_EQ(file.shape_of("/tokens"), (std::vector<int64_t>{data.size()}));
   file.read("/losses", StoredType::f32, {data.size()}, nats.data());
-  std::vector<std::uint16_t> kept(size);
+  std::vector<uint16_t> kept(size);
   file.read("/tokens", StoredType::u16, {data.size()}, kept.data());
   EXPECT_TRUE(std::equal(kept.begin(), kept.end(), want.begin(), want.end()));
   const double sum = std::accumulate(nats.begin(), nats.end(), 0.0);
@@ -48,7 +44,7 @@ TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
   HeatMap map({8, 8, 1});
   std::size_t at = 0;
   for (const EvalWindow& window : plan_windows(data.size(), 64, 40))
-    for (std::int64_t t = window.scored; t < window.length; ++t)
+    for (int64_t t = window.scored; t < window.length; ++t)
       map.add(t, static_cast<double>(nats.at(at++)) / std::numbers::ln2);
   EXPECT_EQ(at, size);
   EXPECT_CONTAINS(notes.str(), map.text());
@@ -57,7 +53,7 @@ TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
 // Tokens beyond 16 bits all the way: data, training, losses, and what a byte costs.
 TEST(EvaluateText, TokensOfALargeVocabularyHaveBitsPerByte) {
   const TempDir dir;
-  std::vector<std::uint32_t> tokens(1000);
+  std::vector<uint32_t> tokens(1000);
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = i % 2 == 0 ? 69'999 : 5;
   write_token_file(dir / "corpus.h5", tokens, 70'000, {0.6, 0.2, 0.2}, "", {}, {{"bytes", 4000}});
   const std::string said =
@@ -78,10 +74,9 @@ TEST(EvaluateText, TokensOfALargeVocabularyHaveBitsPerByte) {
   EXPECT_NEAR(json_number(out.str(), "bits_per_byte").value_or(0), bits / 4, 1e-6);
   EXPECT_CONTAINS(notes.str(), " bits per token, ");
   EXPECT_CONTAINS(notes.str(), " bits per byte over 200 tokens");
-  std::vector<std::uint32_t> kept(200);
+  std::vector<uint32_t> kept(200);
   Hdf5File::open(a.losses).read("/tokens", StoredType::u32, {200}, kept.data());
   EXPECT_TRUE(std::equal(kept.begin(), kept.end(), tokens.begin() + 800));
 }
-
 }  // namespace
 }  // namespace weft

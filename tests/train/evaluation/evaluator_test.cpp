@@ -1,28 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Evaluation scores every token once, with the context that was asked for.
 #include "train/evaluation/evaluator.h"
-
 #include <gtest/gtest.h>
-
 #include <cmath>
 #include <numbers>
-
 #include "tests/train/training.h"
 
 namespace weft {
 namespace {
-
 TEST(EvaluationWindows, ScoreEachTokenOnceWithEnoughContext) {
-  for (const std::int64_t context : {1, 2, 3, 8, 31, 64}) {
-    for (std::int64_t min_context = 0; min_context<context; min_context += context> 8 ? 7 : 1) {
-      for (std::int64_t size = 1; size < 4 * context + 3; ++size) {
+  for (const int64_t context : {1, 2, 3, 8, 31, 64}) {
+    for (int64_t min_context = 0; min_context<context; min_context += context> 8 ? 7 : 1) {
+      for (int64_t size = 1; size < 4 * context + 3; ++size) {
         std::vector<int> scored(static_cast<std::size_t>(size), 0);
         for (const EvalWindow& w : plan_windows(size, context, min_context)) {
           ASSERT_EQ(w.length, std::min(size, context));
           ASSERT_GE(w.first, 0);
           ASSERT_LE(w.first + w.length, size);
           ASSERT_GE(w.scored, w.first > 0 ? min_context : 0) << "size " << size << " context " << context;
-          for (std::int64_t t = w.scored; t < w.length; ++t) ++scored[static_cast<std::size_t>(w.first + t)];
+          for (int64_t t = w.scored; t < w.length; ++t) ++scored[static_cast<std::size_t>(w.first + t)];
         }
         for (const int count : scored) ASSERT_EQ(count, 1) << size << " " << context << " " << min_context;
       }
@@ -54,22 +50,22 @@ class EvaluateTest : public testing::Test {
     data_ = std::make_unique<TokenDataset>(dir_ / "corpus.h5", "valid", 32);
   }
   // Nats of token `i`, from one window of its own that starts at `first`.
-  double nats(std::int64_t first, std::int64_t i) {
+  double nats(int64_t first, int64_t i) {
     Ctx ctx{.queue = &device_->queue, .pool = device_->pool.get()};
-    std::vector<std::int32_t> host(static_cast<std::size_t>(i + 1 - first));
+    std::vector<int32_t> host(static_cast<std::size_t>(i + 1 - first));
     data_->read(first, host);
     const Tensor tokens(*ctx.pool, {1, i + 1 - first}, DType::i32, "test");
     device_->upload(tokens, host.data());
     return to_host(*device_, model_->token_losses(ctx, tokens).value).back();
   }
   // Token i alone in the window that the rule gives it: the definition of evaluate().
-  double brute_force(std::int64_t size, std::int64_t min_context) {
-    const std::int64_t context = config_.model.context, advance = context - min_context;
+  double brute_force(int64_t size, int64_t min_context) {
+    const int64_t context = config_.model.context, advance = context - min_context;
     double sum = 0;
-    for (std::int64_t i = 0; i < size; ++i) {
-      std::int64_t end = context;
+    for (int64_t i = 0; i < size; ++i) {
+      int64_t end = context;
       while (end <= i) end += advance;
-      sum += nats(std::max<std::int64_t>(0, std::min(end, size) - context), i);
+      sum += nats(std::max<int64_t>(0, std::min(end, size) - context), i);
     }
     return sum / static_cast<double>(size) / std::numbers::ln2;
   }
@@ -92,7 +88,7 @@ TEST_F(EvaluateTest, EqualsOneWindowPerToken) {
 }
 
 TEST_F(EvaluateTest, DoesNotDependOnTheBatch) {
-  const auto bits = [&](std::int64_t batch) {
+  const auto bits = [&](int64_t batch) {
     return evaluate(*device_, *model_, *data_, {.context = 64, .min_context = 16, .batch = batch});
   };
   const EvalResult one = bits(1);
@@ -112,6 +108,5 @@ TEST_F(EvaluateTest, MovingAverageIsUsedAndPutBack) {
   EXPECT_CONTAINS(error_of([&] { with_ema_weights(*device_, store_, [] { fail("inside"); }); }), "inside");
   EXPECT_EQ(to_host(*device_, store_.master()), before);
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,24 +1,20 @@
 // SPDX-License-Identifier: MIT
 // Images in training and evaluation: whole ones, under chosen augmentations, by position, with the average.
 #include <gtest/gtest.h>
-
 #include <cmath>
 #include <numbers>
 #include <sstream>
-
+#include "data/augment/augment.h"
+#include "data/batch_source.h"
 #include "src/files/hdf5.h"
 #include "tests/train/image_training.h"
-#include "train/evaluation/augment_choice.h"
 #include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
-#include "train/evaluation/heat_map.h"
 #include "train/inspect/report.h"
 #include "train/program/loaded_model.h"
-#include "train/trainer/device_batch.h"
 
 namespace weft {
 namespace {
-
 const std::vector<std::string> kTold{"augment.rotation=true", "augment.color=true"};
 
 class ImageRunTest : public testing::Test {
@@ -46,7 +42,7 @@ class ImageRunTest : public testing::Test {
   }
   double bits(const EvaluateArguments& a) { return json_number(evaluated(a), "bits").value_or(NAN); }
   // Of `path`, whose datasets are in `group`.
-  std::vector<float> losses(const std::string& path, const std::string& group, std::int64_t images) {
+  std::vector<float> losses(const std::string& path, const std::string& group, int64_t images) {
     const Hdf5File file = Hdf5File::open(path);
     std::vector<float> nats(static_cast<std::size_t>(images * 48));
     file.read(group + "/losses", StoredType::f32, {images, 4, 4, 3}, nats.data());
@@ -57,7 +53,7 @@ class ImageRunTest : public testing::Test {
     const auto loaded = load_model(dir / "run/latest.h5", "cpu");
     const Augmenter augmenter(loaded->config, kTinyImage);
     const AugmentChoice choice = parse_choice(choice_text, loaded->config);
-    std::vector<std::int32_t> tokens(48), places(48), rows(augmenter.conditions().size());
+    std::vector<int32_t> tokens(48), places(48), rows(augmenter.conditions().size());
     TokenDataset(dir / "images.h5", "valid", 256).read(0, tokens);
     augmenter.apply(choice, tokens, places);
     augmenter.rows(choice, rows);
@@ -156,7 +152,7 @@ TEST_F(ImageRunTest, LossesAndHeatMapAgree) {
   double sum = 0;
   for (std::size_t i = 0; i < nats.size(); ++i) {
     sum += nats[i] / std::numbers::ln2;
-    map.add(static_cast<std::int64_t>(i) % 48, nats[i] / std::numbers::ln2);
+    map.add(static_cast<int64_t>(i) % 48, nats[i] / std::numbers::ln2);
   }
   EXPECT_NEAR(sum / static_cast<double>(nats.size()), mean_bits, 1e-6);
   double pixel = 0;  // row 2, column 1, by hand
@@ -167,7 +163,7 @@ TEST_F(ImageRunTest, LossesAndHeatMapAgree) {
   std::istringstream scale(map.text());
   for (std::string line; std::getline(scale, line);) EXPECT_CONTAINS(notes_, line);
   EXPECT_EQ(read_file(a.heatmap).substr(1, 3), "PNG");
-  std::vector<std::uint16_t> tokens(7 * 48), pixels(7 * 48);
+  std::vector<uint16_t> tokens(7 * 48), pixels(7 * 48);
   Hdf5File::open(a.losses).read("/tokens", StoredType::u16, {7, 4, 4, 3}, tokens.data());
   Hdf5File::open(dir / "images.h5").read("/valid", StoredType::u16, {7, 4, 4, 3}, pixels.data());
   EXPECT_EQ(tokens, pixels);
@@ -179,23 +175,23 @@ TEST_F(ImageRunTest, RandAugmentDiffersFromImageToImage) {
   EvaluateArguments a = arguments();
   a.augmentations = "randaugment=1", a.losses = dir / "losses.h5";
   evaluated(a);
-  std::vector<std::uint16_t> seen(7 * 48);
+  std::vector<uint16_t> seen(7 * 48);
   Hdf5File::open(a.losses).read("/tokens", StoredType::u16, {7, 4, 4, 3}, seen.data());
   const auto loaded = load_model(dir / "run/latest.h5", "cpu");
   const Augmenter augmenter(loaded->config, kTinyImage);
   const TokenDataset data(dir / "images.h5", "valid", 256);
   int as_first = 0;  // images that look as with the operations of the first
   for (std::size_t image = 0; image < 7; ++image) {
-    const auto with_key = [&](std::uint64_t key) {
+    const auto with_key = [&](uint64_t key) {
       AugmentChoice choice = parse_choice("randaugment=1", loaded->config);
       choice.key = key;
-      std::vector<std::int32_t> tokens(48), places(48);
-      data.read(static_cast<std::int64_t>(image) * 48, tokens);
+      std::vector<int32_t> tokens(48), places(48);
+      data.read(static_cast<int64_t>(image) * 48, tokens);
       augmenter.apply(choice, tokens, places);
-      return std::vector<std::uint16_t>(tokens.begin(), tokens.end());
+      return std::vector<uint16_t>(tokens.begin(), tokens.end());
     };
     const auto first = seen.begin() + static_cast<std::ptrdiff_t>(image) * 48;
-    EXPECT_EQ(std::vector<std::uint16_t>(first, first + 48), with_key(image)) << image;
+    EXPECT_EQ(std::vector<uint16_t>(first, first + 48), with_key(image)) << image;
     as_first += with_key(image) == with_key(0) ? 1 : 0;
   }
   EXPECT_LT(as_first, 4);
@@ -251,12 +247,12 @@ TEST_F(ImageRunTest, WhoIsToldTheClassPredictsBetter) {
   evaluated(a);
   const std::vector<float> nats = losses(a.losses, "", 7);
   const auto loaded = load_model(a.checkpoint, "cpu");
-  std::vector<std::uint16_t> classes(7);
+  std::vector<uint16_t> classes(7);
   Hdf5File::open(dir / "images.h5").read("/labels/valid", StoredType::u16, {7}, classes.data());
   const TokenDataset data(dir / "images.h5", "valid", 256);
-  for (std::int64_t i = 0; i < 7; ++i)
-    for (std::int32_t label = 0; label < 4; ++label) {
-      HostBatch host{std::vector<std::int32_t>(48), {}, {}, {label}};
+  for (int64_t i = 0; i < 7; ++i)
+    for (int32_t label = 0; label < 4; ++label) {
+      HostBatch host{std::vector<int32_t>(48), {}, {}, {label}};
       data.read(i * 48, host.tokens);
       DeviceBatch batch(*loaded->device, "test");
       batch.make(host, 1, 48);
@@ -281,9 +277,8 @@ TEST_F(ImageRunTest, Refusals) {
   EXPECT_CONTAINS(refused(a), "has images, which are scored whole: a minimum context (3) is for text");
   a = arguments();
   a.augmentations = "rotation=4";
-  EXPECT_EQ(refused(a),
-            "augmentation \"rotation=4\": expected KIND=VALUE as in rotation=1; this model knows "
-            "rotation=0 to 3, color=0 to 5");
+  EXPECT_EQ(refused(a), "augmentation \"rotation=4\": expected KIND=VALUE as in rotation=1; this model knows "
+                        "rotation=0 to 3, color=0 to 5");
   for (const char* wrong : {"jigsaw=1", "rotation", "rotation=", "rotation=1x", "=1", ","}) {
     a.augmentations = wrong;
     EXPECT_CONTAINS(refused(a), "expected KIND=VALUE") << wrong;
@@ -359,7 +354,7 @@ TEST(HeatMap, LeavesOutWhatHasNoValueAndFindsTheExtremes) {
   EXPECT_EQ(map.text(),
             "bits of a position: 1.0000 dark (row 1, column 1) to 8.0000 bright (row 1, column 2)");
   Image image = map.image();
-  const auto centre = [&](std::int64_t row, std::int64_t column) {
+  const auto centre = [&](int64_t row, int64_t column) {
     const Rgb c = image.at(12 + 128 * column + 64, 12 + 128 * row + 64);
     return static_cast<int>(c.red) + c.green + c.blue;
   };
@@ -383,7 +378,7 @@ TEST(AugmentChoices, AreTextAndBack) {
 
 TEST(HeatMap, ColoursGoFromTheLeastToTheMost) {
   HeatMap map({1, 2, 3});
-  for (std::int64_t i = 0; i < 6; ++i) map.add(i, static_cast<double>(i + 1));
+  for (int64_t i = 0; i < 6; ++i) map.add(i, static_cast<double>(i + 1));
   EXPECT_EQ(map.text(),
             "bits of a pixel: 6.0000 dark (row 0, column 0) to 15.0000 bright (row 0, column 1)\n"
             "bits of a channel: 1.0000 dark (row 0, column 0) to 6.0000 bright (row 0, column 1)");
@@ -394,6 +389,5 @@ TEST(HeatMap, ColoursGoFromTheLeastToTheMost) {
   EXPECT_EQ(image.at(408, 12 + 191).red, 14) << "the bar's end";
   EXPECT_EQ(image.at(408, 12 + 192).red, 250) << "the paper below it";
 }
-
 }  // namespace
 }  // namespace weft

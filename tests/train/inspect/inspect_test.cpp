@@ -3,14 +3,12 @@
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <random>
 #include <sstream>
-
 #include "src/config/config.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
@@ -19,32 +17,31 @@
 
 namespace weft {
 namespace {
-
 namespace fs = std::filesystem;
 
 // Of one group of heads, from the predicate alone.
 void check_counts(const RandomCase& c, const AttentionCounts& counts) {
-  std::int64_t needed = 0, executed = 0, least = c.n + 1, most = 0, cache_rows = 0;
-  for (const std::int64_t h : counts.heads) {
+  int64_t needed = 0, executed = 0, least = c.n + 1, most = 0, cache_rows = 0;
+  for (const int64_t h : counts.heads) {
     const auto head = static_cast<int>(h);
-    std::vector<std::int64_t> last(c.n, -1);
-    for (std::int64_t i = 0; i < c.n; ++i) {
-      std::int64_t keys = 0;
-      for (std::int64_t j = 0; j < c.n; ++j)
+    std::vector<int64_t> last(c.n, -1);
+    for (int64_t i = 0; i < c.n; ++i) {
+      int64_t keys = 0;
+      for (int64_t j = 0; j < c.n; ++j)
         if (c.pattern->attends(head, i, j)) ++keys, last[j] = i;
       needed += keys;
       least = std::min(least, keys);
       most = std::max(most, keys);
     }
-    for (std::int64_t i = 0; i < c.n; ++i)
-      cache_rows = std::max<std::int64_t>(cache_rows, std::count_if(last.begin(), last.begin() + i + 1,
-                                                                    [&](std::int64_t q) { return q >= i; }));
+    for (int64_t i = 0; i < c.n; ++i)
+      cache_rows = std::max<int64_t>(
+          cache_rows, std::count_if(last.begin(), last.begin() + i + 1, [&](int64_t q) { return q >= i; }));
     std::vector<PatternPart> parts;
     c.pattern->parts(head, parts);
     for (const PatternPart& part : parts)
       executed += build_best_tables(*part.pattern, part.head, c.n, 64).pairs.executed;
   }
-  const auto heads = static_cast<std::int64_t>(counts.heads.size());
+  const auto heads = static_cast<int64_t>(counts.heads.size());
   EXPECT_EQ(counts.pairs.needed, needed);
   EXPECT_EQ(counts.pairs.executed, executed);
   EXPECT_EQ(counts.keys_min, least);
@@ -321,6 +318,5 @@ TEST_F(Inspect, ProgramLeavesWithOneLineOnErrors) {
   }
   EXPECT_EQ(called("--help").second, 0);
 }
-
 }  // namespace
 }  // namespace weft

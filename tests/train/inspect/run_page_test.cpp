@@ -1,21 +1,16 @@
 // SPDX-License-Identifier: MIT
 // report.html and TensorBoard's files: what a page says of a run, and that keeping one changes no weight.
 #include "train/inspect/run_page.h"
-
 #include <gtest/gtest.h>
-
 #include <cstring>
 #include <filesystem>
-
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"
 #include "tests/train/training.h"
-#include "train/inspect/chart.h"
-#include "train/inspect/event_file.h"
+#include "train/trainer/run_folder.h"
 
 namespace weft {
 namespace {
-
 namespace fs = std::filesystem;
 
 void write(const fs::path& path, const std::string& text) {
@@ -23,7 +18,7 @@ void write(const fs::path& path, const std::string& text) {
   write_file(path.string(), text);
 }
 
-std::string line(std::int64_t step, double bits, std::optional<double> valid) {
+std::string line(int64_t step, double bits, std::optional<double> valid) {
   StepMetrics m{
       .step = step, .loss = bits * 0.693147180559945, .lr = 1e-3, .grad_norm = 1, .tokens_per_s = 1000};
   m.elapsed_s = static_cast<double>(step), m.valid_bits = valid;
@@ -94,11 +89,10 @@ TEST(EventFile, HasTheFrameAndTheFieldsOfTensorBoard) {
   file.append({.step = 7, .loss = 0.693147180559945});
   const fs::path path = fs::directory_iterator((dir / "tensorboard"))->path();
   const std::string bytes = read_file(path.string());
-  std::uint64_t first = 0, second = 0;
+  uint64_t first = 0, second = 0;
   std::memcpy(&first, bytes.data(), 8);
-  EXPECT_EQ(bytes.substr(12 + 9, first - 9),
-            "\x1a\x0d"
-            "brain.Event:2");
+  EXPECT_EQ(bytes.substr(12 + 9, first - 9), "\x1a\x0d"
+                                             "brain.Event:2");
   std::memcpy(&second, bytes.data() + 12 + first + 4, 8);
   EXPECT_EQ(bytes.size(), 12 + first + 4 + 12 + second + 4);
   const std::string event = bytes.substr(12 + first + 4 + 12, second);
@@ -145,6 +139,5 @@ TEST(EventFile, TensorBoardReadsWhatTrainWrites) {
   const auto [status, text] = python(dir / "read.py" + " " + dir / "run");
   EXPECT_EQ(status, 0) << text;
 }
-
 }  // namespace
 }  // namespace weft

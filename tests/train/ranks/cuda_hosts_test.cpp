@@ -3,17 +3,14 @@
 // and NCCL, which tells hosts by NCCL_HOSTID where it is set, has sockets alone to go through.
 #ifdef WEFT_CUDA
 #include <signal.h>
-
 #include <filesystem>
 #include <memory>
 #include <sstream>
-
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 
 namespace weft {
 namespace {
-
 // The name of this machine's GPU `index` for CUDA_VISIBLE_DEVICES.
 std::string visible_gpu(int index) {
   const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -85,7 +82,6 @@ TEST_F(CudaMultiHosts, AHostThatDiesEndsTheOther) {
   hosts[1]->signal(SIGKILL);
   EXPECT_CONTAINS(error_line_of(*hosts[0]), str(", pid ", victim, ") stopped after step "));
 }
-
 }  // namespace
 }  // namespace weft
 #endif

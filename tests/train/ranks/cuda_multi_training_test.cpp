@@ -5,7 +5,6 @@
 
 namespace weft {
 namespace {
-
 using CudaMultiTraining = GpuRuns;
 
 TEST_F(CudaMultiTraining, MicroBatchesOfTwoGpusAreThoseOfOne) {
@@ -92,7 +91,6 @@ TEST_F(CudaMultiTraining, StepsAheadOfALossScaleAreThoseThatAreWaitedFor) {
     EXPECT_NE(*std::min_element(scale.begin(), scale.end()), *std::max_element(scale.begin(), scale.end()));
   }
 }
-
 }  // namespace
 }  // namespace weft
 #endif

@@ -3,10 +3,8 @@
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
 #include <signal.h>
-
 #include <algorithm>
 #include <filesystem>
-
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"
@@ -15,7 +13,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class CudaMultiRanks : public GpuRuns {
  protected:
   // A run that goes on until something ends it, and has got somewhere.
@@ -181,7 +178,6 @@ TEST_F(CudaRanks, ARankThatCannotSeeItsGpuIsNamed) {
   EXPECT_CONTAINS(text, "cuda:1");
   EXPECT_EQ(one.err(), "");
 }
-
 }  // namespace
 }  // namespace weft
 #endif

@@ -3,17 +3,14 @@
 // (tests/tools/two_hosts.sh), two processes on each.
 #include <gtest/gtest.h>
 #include <signal.h>
-
 #include <algorithm>
 #include <chrono>
-
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"
 
 namespace weft {
 namespace {
-
 const std::string kTwoHosts = str(WEFT_TEST_SOURCE, "/tests/tools/two_hosts.sh");
 
 class HostsTest : public testing::Test {
@@ -52,7 +49,7 @@ class HostsTest : public testing::Test {
     })) << hosts.out()
         << hosts.err();
   }
-  std::int64_t saved_step() const { return load_model(dir / "run/latest.h5", "cpu")->state.step; }
+  int64_t saved_step() const { return load_model(dir / "run/latest.h5", "cpu")->state.step; }
   TempDir dir;
 };
 
@@ -109,6 +106,5 @@ TEST_F(HostsTest, SigtermSaves) {
   EXPECT_EQ(hosts.wait(), 0) << hosts.err();
   EXPECT_CONTAINS(hosts.out(), str("SIGTERM: stopped after step ", saved_step()));
 }
-
 }  // namespace
 }  // namespace weft

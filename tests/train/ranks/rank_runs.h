@@ -4,14 +4,11 @@
 
 #include <gtest/gtest.h>
 #include <omp.h>
-
 #include <sstream>
-
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 
 namespace weft {
-
 class RankRuns : public testing::Test, public RunFolders {
  protected:
   RankRuns() { write_corpus(dir / "corpus.h5", 6000, 32); }
@@ -45,5 +42,4 @@ class RankRuns : public testing::Test, public RunFolders {
     return dir / str(name, ".", rank, ".txt");
   }
 };
-
 }  // namespace weft

@@ -4,11 +4,9 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/socket.h>
-
 #include <algorithm>
 #include <filesystem>
 #include <memory>
-
 #include "src/files/checkpoint.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
@@ -18,7 +16,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class RanksFailureTest : public testing::Test {
  protected:
   RanksFailureTest() {
@@ -132,7 +129,7 @@ TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
   if (!writer) GTEST_SKIP() << "this process may not trace others";
   ASSERT_TRUE(writer.runs_to_disk_call(" (deleted)"));
   HungThread thread(hung->rank(1));
-  const std::int64_t whole = load_model(dir / "writing/latest.h5", "cpu")->state.step;
+  const int64_t whole = load_model(dir / "writing/latest.h5", "cpu")->state.step;
   stopped->signal_rank(1, SIGSTOP);
   const auto began = std::chrono::steady_clock::now();
   const auto expect_line = [&](Launched& launched, const std::string& rank, const std::string& why) {
@@ -202,7 +199,7 @@ TEST_F(RanksFailureTest, SigtermSavesAndAnyNumberOfRanksGoesOn) {
     EXPECT_CONTAINS(launched.out(), "SIGTERM: stopped after step ");
     EXPECT_EQ(launched.err(), "");
   }
-  std::int64_t step = load_model(dir / "run/latest.h5", "cpu")->state.step;
+  int64_t step = load_model(dir / "run/latest.h5", "cpu")->state.step;
   EXPECT_GE(step, 200);
   for (const int ranks : {4, 1}) {
     std::vector<std::string> again = endless();
@@ -236,7 +233,7 @@ TEST_F(RanksFailureTest, NoRankOutlivesALauncherThatIsKilled) {
 TEST_F(RanksFailureTest, AFullDiskOnRankZeroEndsAll) {
   train(small_config(dir.path(), {"train.steps=3"}), {.out = dir / "run", .device = "cpu"});
   std::vector<std::string> more = arguments({"--resume", "--set", "train.steps=50"});
-  const auto size = static_cast<std::int64_t>(fs::file_size(dir / "run/latest.h5"));
+  const auto size = static_cast<int64_t>(fs::file_size(dir / "run/latest.h5"));
   Launched launched(dir, "train", more, 2, {.limit_bytes = size / 2});
   const std::string line = error_line(launched);
   EXPECT_CONTAINS(line, ".h5");
@@ -247,7 +244,7 @@ TEST_F(RanksFailureTest, ATakenPortIsSaid) {
   const int port = free_port(), listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
-  address.sin_port = htons(static_cast<std::uint16_t>(port));
+  address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_ANY);
   ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   ASSERT_EQ(listen(listener, 1), 0);
@@ -301,6 +298,5 @@ TEST_F(RanksFailureTest, ABatchThatCannotBeSharedOutIsOneLine) {
   Launched launched(dir, "train", arguments(), 3);
   EXPECT_CONTAINS(error_line_of(launched), "3 processes");
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,23 +1,18 @@
 // SPDX-License-Identifier: MIT
 // --gpus N: the same results as one process, one line of output, and one line when something is wrong.
 #include "train/ranks/ranks.h"
-
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <signal.h>
-
 #include <algorithm>
-
 #include "src/files/hash.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"
-#include "train/ranks/launcher.h"
 #include "train/sampling/sampler.h"
 
 namespace weft {
 namespace {
-
 class RanksTest : public testing::Test {
  protected:
   RanksTest() { write_corpus(dir / "corpus.h5", 6000, 32); }
@@ -77,8 +72,8 @@ TEST_F(RanksTest, SamplesAreTheSameFromAnyNumberOfProcesses) {
 TEST_F(RanksTest, PartsOfASetAreTheSetsSamples) {
   train_some_steps();
   const auto loaded = load_model(dir / "run/latest.h5", "cpu");
-  const auto drawn = [&](std::int64_t first, std::int64_t count, bool cached) {
-    std::vector<std::vector<std::int32_t>> texts(static_cast<std::size_t>(count));
+  const auto drawn = [&](int64_t first, int64_t count, bool cached) {
+    std::vector<std::vector<int32_t>> texts(static_cast<std::size_t>(count));
     const SampleOptions options{.length = 10, .count = count, .cached = cached, .first = first};
     sample(*loaded->device, *loaded->model, loaded->config.model, options,
            [&](auto i, auto, auto token) { texts[static_cast<std::size_t>(i)].push_back(token); });
@@ -281,6 +276,5 @@ TEST(RankIdentity, DependsOnTheWork) {
   EXPECT_CONTAINS(of_long, mark);
   EXPECT_EQ(of_long.substr(of_long.find(mark) + mark.size()).size(), 8u);
 }
-
 }  // namespace
 }  // namespace weft

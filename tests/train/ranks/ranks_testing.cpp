@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Processes seen through /proc.
 #include "tests/train/ranks/ranks_testing.h"
-
 #include <signal.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
-
 #include <algorithm>
 #include <charconv>
 #include <chrono>
@@ -15,14 +13,12 @@
 #include <filesystem>
 #include <sstream>
 #include <thread>
-
 #include "src/ranks/communicator.h"
 
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 struct ProcessEntry {
   pid_t pid = -1, parent = -1, group = -1;
   char state = '?';
@@ -58,7 +54,6 @@ std::vector<std::string> with_gpus(std::vector<std::string> arguments, int ranks
   arguments.insert(arguments.end(), {"--gpus", std::to_string(ranks)});
   return arguments;
 }
-
 }  // namespace
 
 void RunFolders::expect_near_series(const std::string& run, const std::string& want, const std::string& key,
@@ -194,5 +189,4 @@ int Launched::wait() {
   EXPECT_TRUE(group_ <= 0 || eventually(none_left, 5)) << "processes are left: " << err();
   return code;
 }
-
 }  // namespace weft

@@ -3,16 +3,13 @@
 #pragma once
 
 #include <gtest/gtest.h>
-
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
-
 #include "tests/train/training.h"
 
 namespace weft {
-
 // Runs in the folders of a TempDir, by name.
 struct RunFolders {
   // The values under `key` of the metrics of a run.
@@ -88,5 +85,4 @@ class GpuRuns : public testing::Test, public RunFolders {
   void run(const std::string& name, int gpus, const std::vector<std::string>& overrides,
            const std::vector<std::string>& more = {}) const;
 };
-
 }  // namespace weft

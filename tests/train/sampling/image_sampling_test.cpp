@@ -1,23 +1,19 @@
 // SPDX-License-Identifier: MIT
 // Images drawn and completed: what the files hold is what the sampler drew.
 #include <gtest/gtest.h>
-
 #include <filesystem>
 #include <sstream>
-
+#include "data/augment/augment.h"
 #include "data/batch_source.h"
 #include "data/formats/audio_file.h"
-#include "data/formats/png_file.h"
+#include "data/formats/image_files.h"
 #include "tests/train/image_training.h"
-#include "train/evaluation/augment_choice.h"
 #include "train/program/loaded_model.h"
-#include "train/sampling/sample_images.h"
 #include "train/sampling/sample_run.h"
 
 namespace weft {
 namespace {
-
-using Tokens = std::vector<std::int32_t>;
+using Tokens = std::vector<int32_t>;
 
 Tokens pixels_of(const std::string& path) {
   const PngImage png = read_png(path);
@@ -47,16 +43,16 @@ class ImageSamplingTest : public testing::Test {
     return error_of([&] { sampled(a); });
   }
   // Cell `index` of the grid that `a` names, not enlarged.
-  Tokens cell(const SampleArguments& a, std::int64_t cells, std::int64_t in_row, std::int64_t index) {
+  Tokens cell(const SampleArguments& a, int64_t cells, int64_t in_row, int64_t index) {
     const PngImage png = read_png(a.out);
     const GridLayout g(kTinyImage, cells, in_row);
     EXPECT_EQ(png.shape.width, g.kGap + g.columns * (g.width + g.kGap));
     EXPECT_EQ(png.shape.height, g.kGap + g.rows * (g.height + g.kGap));
     Tokens tokens;
-    for (std::int64_t y = 0; y < 4; ++y)
-      for (std::int64_t x = 0; x < 4; ++x)
-        for (std::int64_t c = 0; c < 3; ++c) {
-          const std::int64_t row = g.y(index) + (y + 1) * g.zoom - 1, column = g.x(index) + x * g.zoom;
+    for (int64_t y = 0; y < 4; ++y)
+      for (int64_t x = 0; x < 4; ++x)
+        for (int64_t c = 0; c < 3; ++c) {
+          const int64_t row = g.y(index) + (y + 1) * g.zoom - 1, column = g.x(index) + x * g.zoom;
           tokens.push_back(png.pixels.at(static_cast<std::size_t>((row * png.shape.width + column) * 3 + c)));
         }
     return tokens;
@@ -68,12 +64,10 @@ class ImageSamplingTest : public testing::Test {
     std::vector<Tokens> all = options.prompts;
     all.resize(static_cast<std::size_t>(options.count));
     sample(*loaded->device, *loaded->model, loaded->config.model, options,
-           [&](std::int64_t i, std::int64_t, std::int32_t token) {
-             all[static_cast<std::size_t>(i)].push_back(token);
-           });
+           [&](int64_t i, int64_t, int32_t token) { all[static_cast<std::size_t>(i)].push_back(token); });
     return all;
   }
-  Tokens test_image(std::int64_t index) {
+  Tokens test_image(int64_t index) {
     const TokenDataset data(dir / "images.h5", "test", 256);
     Tokens image(48);
     data.read(index * 48, image);
@@ -90,7 +84,7 @@ TEST_F(ImageSamplingTest, GridAndSinglesAreTheSamples) {
   const std::string notes = sampled(a);
   EXPECT_CONTAINS(notes, "grid.png: 5 images of 4 x 4 x 3, moving average of the weights of step 20, ");
   const std::vector<Tokens> expected = drawn({.temperature = 0.9, .seed = 7, .count = 5, .batch = 2});
-  for (std::int64_t i = 0; i < 5; ++i) {
+  for (int64_t i = 0; i < 5; ++i) {
     const Tokens& image = expected[static_cast<std::size_t>(i)];
     EXPECT_EQ(cell(a, 5, 3, i), image) << i;
     EXPECT_EQ(pixels_of(str(a.singles, "/0000", i, ".png")), image) << i;
@@ -111,14 +105,14 @@ TEST_F(ImageSamplingTest, CompletionsKeepWhatWasGiven) {
   a.complete = {dir / "images.h5"}, a.first = 1, a.images = 2, a.rows = 3;
   a.options.count = 2;
   EXPECT_CONTAINS(sampled(a), "4 completions of 4 x 4 x 3 from 3 rows of 2 images");
-  for (std::int64_t i = 0; i < 2; ++i) {
+  for (int64_t i = 0; i < 2; ++i) {
     const Tokens image = test_image(1 + i);
     EXPECT_EQ(cell(a, 8, 4, 4 * i), image);
     Tokens upper(image.begin(), image.begin() + 36);
     Tokens masked = upper;
     masked.resize(48, 128);
     EXPECT_EQ(cell(a, 8, 4, 4 * i + 1), masked);
-    for (std::int64_t k = 0; k < 2; ++k) {
+    for (int64_t k = 0; k < 2; ++k) {
       Tokens completed = cell(a, 8, 4, 4 * i + 2 + k);
       completed.resize(36);
       EXPECT_EQ(completed, upper);
@@ -218,7 +212,7 @@ TEST_F(ImageSamplingTest, DrawsTheClassThatIsNamed) {
   a.label = 4;
   EXPECT_EQ(refused(a), "--label: this model is told a class, expected one from 0 to 3, got 4");
   std::vector<double> brightness;
-  for (const std::int64_t label : {0, 3}) {
+  for (const int64_t label : {0, 3}) {
     a.label = label;
     EXPECT_CONTAINS(sampled(a), str(", label ", label));
     brightness.push_back(cell(a, 1, 1, 0).at(0));
@@ -268,6 +262,5 @@ TEST(ProgressBar, FillsAndSaysHowLong) {
   EXPECT_EQ(bar_text(1, 2, 10), "[###############...............] 50%  0:10 left");
   EXPECT_EQ(bar_text(4, 4, 10), "[##############################] 100%  0:00 left");
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
-
 #include "kernels/view.h"
-#include "train/program/utf8.h"
+#include "train/program/json.h"
 #include "train/sampling/sampler.h"
 
 namespace weft {
 namespace {
-
 TEST(SampledText, IsBytesUpToAVocabularyOf256) {
   EXPECT_EQ(token_to_text(65, 256), "A");
   EXPECT_EQ(token_to_text(65, 257), "65 ");
-  EXPECT_EQ(text_to_tokens("A", 256), (std::vector<std::int32_t>{65}));
-  EXPECT_EQ(text_to_tokens("65", 257), (std::vector<std::int32_t>{65}));
+  EXPECT_EQ(text_to_tokens("A", 256), (std::vector<int32_t>{65}));
+  EXPECT_EQ(text_to_tokens("65", 257), (std::vector<int32_t>{65}));
 }
 
 // Characters come whole, however their bytes come; what is none is U+FFFD.
@@ -33,6 +31,5 @@ TEST(SampledText, IsWholeCharactersOnATerminal) {
   EXPECT_EQ(take_characters(bytes, true), two);
   EXPECT_EQ(bytes, "");
 }
-
 }  // namespace
 }  // namespace weft

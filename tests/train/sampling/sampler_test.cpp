@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Sampling: independence of the batch, cached against plain, prompts, places and what samples are told.
 #include "train/sampling/sampler.h"
-
 #include <gtest/gtest.h>
-
 #include <cmath>
-
 #include "src/patterns/pattern.h"
 #include "tests/train/training.h"
 
 namespace weft {
 namespace {
-
 class SamplerTest : public testing::Test {
  protected:
   explicit SamplerTest(const std::string& device = "cpu") : device_(make_device(device)) {
@@ -23,17 +19,17 @@ class SamplerTest : public testing::Test {
     model_ = make_model(config_, *store_, *device_);
     store_->allocate(*device_, DType::f32, 1, false, false);
   }
-  std::vector<std::vector<std::int32_t>> texts(const SampleOptions& options) {
-    std::vector<std::vector<std::int32_t>> out(static_cast<std::size_t>(options.count));
-    std::int64_t done = 0;
+  std::vector<std::vector<int32_t>> texts(const SampleOptions& options) {
+    std::vector<std::vector<int32_t>> out(static_cast<std::size_t>(options.count));
+    int64_t done = 0;
     stats_ = sample(
         *device_, *model_, config_.model, options,
-        [&](std::int64_t sample, std::int64_t position, std::int32_t token) {
+        [&](int64_t sample, int64_t position, int32_t token) {
           auto& text = out[static_cast<std::size_t>(sample)];
-          EXPECT_EQ(position, options.given() + static_cast<std::int64_t>(text.size()));
+          EXPECT_EQ(position, options.given() + static_cast<int64_t>(text.size()));
           text.push_back(token);
         },
-        [&](std::int64_t positions, std::int64_t all) {
+        [&](int64_t positions, int64_t all) {
           EXPECT_GT(positions, done);
           EXPECT_LE(positions, all);
           done = positions;
@@ -63,7 +59,7 @@ void SamplerTest::check_batches() {
   const auto alone = texts(options);
   EXPECT_EQ(alone[0].size(), 40u);
   EXPECT_NE(alone[0], alone[1]);
-  for (const std::int64_t batch : {2, 3, 8}) {
+  for (const int64_t batch : {2, 3, 8}) {
     options.batch = batch;
     EXPECT_EQ(texts(options), alone) << "batch " << batch;
   }
@@ -108,7 +104,7 @@ void SamplerTest::check_orders() {
   options.prompt = {1, 2, 3};
   EXPECT_EQ(texts(options), other);
 
-  for (std::int32_t i = 0; i < 33; ++i) options.positions.push_back((i * 7 + 2) % 33);
+  for (int32_t i = 0; i < 33; ++i) options.positions.push_back((i * 7 + 2) % 33);
   const auto shuffled = texts(options);
   EXPECT_NE(shuffled, other);
   options.cached = false;
@@ -137,18 +133,18 @@ TEST_F(SamplerTest, TellsSamplesWhatTheyAre) { check_conditions(); }
 // Texts beyond the context of 64 are those of whole passes over the window, which begins anew at 32 tokens
 // when it is full, and then draws as another sample; prompts may be longer than the context, too.
 void SamplerTest::check_windows() {
-  for (const std::int64_t given : {3, 90}) {
+  for (const int64_t given : {3, 90}) {
     SampleOptions options{.length = 100, .seed = 9, .count = 2, .batch = 2};
-    for (std::int32_t i = 0; i < 2 * given; ++i) {
+    for (int32_t i = 0; i < 2 * given; ++i) {
       if (i % given == 0) options.prompts.emplace_back();
       options.prompts.back().push_back((i * 7 + i / 5) % 32);
     }
     const auto all = texts(options);
     for (int sample = 0; sample < 2; ++sample) {
-      std::vector<std::int32_t> window = options.prompts[sample];
+      std::vector<int32_t> window = options.prompts[sample];
       if (window.size() >= 64) window.erase(window.begin(), window.end() - 32);
-      std::int64_t first = sample;
-      for (const std::int32_t token : all[sample]) {
+      int64_t first = sample;
+      for (const int32_t token : all[sample]) {
         if (window.size() == 64) window.erase(window.begin(), window.end() - 32), first += 1 << 20;
         const auto one =
             texts({.prompt = window, .length = 1, .seed = 9, .cached = false, .first = first})[0];
@@ -168,30 +164,29 @@ TEST_F(SamplerTest, GoesOnBeyondTheContext) { check_windows(); }
 TEST_F(SamplerTest, GoesOnWithWhatAPersonTypes) {
   for (const std::size_t typed : {0, 1, 5, 150}) {
     SampleOptions options{.prompt = {1, 2}, .length = 6, .temperature = 0};
-    std::vector<std::int32_t> all = options.prompt, drawn;
+    std::vector<int32_t> all = options.prompt, drawn;
     bool asked = false;
-    options.next = [&](std::vector<std::int32_t>& text) {
+    options.next = [&](std::vector<int32_t>& text) {
       if (std::exchange(asked, true)) return false;
-      for (std::size_t i = 0; i < typed; ++i) text.push_back(static_cast<std::int32_t>(i * 5 % 32));
+      for (std::size_t i = 0; i < typed; ++i) text.push_back(static_cast<int32_t>(i * 5 % 32));
       all = text;
       return true;
     };
     sample(*device_, *model_, config_.model, options,
-           [&](std::int64_t, std::int64_t, std::int32_t token) { drawn.push_back(token); });
+           [&](int64_t, int64_t, int32_t token) { drawn.push_back(token); });
     ASSERT_EQ(drawn.size(), 12u);
     if (all.size() >= 64) all.erase(all.begin(), all.end() - 32);
     const auto rest = texts({.prompt = all, .length = 6, .temperature = 0})[0];
-    EXPECT_EQ(std::vector<std::int32_t>(drawn.begin() + 6, drawn.end()), rest) << typed;
+    EXPECT_EQ(std::vector<int32_t>(drawn.begin() + 6, drawn.end()), rest) << typed;
   }
 }
 
 TEST_F(SamplerTest, EndsWhenNoMoreIsWanted) {
-  std::int64_t drawn = 0;
+  int64_t drawn = 0;
   SampleOptions options{.length = 60, .count = 4, .batch = 2};
-  options.ended = [&](std::int64_t first, std::int64_t) { return first == 0 && drawn > 0; };
-  const SampleStats stats =
-      sample(*device_, *model_, config_.model, options,
-             [&](std::int64_t sample, std::int64_t, std::int32_t) { drawn += sample < 2 ? 1 : 0; });
+  options.ended = [&](int64_t first, int64_t) { return first == 0 && drawn > 0; };
+  const SampleStats stats = sample(*device_, *model_, config_.model, options,
+                                   [&](int64_t sample, int64_t, int32_t) { drawn += sample < 2 ? 1 : 0; });
   EXPECT_EQ(drawn, 2);
   EXPECT_EQ(stats.tokens, 2 + 2 * 60);
   EXPECT_GT(stats.first_seconds, 0);
@@ -216,7 +211,7 @@ TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
   EXPECT_CONTAINS(refused({.length = 5, .top_p = 1.5}), "top-p");
   EXPECT_CONTAINS(refused({.length = 5, .count = 0}), "count");
   EXPECT_CONTAINS(refused({.prompt = {1, 99}, .length = 5}), "a token is 99");
-  const auto vocab = static_cast<std::int32_t>(config_.model.vocab);
+  const auto vocab = static_cast<int32_t>(config_.model.vocab);
   EXPECT_CONTAINS(refused({.prompt = {1, vocab}, .length = 5}),
                   str("a token is ", vocab, ", the model knows 0"));
   EXPECT_EQ(refused({.prompt = {1, vocab - 1}, .length = 5}), "");
@@ -230,7 +225,7 @@ TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
   EXPECT_CONTAINS(refused({.length = 2, .positions = {0, 64}}), "place is 64");
   EXPECT_CONTAINS(error_of([] { text_to_tokens("abc", 99); }), "token 2 is 99");
   EXPECT_CONTAINS(error_of([] { text_to_tokens("12 x", 300); }), "numbers");
-  EXPECT_EQ(text_to_tokens("7 299", 300), (std::vector<std::int32_t>{7, 299}));
+  EXPECT_EQ(text_to_tokens("7 299", 300), (std::vector<int32_t>{7, 299}));
 }
 
 TEST_F(SamplerTest, CountsTheKeysOfThePattern) {
@@ -246,7 +241,7 @@ TEST_F(SamplerTest, StatisticsAreOfAPosition) {
   stats.tokens = 8, stats.positions = 4, stats.seconds = 2, stats.first_seconds = 0.5, stats.step_seconds = 1;
   EXPECT_CONTAINS(stats_text(stats, 0, 4),
                   "8 tokens in 2.00 s: 4.0 tokens/s, 500.0 ms to the first, 250.000 ms a position\n");
-  const auto launches = [&](std::int64_t length) {
+  const auto launches = [&](int64_t length) {
     return sample(*device_, *model_, config_.model, {.prompt = {1}, .length = length}, [](auto...) {})
         .launches;
   };
@@ -257,7 +252,7 @@ TEST_F(SamplerTest, StatisticsNameEachPattern) {
   const SampleStats stats = sample(*device_, *model_, config_.model,
                                    {.prompt = {1, 2}, .length = 30, .count = 3, .batch = 2}, [](auto...) {});
   ASSERT_EQ(stats.cache.size(), 2u);
-  EXPECT_EQ(stats.cache[0].rows, std::vector<std::int64_t>(stats.cache[0].rows.size(), 8));
+  EXPECT_EQ(stats.cache[0].rows, std::vector<int64_t>(stats.cache[0].rows.size(), 8));
   const std::string text = stats_text(stats, 2, 32);
   EXPECT_CONTAINS(text, "90 tokens in ");
   EXPECT_CONTAINS(text, " ms a position, ");
@@ -283,6 +278,5 @@ TEST_F(CudaSamplerTest, PromptsAndPlacesOfTheirOwn) { check_orders(); }
 TEST_F(CudaSamplerTest, TellsSamplesWhatTheyAre) { check_conditions(); }
 TEST_F(CudaSamplerTest, GoesOnBeyondTheContext) { check_windows(); }
 #endif
-
 }  // namespace
 }  // namespace weft

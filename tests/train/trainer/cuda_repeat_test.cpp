@@ -3,18 +3,15 @@
 // how long each test goes on. What they count is part of the GPU record.
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
-
 #include <chrono>
 #include <cstdlib>
 #include <set>
-
 #include "kernels/optimizer/reduce.h"
 #include "tests/kernels/attention/attention_gpu.h"
 #include "tests/train/trainer/steps.h"
 
 namespace weft {
 namespace {
-
 using namespace attention_test;
 using attention::Kernel;
 
@@ -24,14 +21,13 @@ double seconds_to_repeat() {
 }
 
 // Rounds of work until the time is over.
-template <class Round>
-void repeat(Round&& round) {
+template <class Round> void repeat(Round&& round) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds_to_repeat());
   do round();
   while (std::chrono::steady_clock::now() < end);
 }
 
-void report(const char* what, std::int64_t count, std::int64_t differences) {
+void report(const char* what, int64_t count, int64_t differences) {
   testing::Test::RecordProperty(what, std::to_string(count));
   testing::Test::RecordProperty("differences", std::to_string(differences));
   EXPECT_EQ(differences, 0) << "in " << count << " " << what;
@@ -41,7 +37,7 @@ void report(const char* what, std::int64_t count, std::int64_t differences) {
 struct Repeated {
   std::string name;
   std::function<void()> run;
-  std::function<void(std::uint64_t* sum)> hash;
+  std::function<void(uint64_t* sum)> hash;
   std::set<Kernel> kernels = {};
 };
 
@@ -56,7 +52,7 @@ Repeated repeated(const PatternSpec& spec, const Sizes& size, AttentionForm form
   const auto d = std::make_shared<OnGpu<T>>(x);
   const AttentionForward f = d->forward(maps->maps);
   const AttentionBackward g = scratch ? d->backward_with_scratch(maps->maps) : d->backward(maps->maps);
-  const auto matrix = [](const auto& m, std::int64_t rows) {
+  const auto matrix = [](const auto& m, int64_t rows) {
     using Value = typename std::decay_t<decltype(m)>::Value;
     return TensorView{m.data(), dtype_of<Value>, 2, {rows, m.columns(), 1, 1, 1}};
   };
@@ -68,7 +64,7 @@ Repeated repeated(const PatternSpec& spec, const Sizes& size, AttentionForm form
                launch(gpu().queue, f);
                launch(gpu().queue, g);
              },
-             [outputs, d](std::uint64_t* sum) {
+             [outputs, d](uint64_t* sum) {
                for (const TensorView& output : outputs)
                  launch(gpu().queue, Fingerprint{.sum = sum, .x = output});
              }};
@@ -79,8 +75,7 @@ Repeated repeated(const PatternSpec& spec, const Sizes& size, AttentionForm form
   return r;
 }
 
-template <class T>
-void add_problems(std::vector<Repeated>& all) {
+template <class T> void add_problems(std::vector<Repeated>& all) {
   const Sizes some{2, 400, 4, 64, 64}, large{1, 300, 2, 128, 128};
   using enum AttentionForm;
   for (const AttentionForm form : {simple, general}) all.push_back(repeated<T>({"fixed", 32, 8}, some, form));
@@ -109,10 +104,10 @@ TEST(CudaRepeat, AttentionHasOneBitPattern) {
     EXPECT_EQ(kernels.size(), std::size_t{1} + static_cast<std::size_t>(Kernel::hopper_column))
         << "each of them";
   }
-  const Tensor sums(*gpu().pool, {static_cast<std::int64_t>(8 * problems.size())}, DType::u8);
-  auto* sum = static_cast<std::uint64_t*>(sums.view().data);
-  std::vector<std::uint64_t> first(problems.size()), found(problems.size());
-  const auto run_all = [&](int times, std::vector<std::uint64_t>& result) {
+  const Tensor sums(*gpu().pool, {static_cast<int64_t>(8 * problems.size())}, DType::u8);
+  auto* sum = static_cast<uint64_t*>(sums.view().data);
+  std::vector<uint64_t> first(problems.size()), found(problems.size());
+  const auto run_all = [&](int times, std::vector<uint64_t>& result) {
     gpu().zero(sums);
     for (std::size_t i = 0; i < problems.size(); ++i)
       for (int t = 0; t < times; ++t) {
@@ -124,10 +119,10 @@ TEST(CudaRepeat, AttentionHasOneBitPattern) {
   run_all(1, first);
   const Load load;
   constexpr int kTimes = 50;
-  std::int64_t launches = 0, differences = 0;
+  int64_t launches = 0, differences = 0;
   repeat([&] {
     run_all(kTimes, found);
-    launches += static_cast<std::int64_t>(2 * kTimes * problems.size());
+    launches += static_cast<int64_t>(2 * kTimes * problems.size());
     for (std::size_t i = 0; i < problems.size(); ++i)
       if (found[i] != kTimes * first[i]) {
         ++differences;
@@ -150,7 +145,7 @@ TEST(CudaRepeat, TrainingStepsHaveOneBitPattern) {
         "cuda"));
     all.back()->step->prepare_replay();
   }
-  std::int64_t updates = 0, differences = 0;
+  int64_t updates = 0, differences = 0;
   repeat([&] {
     for (const auto& steps : all) {
       const std::string difference = steps->step->run_twice(steps->source, steps->next++).difference;
@@ -162,7 +157,6 @@ TEST(CudaRepeat, TrainingStepsHaveOneBitPattern) {
   for (const auto& steps : all) EXPECT_FALSE(steps->step->results().empty());
   report("updates", updates, differences);
 }
-
 }  // namespace
 }  // namespace weft
 #endif

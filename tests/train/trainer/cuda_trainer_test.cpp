@@ -2,10 +2,8 @@
 // Training on a GPU: each precision learns, resumes to the same bits, and a captured step is the eager one.
 #ifdef WEFT_CUDA
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
-
 #include "tests/train/training.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
@@ -13,7 +11,6 @@
 
 namespace weft {
 namespace {
-
 class CudaTrainer : public testing::Test {
  protected:
   CudaTrainer() { write_corpus(dir / "corpus.h5", 20000, 32); }
@@ -174,21 +171,20 @@ TEST_F(CudaTrainer, SamplesTheSameTextInAnyBatch) {
     const auto loaded = load_model(dir / (str(precision) + "/latest.h5"), "cuda", Weights::last);
     SampleOptions options{.prompt = {1, 2}, .length = 50, .seed = 4, .count = 6, .batch = 1};
     const auto texts = [&] {
-      std::vector<std::vector<std::int32_t>> out(6);
+      std::vector<std::vector<int32_t>> out(6);
       sample(*loaded->device, *loaded->model, loaded->config.model, options,
-             [&](std::int64_t sample, std::int64_t, std::int32_t token) {
+             [&](int64_t sample, int64_t, int32_t token) {
                out[static_cast<std::size_t>(sample)].push_back(token);
              });
       return out;
     };
     const auto alone = texts();
-    for (const std::int64_t batch : {2, 6}) {
+    for (const int64_t batch : {2, 6}) {
       options.batch = batch;
       EXPECT_EQ(texts(), alone) << precision << " batch " << batch;
     }
   }
 }
-
 }  // namespace
 }  // namespace weft
 #endif

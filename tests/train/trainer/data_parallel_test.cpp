@@ -2,15 +2,12 @@
 // Processes that train together, over loopback: the model that one process trains, the same bits every time,
 // and runs that go on with another number of processes.
 #include "train/trainer/data_parallel.h"
-
 #include <gtest/gtest.h>
-
 #include "src/files/hdf5.h"
 #include "tests/train/ranks/rank_runs.h"
 
 namespace weft {
 namespace {
-
 using DataParallel = RankRuns;
 
 TEST_F(DataParallel, AnyNumberOfProcessesAndMicroBatchesTrainsTheSameModel) {
@@ -88,7 +85,7 @@ TEST_F(DataParallel, AReasonOfOneRankStopsAllAtOneStep) {
   expect_cpu_ranks(3, [](CpuRank& r) {
     StopAgreement agreement(r.group);
     std::string why;
-    std::int64_t step = 0;
+    int64_t step = 0;
     for (; why.empty(); ++step) why = agreement.agree(step, r.rank() == 1 && step >= 5 ? "SIGTERM" : "");
     EXPECT_EQ(why, "SIGTERM");
     for (const std::string& other : r.group.all_gather(str(step))) EXPECT_EQ(other, str(step));
@@ -130,6 +127,5 @@ TEST_F(DataParallel, WeightsThatDifferAreNamedAndNotSaved) {
   EXPECT_CONTAINS(processes.errors(0), "rank 1");
   EXPECT_CONTAINS(processes.errors(0), "after step 8");
 }
-
 }  // namespace
 }  // namespace weft

@@ -8,14 +8,12 @@
 #include <string>
 #include <utility>
 #include <vector>
-
 #include "kernels/layers/pointwise.h"
 #include "tests/train/trainer/steps.h"
 
 namespace weft {
-
 // Flips bit `bit` of the bytes at `memory` of the device.
-inline void flip_bit(Device& device, void* memory, std::int64_t bit) {
+inline void flip_bit(Device& device, void* memory, int64_t bit) {
   const TensorView byte{static_cast<char*>(memory) + bit / 8, DType::u8, 1};
   unsigned char value = 0;
   device.download(&value, byte);
@@ -51,7 +49,7 @@ inline std::vector<TensorView> state_of(const ParameterStore& store) {
 // Steps that begin in the same state again and again, with flips of their memory.
 class Flips {
  public:
-  static constexpr std::int64_t kWarmUp = 4;  // on a GPU, graphs from the third on
+  static constexpr int64_t kWarmUp = 4;  // on a GPU, graphs from the third on
 
   Flips(const Config& config, const std::string& on, DType dtype, unsigned seed)
       : steps(config, on, dtype), random_(seed) {
@@ -77,11 +75,11 @@ class Flips {
     TensorView target = kind < targets.size() || activations_.empty()
                             ? targets[kind % targets.size()]
                             : activations_[below(activations_.size())];
-    const auto bit = static_cast<std::int64_t>(below(static_cast<std::size_t>(8 * target.bytes())));
+    const auto bit = static_cast<int64_t>(below(static_cast<std::size_t>(8 * target.bytes())));
     return [this, target, bit] { flip_bit(*steps.device, target.data, bit); };
   }
   std::size_t below(std::size_t end) { return random_() % end; }
-  std::vector<std::uint64_t> fingerprint() { return fingerprints(*steps.device, state_of(steps.store)); }
+  std::vector<uint64_t> fingerprint() { return fingerprints(*steps.device, state_of(steps.store)); }
   std::string run_twice(const std::function<void()>& between = {}) {
     return steps.step->run_twice(steps.source, steps.next, between).difference;
   }
@@ -106,7 +104,7 @@ class Flips {
     const auto allocate = [this](std::size_t bytes) {
       void* p = std::aligned_alloc(256, bytes);
       if (recorded_ && bytes > 2048)
-        activations_.push_back({p, DType::u8, 1, {static_cast<std::int64_t>(bytes), 1, 1, 1, 1}});
+        activations_.push_back({p, DType::u8, 1, {static_cast<int64_t>(bytes), 1, 1, 1, 1}});
       return p;
     };
     steps.device->pool = std::make_shared<MemoryPool>("cpu", allocate, [](void* p) { std::free(p); });
@@ -117,5 +115,4 @@ class Flips {
   std::vector<TensorView> activations_;
   std::vector<Tensor> before_;
 };
-
 }  // namespace weft

@@ -2,15 +2,12 @@
 // Does it learn what it can, and only that: one batch by heart, copying across a distance, the same with
 // gradients accumulated and with a context that grows.
 #include <gtest/gtest.h>
-
 #include <cmath>
-
 #include "kernels/philox.h"
 #include "tests/train/training.h"
 
 namespace weft {
 namespace {
-
 class LearningTest : public testing::Test {
  protected:
   std::string metrics(const std::string& run) { return dir / (run + "/metrics.jsonl"); }
@@ -25,8 +22,8 @@ class LearningTest : public testing::Test {
 };
 
 TEST_F(LearningTest, OverfitsOneBatch) {
-  std::vector<std::uint16_t> tokens;
-  for (std::uint32_t i = 0; i < 128; ++i) tokens.push_back(philox4x32({i, 0, 0, 0}, 1)[0] % 32);
+  std::vector<uint16_t> tokens;
+  for (uint32_t i = 0; i < 128; ++i) tokens.push_back(philox4x32({i, 0, 0, 0}, 1)[0] % 32);
   write_tokens(dir / "corpus.h5", tokens, 32, {0.5, 0.25, 0.25});  // one window to train on
   run("run", {"model.dropout=0", "train.batch=1", "train.steps=300", "train.eval_every=0",
               "train.save_every=0", "train.learning_rate=1e-2", "train.ema_decay=0", "train.log_every=50"});
@@ -35,13 +32,12 @@ TEST_F(LearningTest, OverfitsOneBatch) {
 }
 
 // x[i] = x[i - distance], but with probability `noise` a random token: nothing else helps to predict it.
-std::vector<std::uint16_t> copy_stream(std::size_t count, std::size_t distance, std::uint32_t vocab,
-                                       double noise) {
-  std::vector<std::uint16_t> x;
+std::vector<uint16_t> copy_stream(std::size_t count, std::size_t distance, uint32_t vocab, double noise) {
+  std::vector<uint16_t> x;
   for (std::size_t i = 0; i < count; ++i) {
-    const Philox4 r = philox4x32({static_cast<std::uint32_t>(i), 0, 0, 0}, 9);
+    const Philox4 r = philox4x32({static_cast<uint32_t>(i), 0, 0, 0}, 9);
     const bool fresh = i < distance || r[0] * 0x1p-32 < noise;
-    x.push_back(fresh ? static_cast<std::uint16_t>(r[1] % vocab) : x[i - distance]);
+    x.push_back(fresh ? static_cast<uint16_t>(r[1] % vocab) : x[i - distance]);
   }
   return x;
 }
@@ -92,7 +88,7 @@ TEST_F(LearningTest, ContextGrowsAndTheTokensOfAStepStay) {
   const std::vector<std::string> overrides{"train.context_schedule=[[0, 16], [5, 32], [12, 64]]",
                                            "train.log_every=1", "train.steps=15"};
   const Config config = small_config(dir.path(), overrides);
-  for (std::int64_t step = 0; step < 15; ++step) {
+  for (int64_t step = 0; step < 15; ++step) {
     const StepShape shape = step_shape(config, step);
     EXPECT_EQ(shape.context, step < 5 ? 16 : step < 12 ? 32 : 64);
     EXPECT_EQ(shape.tokens(), 4 * 64);
@@ -110,8 +106,8 @@ TEST_F(LearningTest, ContextGrowsAndTheTokensOfAStepStay) {
 // With a rate that changes nothing and one window to read, losses differ by the dropout masks alone: from
 // update to update, not with the micro-batches that an update is cut into.
 TEST_F(LearningTest, EachUpdateDrawsItsOwnMasks) {
-  std::vector<std::uint16_t> tokens;
-  for (std::uint32_t i = 0; i < 128; ++i) tokens.push_back(philox4x32({i, 0, 0, 0}, 1)[0] % 32);
+  std::vector<uint16_t> tokens;
+  for (uint32_t i = 0; i < 128; ++i) tokens.push_back(philox4x32({i, 0, 0, 0}, 1)[0] % 32);
   write_tokens(dir / "corpus.h5", tokens, 32, {0.5, 0.25, 0.25});
   const std::vector<std::string> common{"model.tied_output=true",    "model.dropout=0.3",
                                         "train.learning_rate=1e-30", "train.weight_decay=0",
@@ -143,6 +139,5 @@ TEST_F(LearningTest, ScalarsOfAStep) {
   EXPECT_EQ(later.loss_gradient, 0.5F);
   EXPECT_EQ(later.gradient_scale, 1);
 }
-
 }  // namespace
 }  // namespace weft

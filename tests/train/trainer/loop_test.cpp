@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The loop around the steps: what it logs, when it stops, which checkpoints it keeps, what it blames.
 #include <gtest/gtest.h>
-
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/program/counts.h"
@@ -16,7 +14,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class LoopTest : public RankRuns {
  protected:
   // Trains in <dir>/run, with these keys.
@@ -26,7 +23,7 @@ class LoopTest : public RankRuns {
     return train(small_config(dir.path(), overrides), options);
   }
   // Makes the row of a token in latest.h5 so large that its sum is infinite.
-  void enlarge_embedding(std::int64_t token) const {
+  void enlarge_embedding(int64_t token) const {
     const Config config = small_config(dir.path(), {"train.ema_decay=0"});
     const auto device = make_device("cpu");
     ParameterStore store;
@@ -36,7 +33,7 @@ class LoopTest : public RankRuns {
     const auto params = store.params();
     const auto table = std::find_if(params.begin(), params.end(),
                                     [](const ParamInfo& p) { return p.name == "token_embedding"; });
-    const std::int64_t width = table->shape[1];
+    const int64_t width = table->shape[1];
     const std::vector<float> row(static_cast<std::size_t>(width), 3e38f);
     device->upload(store.master().slice(table->offset + token * width, {width}), row.data());
     save_checkpoint(latest("run"), *device, store, state, checkpoint_config(latest("run")));
@@ -51,7 +48,7 @@ TEST_F(LoopTest, LogsTheRateOfItsStep) {
   ASSERT_EQ(rates.size(), 20u);
   for (std::size_t i = 0; i < rates.size(); ++i)
     EXPECT_FLOAT_EQ(static_cast<float>(rates[i]),
-                    static_cast<float>(learning_rate(config, static_cast<std::int64_t>(i))));
+                    static_cast<float>(learning_rate(config, static_cast<int64_t>(i))));
 }
 
 // Tokens of all processes in the time between two lines, whatever the windows are.
@@ -77,7 +74,7 @@ TEST_F(LoopTest, LogsTokensASecondOfAllProcesses) {
 TEST_F(LoopTest, LinesShowTheShareOfOneDeviceAndTheTimeLeft) {
   const auto device = make_device("cpu");
   Config config = small_config(dir.path());
-  const auto line = [&](std::int64_t context, std::int64_t ranks) {
+  const auto line = [&](int64_t context, int64_t ranks) {
     config.ranks = ranks;
     const double rate = device->peak_flops(DType::f32) / flops_per_token(config.model, context) / 4;
     StepMetrics m{.step = 8, .loss = 1, .lr = 1, .tokens_per_s = rate, .context = context};
@@ -126,9 +123,9 @@ TEST_F(LoopTest, AnEqualResultIsNotBetter) {
 
 // A token of the validation split alone, whose embedding has grown beyond what can be summed.
 TEST_F(LoopTest, ResultsThatAreNotFiniteAreNotBetter) {
-  std::vector<std::uint16_t> tokens(6000);
+  std::vector<uint16_t> tokens(6000);
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<std::uint16_t>(i >= 4900 && i < 5400 ? 31 : i * i % 13);
+    tokens[i] = static_cast<uint16_t>(i >= 4900 && i < 5400 ? 31 : i * i % 13);
   write_tokens(dir / "corpus.h5", tokens, 32, {0.8, 0.1, 0.1});
   const std::vector<std::string> overrides{"train.steps=8", "train.eval_every=4", "train.ema_decay=0"};
   train_with(overrides, {.max_steps = 2});
@@ -142,9 +139,9 @@ TEST_F(LoopTest, ResultsThatAreNotFiniteAreNotBetter) {
 
 // A token whose loss is not finite comes to one process at a time, and to the log hardly ever.
 TEST_F(LoopTest, ALossThatIsNotFiniteOnOneRankEndsAll) {
-  std::vector<std::uint16_t> tokens(6000);
+  std::vector<uint16_t> tokens(6000);
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<std::uint16_t>(i == 1000 ? 31 : i * i % 13);
+    tokens[i] = static_cast<uint16_t>(i == 1000 ? 31 : i * i % 13);
   write_tokens(dir / "corpus.h5", tokens, 32, {0.8, 0.1, 0.1});
   const std::vector<std::string> rare{"train.steps=2", "train.eval_every=0", "train.save_every=0",
                                       "train.log_every=1000000", "train.ema_decay=0"};
@@ -177,6 +174,5 @@ TEST_F(LoopTest, OldCheckpointsGoAndThoseOfAnEarlierTryStay) {
   EXPECT_EQ(left, (std::vector<std::string>{"step_00000015.h5", "step_00000020.h5", "step_00000900.h5",
                                             "step_x0000003.h5"}));
 }
-
 }  // namespace
 }  // namespace weft

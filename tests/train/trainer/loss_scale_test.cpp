@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Training in f16, on the CPU: a run whose loss scale overflows while later steps have been launched is the
 // run that waits for each step.
+#include "kernels/optimizer/loss_scale.h"
 #include <algorithm>
 #include <cstring>
-
-#include "kernels/optimizer/loss_scale.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 #include "src/optimizer.h"
@@ -13,10 +12,9 @@
 
 namespace weft {
 namespace {
-
 // 2^24 over the 192 tokens of a step does not fit into f16, half of it does: each time the scale comes there,
 // the gradient overflows. From 2^24 on that is at the first step, and then after every `window` steps.
-std::vector<std::string> f16_run(std::int64_t window, const std::vector<std::string>& more) {
+std::vector<std::string> f16_run(int64_t window, const std::vector<std::string>& more) {
   std::vector<std::string> overrides{"precision=f16",
                                      "model.context=48",
                                      "model.position_axes=[6, 8]",
@@ -32,7 +30,7 @@ std::vector<std::string> f16_run(std::int64_t window, const std::vector<std::str
 class LossScaling : public RankRuns {
  protected:
   struct Attempts {
-    std::vector<std::int64_t> skipped = {};  // updates
+    std::vector<int64_t> skipped = {};  // updates
     std::vector<double> losses = {}, scales = {}, updates = {};
   };
 
@@ -48,7 +46,7 @@ class LossScaling : public RankRuns {
     TrainStep step(*device, *model, store, config);
     LossScale scaler{.scale = config.train.loss_scale};
     Attempts attempts;
-    for (std::int64_t i = 0; i < config.train.steps; ++i) {
+    for (int64_t i = 0; i < config.train.steps; ++i) {
       if (i > 0) step.set_loss_scale(scaler);  // the first one is that of the config
       const std::vector<double> before = to_host(*device, store.master());
       step.run(source, i);
@@ -60,7 +58,7 @@ class LossScaling : public RankRuns {
       const bool grows = applied && scaler.good_steps + 1 == config.train.loss_scale_window;
       scaler = {.scale = scaler.scale * (applied ? grows ? 2 : 1 : 0.5),
                 .good_steps = applied && !grows ? scaler.good_steps + 1 : 0,
-                .skipped = static_cast<std::int64_t>(attempts.skipped.size())};
+                .skipped = static_cast<int64_t>(attempts.skipped.size())};
       EXPECT_EQ(results.loss_scale, static_cast<float>(scaler.scale));
       attempts.losses.push_back(static_cast<double>(results.loss));
       attempts.scales.push_back(scaler.scale);
@@ -108,7 +106,7 @@ class LossScaling : public RankRuns {
 TEST(LossScale, IsAppliedAsTheHostWould) {
   const auto device = make_device("cpu");
   for (const double scale : {1.0, 3.0, 1000.7, 65536.0, 0x1p127})
-    for (const std::int64_t parts : {1, 2, 3, 6}) {
+    for (const int64_t parts : {1, 2, 3, 6}) {
       StepScalars got{.seed = 5, .draw = 6, .first_row = 7}, want = got;
       want.loss_gradient = static_cast<float>(scale / static_cast<double>(parts));
       want.gradient_scale = static_cast<float>(1 / scale);
@@ -120,13 +118,13 @@ TEST(LossScale, IsAppliedAsTheHostWould) {
 
 struct Case {
   std::vector<std::string> overrides;
-  std::vector<std::int64_t> skipped;
+  std::vector<int64_t> skipped;
 };
 
 // The updates that overflow are the first one, the last one before an evaluation (6), a checkpoint (11) and a
 // log line (16), and the first and last one of a context (10).
 TEST_F(LossScaling, StepsAheadAreThoseThatAreWaitedFor) {
-  const std::vector<std::int64_t> every_fifth{0, 5, 10, 15};
+  const std::vector<int64_t> every_fifth{0, 5, 10, 15};
   const Case cases[] = {
       {f16_run(4, {}), every_fifth},
       {f16_run(4, {"train.accumulation=2", "train.context_schedule=[[0, 16], [10, 24], [11, 48]]"}),
@@ -159,9 +157,9 @@ TEST_F(LossScaling, StepsAheadAreThoseThatAreWaitedFor) {
 TEST_F(LossScaling, RunsGoOnWhereTheyStopped) {
   const auto overrides = f16_run(4, {"train.context_schedule=[[0, 16], [12, 48]]"});
   const Attempts attempts = one_by_one("want", overrides);
-  for (const std::int64_t stop : {1, 5, 6, 11})
+  for (const int64_t stop : {1, 5, 6, 11})
     EXPECT_EQ(run_f16(str("stop", stop), 1, overrides, {.max_steps = stop}), "");
-  for (const std::int64_t stop : {1, 5, 6, 11}) {
+  for (const int64_t stop : {1, 5, 6, 11}) {
     SCOPED_TRACE(stop);
     const std::string name = str("stop", stop);
     const Hdf5File saved = Hdf5File::open(latest(name));
@@ -205,6 +203,5 @@ TEST_F(LossScaling, ARunThatDivergesEndsAsItDoesWhenEachStepIsWaitedFor) {
     EXPECT_CONTAINS(ahead, "the loss or the gradient is not finite; first tensor: ");
   }
 }
-
 }  // namespace
 }  // namespace weft

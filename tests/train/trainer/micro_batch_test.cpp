@@ -1,16 +1,12 @@
 // SPDX-License-Identifier: MIT
 // --batch: what fits, what divides, and that a run goes on as it was.
-#include "train/trainer/micro_batch.h"
-
 #include <gtest/gtest.h>
 #include <omp.h>
-
 #include "tests/train/training.h"
 #include "train/trainer/report.h"
 
 namespace weft {
 namespace {
-
 // A CPU that says how much memory it has.
 class SmallDevice : public Device {
  public:
@@ -32,7 +28,7 @@ class SmallDevice : public Device {
   std::size_t free_;
 };
 
-std::size_t needed(Config config, std::int64_t accumulation) {
+std::size_t needed(Config config, int64_t accumulation) {
   config.train.accumulation = accumulation;
   const SmallDevice device(0);
   return planned_memory(config, device, true).total() + planned_memory(config, device, false).activations;
@@ -40,7 +36,7 @@ std::size_t needed(Config config, std::int64_t accumulation) {
 
 TEST(MicroBatch, AutoTakesTheMostThatFits) {
   const Config config = small_config("x", {"train.batch=12"});
-  for (const std::int64_t accumulation : {1, 2, 3, 4, 6, 12}) {
+  for (const int64_t accumulation : {1, 2, 3, 4, 6, 12}) {
     const std::size_t free = needed(config, accumulation) * 16 / 15 + 16;
     EXPECT_EQ(choose_micro_batch(config, "auto", SmallDevice(free)).accumulation, accumulation);
   }
@@ -112,6 +108,5 @@ TEST(CpuStep, SameBitsForAnyNumberOfThreads) {
     EXPECT_TRUE(read_file(dir / "1/latest.h5") == read_file(dir / (std::string(other) + "/latest.h5")))
         << other;
 }
-
 }  // namespace
 }  // namespace weft

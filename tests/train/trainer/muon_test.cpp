@@ -6,7 +6,6 @@
 
 namespace weft {
 namespace {
-
 // Three blocks of two matrices of odd sizes between parameters that AdamW updates.
 void add_parameters(ParameterStore& store, ParamKind matrices) {
   store.add("embedding", {7, 5}, Init::normal(1));
@@ -86,7 +85,7 @@ TEST(MuonUpdates, OneByHand) {
 
 TEST(MuonUpdates, AreTheSameBitsOnAnyNumberOfRanksAndInPieces) {
   for (const int ranks : {2, 3, 4})
-    for (const std::int64_t least : {1, 100, 0}) {
+    for (const int64_t least : {1, 100, 0}) {
       SCOPED_TRACE(str(ranks, " ranks, ranges of ", least));
       expect_cpu_ranks(ranks, [&](CpuRank& r) {
         ParameterStore alone, shared, cut;
@@ -105,7 +104,7 @@ TEST(MuonUpdates, AreTheSameBitsOnAnyNumberOfRanksAndInPieces) {
         for (std::size_t i = 0; i < alone.params().size(); ++i) {
           SCOPED_TRACE(alone.params()[i].name);
           const auto weights = [&](const ParameterStore& s) {
-            return to_host(*r.device, s.var({static_cast<std::int32_t>(i)}).value);
+            return to_host(*r.device, s.var({static_cast<int32_t>(i)}).value);
           };
           EXPECT_EQ(weights(shared), weights(alone));
           EXPECT_EQ(weights(cut), weights(alone));
@@ -148,6 +147,5 @@ TEST_F(MuonTraining, RanksShareIt) {
     expect_near_series(whole, "one", "loss", 1e-3);
   }
 }
-
 }  // namespace
 }  // namespace weft

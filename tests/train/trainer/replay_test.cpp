@@ -2,7 +2,6 @@
 // Replay: without faults it changes nothing; flipped bits are found, named, and end the run.
 #include <algorithm>
 #include <cstdio>
-
 #include "tests/train/ranks/rank_runs.h"
 #include "tests/train/trainer/faults.h"
 #include "tests/train/trainer/steps.h"
@@ -10,7 +9,6 @@
 
 namespace weft {
 namespace {
-
 struct Count {
   int flips = 0, changed = 0, caught = 0;
 };
@@ -31,7 +29,7 @@ void flip_behind_launches(Flips& f, int flips, Count& count) {
   std::vector<std::string> seen;
   std::size_t at = 0, first_end = 0;
   std::function<void()> flip = [] {};
-  std::vector<std::uint64_t> clean, of_first;
+  std::vector<uint64_t> clean, of_first;
   bool looking = false;
   const AfterLaunches hook(*f.steps.device, [&](const std::string& kernel) {
     if (looking) return;
@@ -91,7 +89,7 @@ struct Fault {
   int launch = 1;
   const Tensor& (ParameterStore::*block)() const = &ParameterStore::master;
   std::string parameter;
-  std::int64_t element = 0, bit = 0;
+  int64_t element = 0, bit = 0;
 };
 
 AfterLaunches::Act acting(Trainer& trainer, const Fault& fault) {
@@ -240,7 +238,7 @@ TEST(Replay, AStepThatIsGivenUpHasChangedNothing) {
   given_up.run(2);
   struct Stop {};
   for (const int at : {1, 2}) {
-    const std::vector<std::uint64_t> before = fingerprints(*given_up.device, state_of(given_up.store));
+    const std::vector<uint64_t> before = fingerprints(*given_up.device, state_of(given_up.store));
     int calls = 0;
     const auto stop = [&] {
       if (++calls == at) throw Stop();
@@ -287,7 +285,7 @@ TEST(CudaReplay, FindsFlippedBits) {
     f.steps.step->run(f.steps.source, f.steps.next, between);
     return f.fingerprint();
   };
-  const std::vector<std::uint64_t> clean = update({});
+  const std::vector<uint64_t> clean = update({});
   f.restore();
   EXPECT_EQ(f.run_twice(), "");
   EXPECT_EQ(f.fingerprint(), clean);
@@ -326,6 +324,5 @@ TEST(CudaReplay, WithoutFaultsItChangesNothing) {
     }
 }
 #endif
-
 }  // namespace
 }  // namespace weft

@@ -2,13 +2,11 @@
 // A run that was stopped, killed or resumed ends in the same bytes as one that was not.
 #include <gtest/gtest.h>
 #include <signal.h>
-
 #include <chrono>
 #include <filesystem>
 #include <ostream>
 #include <sstream>
 #include <thread>
-
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
 
@@ -16,7 +14,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
 class ResumeTest : public testing::Test {
  protected:
   ResumeTest() { write_corpus(dir / "corpus.h5", 6000, 32); }
@@ -238,6 +235,5 @@ TEST_F(ResumeTest, SurvivesBeingKilledWhileSaving) {
   train(small_config(dir.path(), often), {.resume = "", .out = dir / "parts", .device = "cpu"});
   expect_same_run("parts");
 }
-
 }  // namespace
 }  // namespace weft

@@ -2,16 +2,13 @@
 // Updates launched ahead: what they report, how many are in flight, and that a loss scale counted on the
 // device is that of PyTorch's GradScaler.
 #include "train/trainer/run_ahead.h"
-
 #include <gtest/gtest.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <limits>
 #include <map>
 #include <thread>
-
 #include "kernels/philox.h"
 #include "src/device.h"
 #include "tests/src/ranks/ranks.h"
@@ -19,48 +16,47 @@
 
 namespace weft {
 namespace {
-
 constexpr float kInfinity = std::numeric_limits<float>::infinity(),
                 kNan = std::numeric_limits<float>::quiet_NaN();
 
 // What an update does, but for the sizes: its loss is a function of the weights and of its number, the
 // weights are then another function of both. Its gradient overflows where loss_gradient is above a limit.
 struct Model {
-  std::map<std::int64_t, double> limits = {};  // by update; others: none
-  std::uint64_t weights = 1;
+  std::map<int64_t, double> limits = {};  // by update; others: none
+  uint64_t weights = 1;
 
   StepResults run(const StepScalars& step) const {
-    const auto limit = limits.find(static_cast<std::int64_t>(step.draw));
+    const auto limit = limits.find(static_cast<int64_t>(step.draw));
     const bool overflow = limit != limits.end() && static_cast<double>(step.loss_gradient) > limit->second;
-    const std::uint32_t bits = philox4x32({static_cast<std::uint32_t>(step.draw), 0, 0, 0}, weights)[0];
+    const uint32_t bits = philox4x32({static_cast<uint32_t>(step.draw), 0, 0, 0}, weights)[0];
     return {.loss = static_cast<float>(bits) * 0x1p-32f,
             .gradient_norm = overflow ? kNan : 1,
             .update_scale = overflow ? 0.0f : 1.0f};
   }
   void apply(const StepScalars& step) {
-    const Philox4 bits = philox4x32({static_cast<std::uint32_t>(step.draw), 1, 0, 0}, weights);
-    weights = (std::uint64_t{bits[0]} << 32 | bits[1]) ^ std::bit_cast<std::uint32_t>(step.gradient_scale) ^
-              std::bit_cast<std::uint32_t>(step.beta1_correction);
+    const Philox4 bits = philox4x32({static_cast<uint32_t>(step.draw), 1, 0, 0}, weights);
+    weights = (uint64_t{bits[0]} << 32 | bits[1]) ^ std::bit_cast<uint32_t>(step.gradient_scale) ^
+              std::bit_cast<uint32_t>(step.beta1_correction);
   }
 };
 
 struct Outcome {
   std::vector<float> losses = {};
-  std::vector<std::int64_t> skipped = {};
+  std::vector<int64_t> skipped = {};
   double scale = 0;
-  std::int64_t growth = 0;
-  std::uint64_t weights = 0;
+  int64_t growth = 0;
+  uint64_t weights = 0;
   bool operator==(const Outcome&) const = default;
 };
 
 constexpr double kBeta1 = 0.9;
 
 // GradScaler by the book: the host waits for each update, and its optimizer counts those that it ran.
-Outcome by_the_book(Model model, LossScale start, std::int64_t window, std::int64_t first, std::int64_t end) {
+Outcome by_the_book(Model model, LossScale start, int64_t window, int64_t first, int64_t end) {
   Outcome o{.scale = start.scale, .growth = start.good_steps};
-  std::int64_t updates = first - start.skipped;
-  for (std::int64_t i = first; i < end; ++i) {
-    StepScalars step{.draw = static_cast<std::uint64_t>(i)};
+  int64_t updates = first - start.skipped;
+  for (int64_t i = first; i < end; ++i) {
+    StepScalars step{.draw = static_cast<uint64_t>(i)};
     step.loss_gradient = static_cast<float>(o.scale / 2);
     step.gradient_scale = static_cast<float>(1 / o.scale);
     const StepResults results = model.run(step);
@@ -80,12 +76,11 @@ Outcome by_the_book(Model model, LossScale start, std::int64_t window, std::int6
 }
 
 // The same as the device does it: nothing comes back but the results.
-Outcome on_the_device(Model model, LossScale state, std::int64_t window, std::int64_t first,
-                      std::int64_t end) {
+Outcome on_the_device(Model model, LossScale state, int64_t window, int64_t first, int64_t end) {
   const auto device = make_device("cpu");
   Outcome o;
-  for (std::int64_t i = first; i < end; ++i) {
-    StepScalars step{.draw = static_cast<std::uint64_t>(i)};
+  for (int64_t i = first; i < end; ++i) {
+    StepScalars step{.draw = static_cast<uint64_t>(i)};
     launch(device->queue, ApplyLossScale{&step, &state, 2});
     StepResults results = model.run(step);
     launch(device->queue, UpdateLossScale{&state, &results, &step, window, kBeta1});
@@ -102,18 +97,18 @@ Outcome on_the_device(Model model, LossScale state, std::int64_t window, std::in
 
 TEST(LossScale, OverflowsAreSkippedAsGradScalerSkipsThem) {
   std::size_t overflows = 0;
-  for (std::uint32_t seed = 0; seed < 300; ++seed) {
-    auto draw = [&, n = std::uint32_t{0}](std::uint32_t below) mutable {
+  for (uint32_t seed = 0; seed < 300; ++seed) {
+    auto draw = [&, n = uint32_t{0}](uint32_t below) mutable {
       return philox4x32({seed, n++, 0, 0}, 9)[0] % below;
     };
     Model model;
-    for (std::int64_t i = 0; i < 40; ++i)
+    for (int64_t i = 0; i < 40; ++i)
       if (draw(3) == 0) model.limits[i] = std::ldexp(1.0, static_cast<int>(draw(17)) - 1);
     // As training starts, and anywhere.
     const LossScale start =
         seed % 2 == 0 ? LossScale{.scale = 65536}
                       : LossScale{std::ldexp(1.0, static_cast<int>(draw(14))), 0, static_cast<int>(draw(3))};
-    const std::int64_t window = seed % 3 == 0 ? 1000 : 1 + draw(6), first = 5;
+    const int64_t window = seed % 3 == 0 ? 1000 : 1 + draw(6), first = 5;
     const Outcome want = by_the_book(model, start, window, first, 40);
     EXPECT_EQ(on_the_device(model, start, window, first, 40), want) << seed;
     overflows += want.skipped.size();
@@ -124,13 +119,13 @@ TEST(LossScale, OverflowsAreSkippedAsGradScalerSkipsThem) {
 // An update that goes on from a state in the middle is the one of the whole run.
 TEST(LossScale, GoesOnFromItsState) {
   Model model;
-  for (std::int64_t i = 0; i < 20; i += 3) model.limits[i] = 3000;
-  for (const std::int64_t stop : {1, 3, 4, 10}) {
+  for (int64_t i = 0; i < 20; i += 3) model.limits[i] = 3000;
+  for (const int64_t stop : {1, 3, 4, 10}) {
     Model parts = model;
     LossScale state{.scale = 65536};
     const auto device = make_device("cpu");
-    for (std::int64_t i = 0; i < stop; ++i) {
-      StepScalars step{.draw = static_cast<std::uint64_t>(i)};
+    for (int64_t i = 0; i < stop; ++i) {
+      StepScalars step{.draw = static_cast<uint64_t>(i)};
       launch(device->queue, ApplyLossScale{&step, &state, 2});
       StepResults results = parts.run(step);
       launch(device->queue, UpdateLossScale{&state, &results, &step, 4, kBeta1});
@@ -177,7 +172,7 @@ class SlowDevice : public Device {
     pool = cpu_->pool;
     host_pool = cpu_->host_pool;
   }
-  std::int64_t in_flight() const {
+  int64_t in_flight() const {
     return std::count_if(done_.begin(), done_.end(), [](auto when) { return when > Clock::now(); });
   }
   void upload(const TensorView& dst, const void* src) override { cpu_->upload(dst, src); }
@@ -216,7 +211,7 @@ class Updates {
     ctx_.pool = device.pool.get();
   }
   void run(float loss) {
-    for (const std::int64_t micro : {0, 1}) {
+    for (const int64_t micro : {0, 1}) {
       ahead_.make_room(micro);
       float* out = results_.view().as<float>();
       out[0] = loss + static_cast<float>(micro), out[1] = 10 * loss, out[2] = 1, out[3] = 64;
@@ -267,9 +262,8 @@ TEST(RunAhead, SlowUpdatesAreFewInFlight) {
   updates.run(1);
   EXPECT_LE(device.in_flight(), 1) << "nothing is known of the first update: its micro-batches go one by one";
   for (int i = 0; i < 7; ++i) updates.run(1);
-  EXPECT_LE(device.in_flight(), 2 * static_cast<std::int64_t>(RunAhead::kSeconds / 0.4));
+  EXPECT_LE(device.in_flight(), 2 * static_cast<int64_t>(RunAhead::kSeconds / 0.4));
   EXPECT_GE(device.in_flight(), 6);
 }
-
 }  // namespace
 }  // namespace weft

@@ -1,26 +1,21 @@
 // SPDX-License-Identifier: MIT
 // metrics.jsonl, and which configs count as the same run.
 #include "train/trainer/run_folder.h"
-
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
-
 #include <cmath>
 #include <set>
-
 #include "src/config/fields.h"
-#include "src/ranks/rendezvous.h"
+#include "src/ranks/sockets.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/train/training.h"
-#include "train/trainer/metrics.h"
 #include "train/trainer/report.h"
 
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-
-StepMetrics metrics_of(std::int64_t step) {
+StepMetrics metrics_of(int64_t step) {
   return {.step = step,
           .loss = std::log(2.0),
           .lr = 1e-3,
@@ -52,7 +47,7 @@ TEST(Metrics, AreCutAtTheResumedStep) {
   {
     MetricsLog log(path, "", 0);
     EXPECT_EQ(log.elapsed_s(0, 100), 0);
-    for (const std::int64_t step : {1, 5, 10}) log.append(metrics_of(step));
+    for (const int64_t step : {1, 5, 10}) log.append(metrics_of(step));
   }
   write_file(path, read_file(path) + "{\"step\": 7, \"lo");  // killed while writing
   MetricsLog log(path, path, 8);
@@ -87,8 +82,7 @@ TEST(RunFolder, NamesTheFirstKeyThatDecides) {
 }
 
 struct Perturb {  // to another value
-  template <class T>
-  void operator()(T* value) const {
+  template <class T> void operator()(T* value) const {
     if constexpr (std::is_same_v<T, std::string>) {
       *value += "x";
     } else if constexpr (std::is_same_v<T, bool>) {
@@ -197,9 +191,8 @@ TEST(RunFolder, SaysWhatAChangeChanges) {
   const Config other = small_config(dir.path(), {"train.steps=5", "train.accumulation=2"});
   const TrainOptions resume{.resume = "", .out = dir / "run", .device = "cpu"};
   const std::string error = error_of([&] { train(other, resume); });
-  EXPECT_CONTAINS(error,
-                  "train.accumulation: 1 in the checkpoint, 2 now (gradients are added up in another "
-                  "order; --allow-changes lets it differ)");
+  EXPECT_CONTAINS(error, "train.accumulation: 1 in the checkpoint, 2 now (gradients are added up in another "
+                         "order; --allow-changes lets it differ)");
   for (const char* key : {"train.steps", "train.log_every", "train.graph",
                           "with --allow-changes also "
                           "train.accumulation, train.reduce_dtype, train.bucket_mb, train.shard_optimizer"})
@@ -279,6 +272,5 @@ TEST(Progress, PassingLinesAreForTerminals) {
   EXPECT_EQ(pipe.str(), "done\n");
   EXPECT_EQ(terminal.str(), "\r\033[Kstep 1\r\033[Kdone\n");
 }
-
 }  // namespace
 }  // namespace weft

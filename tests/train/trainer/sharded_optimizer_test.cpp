@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: MIT
 // ZeRO-1: each process updates its pieces of the weights, and nobody can tell from losses or checkpoints.
 #include "src/files/checkpoint.h"
+#include "src/files/weights.h"
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/evaluation/evaluator.h"
-#include "train/trainer/initial_weights.h"
 #include "train/trainer/step.h"
 
 namespace weft {
 namespace {
-
 std::vector<std::string> sharded(std::vector<std::string> overrides) {
   overrides.push_back("train.shard_optimizer=true");
   return overrides;
@@ -19,7 +18,7 @@ class ShardedOptimizer : public RankRuns {
  protected:
   // Trains a bf16 store, which trainers have on GPUs alone: master weights and weights as kernels read them
   // are two blocks. Leaves <dir>/<name>/latest.h5; from `from`, when it is not "". Losses of rank 0.
-  std::vector<double> run_bf16(const std::string& name, int ranks, std::int64_t first, std::int64_t end,
+  std::vector<double> run_bf16(const std::string& name, int ranks, int64_t first, int64_t end,
                                const std::vector<std::string>& overrides, const std::string& from = "") {
     std::filesystem::create_directories(dir / name);
     expect_cpu_ranks(ranks, [&](CpuRank& r) {
@@ -34,7 +33,7 @@ class ShardedOptimizer : public RankRuns {
       const TokenDataset data(config.data.path, "train", config.model.vocab);
       const BatchSource source(config, data, nullptr);
       TrainStep step(*r.device, *model, store, config, r.comm.get());
-      for (std::int64_t i = first; i < end; ++i) step.run(source, i);
+      for (int64_t i = first; i < end; ++i) step.run(source, i);
       std::vector<StepResults> results = step.results();
       average_losses(r.group, results);
       check_equal_weights(r.group, *r.device, store, end);
@@ -155,7 +154,7 @@ TEST_F(ShardedOptimizer, InBf16StateTravelsBetweenNumbersOfProcesses) {
 // Of odd numbers of elements: whole parameters in each range, eights in each piece, nothing twice.
 TEST_F(ShardedOptimizer, PiecesCoverTheParameters) {
   for (const DType compute : {DType::bf16, DType::f32})
-    for (const std::int64_t least : {0, 1, 100, 1000}) {
+    for (const int64_t least : {0, 1, 100, 1000}) {
       SCOPED_TRACE(least);
       expect_cpu_ranks(3, [&](CpuRank& r) {
         ParameterStore store, alone;
@@ -166,7 +165,7 @@ TEST_F(ShardedOptimizer, PiecesCoverTheParameters) {
         }
         store.allocate(*r.device, compute, 1, true, true, {r.comm.get(), least});
         alone.allocate(*r.device, compute, 1, true, true);
-        std::int64_t at = 0, state = 0;
+        int64_t at = 0, state = 0;
         const std::vector<OwnPart> parts = store.own_parts();
         EXPECT_EQ(store.shards().size(), least == 0 ? 1u : least == 1 ? 6u : least == 100 ? 4u : 3u);
         ASSERT_EQ(parts.size(), store.shards().size() + 1);
@@ -189,7 +188,7 @@ TEST_F(ShardedOptimizer, PiecesCoverTheParameters) {
         for (const Tensor& block : {store.m(), store.v(), store.ema()})
           EXPECT_EQ(block.size(), state + 16 + 8);
         EXPECT_EQ(store.master().size(), compute == DType::f32 ? at + 24 : state + 24);
-        const std::int64_t blocks = compute == DType::bf16 ? 4 : 3;  // the master, m, v, ema; f32
+        const int64_t blocks = compute == DType::bf16 ? 4 : 3;  // the master, m, v, ema; f32
         EXPECT_EQ(store.state_bytes(), blocks * 4 * (state + 24));
         EXPECT_EQ(store.whole_state_bytes(), blocks * 4 * (at + 24));
         EXPECT_EQ(alone.whole_state_bytes(), alone.state_bytes());
@@ -203,7 +202,7 @@ TEST_F(ShardedOptimizer, PiecesCoverTheParameters) {
             EXPECT_EQ(to_host(*r.device, values), to_host(*r.device, all.slice(other.offset, other.shape)));
           });
         EXPECT_EQ(seen, 16u);
-        for (std::int32_t i = 0; i < 8; ++i)
+        for (int32_t i = 0; i < 8; ++i)
           EXPECT_EQ(to_host(*r.device, store.var({i}).value), to_host(*r.device, alone.var({i}).value));
       });
     }
@@ -278,6 +277,5 @@ TEST(ShardedUpdate, NeedsACommunicator) {
     EXPECT_CONTAINS(error_of([&] { update_parameters(ctx, store, {}); }), "needs a communicator");
   });
 }
-
 }  // namespace
 }  // namespace weft

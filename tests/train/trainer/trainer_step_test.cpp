@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: MIT
 // A step: what it keeps in memory; on CUDA, that it is launched without waiting for the device, and that
 // whatever changes from step to step reaches its graphs.
-#include "train/trainer/step.h"
-
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-
 #include "tests/src/gate.h"
 #include "tests/train/trainer/steps.h"
+#include "train/trainer/step.h"
 
 namespace weft {
 namespace {
-
 // Bytes of a step beside those that stay, in runs of 4 and of 8 layers.
 TEST(TrainStep, RecomputingKeepsTheInputsOfBlocksAlone) {
   const TempDir dir;
@@ -98,7 +95,7 @@ TEST(TrainStep, NamesTheFirstThatIsNotFinite) {
     const auto p =
         std::find_if(params.begin(), params.end(), [&](const ParamInfo& q) { return q.name == name; });
     float* values = steps.store.master().view().as<float>() + p->offset;
-    for (std::int64_t i = 0; i < p->size; ++i) values[i] *= factor;
+    for (int64_t i = 0; i < p->size; ++i) values[i] *= factor;
   }
   Ctx ctx{.queue = &steps.device->queue, .pool = steps.device->pool.get()};
   steps.store.refresh_compute(ctx);
@@ -127,7 +124,7 @@ TEST(TrainStep, NamesTheFirstThatIsNotFinite) {
 }
 
 // Whatever memory holds that nobody has written, here `value` in each byte: what an update computes.
-std::vector<std::uint64_t> updates_in_memory_of(const Config& config, const std::string& on, int value) {
+std::vector<uint64_t> updates_in_memory_of(const Config& config, const std::string& on, int value) {
   const auto prepare = [value](Device& device) {
     MemoryPool::Allocate allocate = [value](std::size_t bytes) {
       return std::memset(std::aligned_alloc(256, bytes), value, bytes);
@@ -157,7 +154,7 @@ std::vector<std::uint64_t> updates_in_memory_of(const Config& config, const std:
 
 // Zeros, NaN, small numbers.
 void expect_nothing_read_unwritten(const Config& config, const std::string& on) {
-  const std::vector<std::uint64_t> zeros = updates_in_memory_of(config, on, 0);
+  const std::vector<uint64_t> zeros = updates_in_memory_of(config, on, 0);
   EXPECT_EQ(updates_in_memory_of(config, on, 0xff), zeros);
   EXPECT_EQ(updates_in_memory_of(config, on, 0x3c), zeros);
 }
@@ -271,6 +268,5 @@ TEST(CudaTrainStep, WhatChangesReachesTheGraphs) {
 }
 
 #endif
-
 }  // namespace
 }  // namespace weft

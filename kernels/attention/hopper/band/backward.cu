@@ -4,9 +4,8 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  BandTiles tiles = BandTiles::of(pass, g.q);
   tiles.cut(multiprocessors(), tiles.tiles_back());
   if (tiles.work_items() == 0) return;
   const BandBackward work = BandBackward::of(g, pass, tiles);
@@ -17,5 +16,4 @@ void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const At
     if constexpr (Dv == 128) start_band_backward<T, Dqk, Dv, 2>(queue, work);
   });
 }
-
 }  // namespace weft::attention::hopper

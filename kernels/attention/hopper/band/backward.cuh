@@ -10,20 +10,21 @@
 #include "kernels/attention/hopper/launch.cuh"
 
 namespace weft::attention::hopper {
-
 // What a consumer warpgroup holds of a key tile, and how queries add to it.
-template <class T, class M, int kQueries>
-class KeyGradients {
+template <class T, class M, int kQueries, bool kDocuments> class KeyGradients {
  protected:
   static constexpr int kSteps = kQueries / 16, kParts = kTile / kQueries;
-  __device__ KeyGradients(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}
+  __device__ KeyGradients(const M& memory, const BandBackward& g)
+      : memory_(memory), g_(g), reach_(Reach::of(g.tiles)) {}
 
   // P^T and dS^T of kQueries queries, and the MMAs that add to dV and dK; the last part leaves them in
   // flight. `ds_panel` takes dS^T once barrier `ds_free` has passed that phase.
-  __device__ __forceinline__ void meet_part(int back, int key_stage, int part, std::uint32_t ds_panel,
-                                            std::uint32_t ds_free, int phase) {
+  __device__ __forceinline__ void meet_part(int back, int key_stage, int part, uint32_t ds_panel,
+                                            uint32_t ds_free, int phase) {
     float s[kQueries / 2], ds[kQueries / 2];
     const int first = part * kQueries * 128;  // bytes of a panel
+    if constexpr (kDocuments)
+      if (back == 0 && part == 0) find_reach();
     pin(s), pin(ds);
     wgmma_fence();
     mma_abt<T, M::Dqk>(s, memory_.k(key_stage), memory_.q(stage_.at) + first);
@@ -33,7 +34,8 @@ class KeyGradients {
     wgmma_wait_group<1>();
     pin(s);
     exponentiate(s, memory_.lse(stage_.at) + part * kQueries * 4, g_.scale * kLog2E);
-    hide_from_queries(s, g_.tiles, back, part * kQueries);
+    if constexpr (kDocuments) reach_.compare(g_.tiles);
+    hide_from_queries(s, g_.tiles, back, part * kQueries, reach_);
     if (part == 0) {
       if (!g_.accumulate) mbarrier_wait(memory_.delta_full(stage_.at), stage_.parity);
       mbarrier_wait(ds_free, phase);
@@ -41,7 +43,7 @@ class KeyGradients {
     wgmma_wait_group<0>();
     pin(ds);
     differentiate(ds, s, memory_.delta(stage_.at) + part * kQueries * 4);
-    std::uint32_t p_operand[kSteps][4], ds_operand[kSteps][4];
+    uint32_t p_operand[kSteps][4], ds_operand[kSteps][4];
     round_steps<T>(p_operand, s);
     round_steps<T>(ds_operand, ds);
 #pragma unroll
@@ -60,16 +62,25 @@ class KeyGradients {
     }
   }
 
+  // Of the keys that meet their own queries: the first of those that they meet.
+  __device__ __forceinline__ void find_reach() {
+    const TilePlace at = TileStep::read_place(memory_.step(stage_.at));
+    const int position[2] = {g_.tiles.position(at.group, at.tile, row_of(0)),
+                             g_.tiles.position(at.group, at.tile, row_of(1))};
+    reach_.load(g_.tiles, at.b, position, 1);
+  }
+
   const M& memory_;
   const BandBackward& g_;
+  Reach reach_;
   Ring<M::kStages> stage_;
   float dk_[M::Dqk / 2], dv_[M::Dv / 2];
 };
 
-template <class T, class M, int kQueries>
-class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
+template <class T, class M, int kQueries, bool kDocuments>
+class BandBackwardConsumer : KeyGradients<T, M, kQueries, kDocuments> {
  public:
-  using Base = KeyGradients<T, M, kQueries>;
+  using Base = KeyGradients<T, M, kQueries, kDocuments>;
   __device__ BandBackwardConsumer(const M& memory, const BandBackward& g)
       : Base(memory, g), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
@@ -79,10 +90,8 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
       mbarrier_wait(memory_.full(stage_.at), stage_.parity);
       const TileStep step = TileStep::read(memory_.step(stage_.at));
       if (step.met_before < 0) break;
-      if (back <= step.met_before)
-        meet(step, back);
-      else
-        pass();
+      if (back <= step.met_before) meet(step, back);
+      else pass();
       stage_.advance(), key_.advance();
       parity_ ^= 1;
       back = back + 1 == M::kConsumers ? 0 : back + 1;
@@ -131,12 +140,9 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
     mbarrier_wait(memory_.ds_full(), parity_);
     if (step.owns_queries) {
       float dq[M::Dqk / 2];
-      if (M::kConsumers == 3 && step.met_before == 2)
-        sum_queries<M::kConsumers>(dq);
-      else if (step.met_before == 1)
-        sum_queries<2>(dq);
-      else
-        sum_queries<1>(dq);
+      if (M::kConsumers == 3 && step.met_before == 2) sum_queries<M::kConsumers>(dq);
+      else if (step.met_before == 1) sum_queries<2>(dq);
+      else sum_queries<1>(dq);
       release_queries(step);
       put(dq, g_.scale, g_.dq, at);
     } else {
@@ -150,8 +156,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
   }
 
   // dQ of the queries at hand, over their kTiles key tiles from the earliest on.
-  template <int kTiles>
-  __device__ __forceinline__ void sum_queries(float (&dq)[M::Dqk / 2]) const {
+  template <int kTiles> __device__ __forceinline__ void sum_queries(float (&dq)[M::Dqk / 2]) const {
     pin(dq);
     wgmma_fence();
 #pragma unroll
@@ -170,7 +175,7 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
                                       const TilePlace& at) {
 #pragma unroll
     for (int panel = 0; panel < N / 32; ++panel) {
-      const std::uint32_t out = memory_.out(own_, out_.at);
+      const uint32_t out = memory_.out(own_, out_.at);
       send_panel<T, M::kOut - 1>(own_ + 1, c, panel, factor, out, to, g_, at);
       out_.advance();
     }
@@ -182,15 +187,14 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries> {
 };
 
 // As the registers allow: all queries of a tile at once, or a half after the other.
-template <int Dqk, int Dv, int kConsumers>
-struct BandShape {
+template <int Dqk, int Dv, int kConsumers> struct BandShape {
   using M = BandBackwardMemory<Dqk, Dv, kConsumers>;
   static constexpr int kQueries = (Dv == 128 && kConsumers == 3) || Dqk == 128 ? 32 : 64;
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40,
                        kConsumerRegisters = kConsumers == 3 ? 160 : 232;
 };
 
-template <class T, int Dqk, int Dv, int kConsumers>
+template <class T, int Dqk, int Dv, int kConsumers, bool kDocuments>
 __global__ void __launch_bounds__(BandShape<Dqk, Dv, kConsumers>::M::kThreads, 1)
     band_backward_kernel(const __grid_constant__ BandBackward g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -204,7 +208,7 @@ __global__ void __launch_bounds__(BandShape<Dqk, Dv, kConsumers>::M::kThreads, 1
     produce<T>(memory, g);
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
-    BandBackwardConsumer<T, M, Shape::kQueries>(memory, g).run();
+    BandBackwardConsumer<T, M, Shape::kQueries, kDocuments>(memory, g).run();
   }
 #endif
 }
@@ -212,7 +216,9 @@ __global__ void __launch_bounds__(BandShape<Dqk, Dv, kConsumers>::M::kThreads, 1
 template <class T, int Dqk, int Dv, int kConsumers>
 void start_band_backward(CudaQueue& queue, const BandBackward& g) {
   using M = BandBackwardMemory<Dqk, Dv, kConsumers>;
-  start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers>, g.tiles.work_items(), M::kThreads, M::kBytes, g);
+  with_bool(g.tiles.reaches != nullptr, [&]<bool kDocuments>() {
+    start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers, kDocuments>, g.tiles.work_items(), M::kThreads,
+          M::kBytes, g);
+  });
 }
-
 }  // namespace weft::attention::hopper

@@ -6,10 +6,8 @@
 #include "kernels/attention/hopper/fragments.cuh"
 
 namespace weft::attention::hopper {
-
 // Scores into probabilities; `lse` of the queries in shared memory, `scale` times log2(e).
-template <int N>
-__device__ __forceinline__ void exponentiate(float (&s)[N], std::uint32_t lse, float scale) {
+template <int N> __device__ __forceinline__ void exponentiate(float (&s)[N], uint32_t lse, float scale) {
 #pragma unroll
   for (int j = 0; j < N / 4; ++j) {
     const float2 of_column = ld_shared_float2(lse + (8 * j + threadIdx.x % 4 * 2) * 4);
@@ -22,12 +20,12 @@ __device__ __forceinline__ void exponentiate(float (&s)[N], std::uint32_t lse, f
 // Keeps the pairs of the band: queries from `first_query` on, of the tile `ahead` tiles after the keys.
 template <int N>
 __device__ __forceinline__ void hide_from_queries(float (&s)[N], const BandTiles& tiles, int ahead,
-                                                  int first_query) {
-  if (!tiles.hides(ahead)) return;
+                                                  int first_query, const Reach& reach) {
+  if (!tiles.hides(ahead) && !reach.cut) return;
   const int column = first_query + static_cast<int>(threadIdx.x % 4) * 2;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const TileRows seeing = tiles.queries_of(row_of(half), ahead);
+    const TileRows seeing = tiles.queries_of(row_of(half), ahead, reach.rows[half]);
     const int first = seeing.first - column;
     const auto count = static_cast<unsigned>(max(seeing.last - seeing.first + 1, 0));
 #pragma unroll
@@ -40,7 +38,7 @@ __device__ __forceinline__ void hide_from_queries(float (&s)[N], const BandTiles
 
 // dP into dS; `delta` of the queries in shared memory.
 template <int N>
-__device__ __forceinline__ void differentiate(float (&dp)[N], const float (&p)[N], std::uint32_t delta) {
+__device__ __forceinline__ void differentiate(float (&dp)[N], const float (&p)[N], uint32_t delta) {
 #pragma unroll
   for (int j = 0; j < N / 4; ++j) {
     const float2 of_column = ld_shared_float2(delta + (8 * j + threadIdx.x % 4 * 2) * 4);
@@ -51,7 +49,7 @@ __device__ __forceinline__ void differentiate(float (&dp)[N], const float (&p)[N
 }
 
 template <class T, int kSteps>
-__device__ __forceinline__ void round_steps(std::uint32_t (&a)[kSteps][4], const float (&s)[kSteps * 8]) {
+__device__ __forceinline__ void round_steps(uint32_t (&a)[kSteps][4], const float (&s)[kSteps * 8]) {
 #pragma unroll
   for (int k = 0; k < kSteps; ++k)
 #pragma unroll
@@ -60,10 +58,10 @@ __device__ __forceinline__ void round_steps(std::uint32_t (&a)[kSteps][4], const
 
 // 64 columns of accumulators times `factor`, rounded, to a panel in shared memory.
 template <class T, int N>
-__device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float factor, std::uint32_t out) {
+__device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float factor, uint32_t out) {
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
-    std::uint32_t r[4];
+    uint32_t r[4];
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       const int first = 32 * panel + 8 * k + 2 * i;
@@ -77,7 +75,7 @@ __device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float 
 // any more once at most kPending stores of the thread that leads are under way.
 template <class T, int kPending = 0, int N>
 __device__ __forceinline__ void send_panel(int group, const float (&c)[N], int panel, float factor,
-                                           std::uint32_t out, const CUtensorMap& to, const BandBackward& g,
+                                           uint32_t out, const CUtensorMap& to, const BandBackward& g,
                                            const TilePlace& at) {
   if (is_warpgroup_leader()) tma_store_wait_group_read<kPending>();
   warpgroup_sync(group);
@@ -86,5 +84,4 @@ __device__ __forceinline__ void send_panel(int group, const float (&c)[N], int p
   warpgroup_sync(group);
   if (is_warpgroup_leader()) store_panel(to, out, panel, g.tiles, at, g.accumulate);
 }
-
 }  // namespace weft::attention::hopper

@@ -10,7 +10,6 @@
 #include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
-
 struct TilePlace {
   int tile, group, h, b;
   __device__ __forceinline__ static TilePlace of(const BandRun& run, int tile) {
@@ -40,8 +39,8 @@ struct BandBackward {
     return x;
   }
   // Of lse and delta: the first of a (batch, head).
-  __device__ std::int64_t first_scalar(int b, int h) const {
-    return (std::int64_t{b} * tiles.heads + h) * tiles.rows * tiles.stride;
+  __device__ int64_t first_scalar(int b, int h) const {
+    return (int64_t{b} * tiles.heads + h) * tiles.rows * tiles.stride;
   }
   // delta of a row of a tile of queries, where there is such a row and this block writes it.
   __device__ __forceinline__ void put_delta(const TilePlace& at, int row, float x, bool owned) const {
@@ -99,7 +98,7 @@ struct TileStep {
       step.owned_keys |= static_cast<int>(iterator.owns_keys(back)) << back;
     return step;
   }
-  __device__ __forceinline__ void write(std::uint32_t to) const {
+  __device__ __forceinline__ void write(uint32_t to) const {
     const int flags = met_before < 0 ? -1
                                      : met_before | static_cast<int>(is_last) << 8 |
                                            static_cast<int>(owns_queries) << 9 | owned_keys << 16;
@@ -109,13 +108,13 @@ struct TileStep {
     asm volatile("st.shared.s32 [%0], %1;" ::"r"(to + 16), "r"(flags) : "memory");
   }
   // All but the place.
-  __device__ __forceinline__ static TileStep read(std::uint32_t from) {
+  __device__ __forceinline__ static TileStep read(uint32_t from) {
     int flags;
     asm volatile("ld.shared.s32 %0, [%1];" : "=r"(flags) : "r"(from + 16));
     flags = warp_uniform(flags);
     return {{}, flags < 0 ? -1 : flags & 0xff, (flags >> 8 & 1) != 0, (flags >> 9 & 1) != 0, flags >> 16};
   }
-  __device__ __forceinline__ static TilePlace read_place(std::uint32_t from) {
+  __device__ __forceinline__ static TilePlace read_place(uint32_t from) {
     TilePlace r;
     asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
                  : "=r"(r.tile), "=r"(r.group), "=r"(r.h), "=r"(r.b)
@@ -125,10 +124,7 @@ struct TileStep {
 };
 
 // Keys and values, or queries and dy, in bytes.
-template <int kX, int kY>
-struct TilePair {
-  char x[kX], y[kY];
-};
+template <int kX, int kY> struct TilePair { char x[kX], y[kY]; };
 
 // What the shared memory of each backward kernel over bands has: key stages with the keys and values of a
 // tile, stages with the queries and dy of one, and their barriers. M::SharedStorage has them. What ends a
@@ -141,35 +137,34 @@ struct TilePair {
 //   keys_free   nobody reads them any more: who multiplies with them, as each kernel says
 //   y_full      y has come: the thread that loads it
 //   y_free      delta is computed from it: the warps that do
-template <class M>
-struct BackwardRings {
+template <class M> struct BackwardRings {
   static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
-  std::uint32_t base;
+  uint32_t base;
 
-  __device__ std::uint32_t k(int at) const { return base + at * (M::kX + M::kY); }
-  __device__ std::uint32_t v(int at) const { return k(at) + M::kX; }
-  __device__ std::uint32_t q(int stage) const {
+  __device__ uint32_t k(int at) const { return base + at * (M::kX + M::kY); }
+  __device__ uint32_t v(int at) const { return k(at) + M::kX; }
+  __device__ uint32_t q(int stage) const {
     return base + int{offsetof(typename M::SharedStorage, stages)} + stage * (M::kX + M::kY);
   }
-  __device__ std::uint32_t dy(int stage) const { return q(stage) + M::kX; }
+  __device__ uint32_t dy(int stage) const { return q(stage) + M::kX; }
   // Of kernels over a TileIterator.
-  __device__ std::uint32_t lse(int stage) const {
+  __device__ uint32_t lse(int stage) const {
     return base + int{offsetof(typename M::SharedStorage, scalars)} + stage * 2 * kTile * 4;
   }
-  __device__ std::uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-  __device__ std::uint32_t step(int stage) const {
+  __device__ uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
+  __device__ uint32_t step(int stage) const {
     return base + int{offsetof(typename M::SharedStorage, step)} + stage * 32;
   }
 
-  __device__ std::uint32_t full(int stage) const {
+  __device__ uint32_t full(int stage) const {
     return base + int{offsetof(typename M::SharedStorage, full)} + stage * 8;
   }
-  __device__ std::uint32_t free(int stage) const { return full(M::kStages + stage); }
-  __device__ std::uint32_t delta_full(int stage) const { return full(2 * M::kStages + stage); }
-  __device__ std::uint32_t keys_full(int at) const { return full(3 * M::kStages + at); }
-  __device__ std::uint32_t keys_free(int at) const { return keys_full(M::kKeyStages + at); }
-  __device__ std::uint32_t y_full(int at) const { return keys_full(2 * M::kKeyStages + at); }
-  __device__ std::uint32_t y_free(int at) const { return y_full(M::kYStages + at); }
+  __device__ uint32_t free(int stage) const { return full(M::kStages + stage); }
+  __device__ uint32_t delta_full(int stage) const { return full(2 * M::kStages + stage); }
+  __device__ uint32_t keys_full(int at) const { return full(3 * M::kStages + at); }
+  __device__ uint32_t keys_free(int at) const { return keys_full(M::kKeyStages + at); }
+  __device__ uint32_t y_full(int at) const { return keys_full(2 * M::kKeyStages + at); }
+  __device__ uint32_t y_free(int at) const { return y_full(M::kYStages + at); }
 
   // Of these barriers, by one thread. Readers: arrivals that make a stage, and a at of keys, free.
   __device__ void init_rings(int stage_readers, int key_readers) const {
@@ -213,22 +208,22 @@ struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsume
       float lse[kTile], delta[kTile];
     } scalars[kStages];
     TileStep::Shared step[kStages];
-    std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
-        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full, ds_free;
+    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages], keys_free[kKeyStages],
+        y_full[kYStages], y_free[kYStages], ds_full, ds_free;
   };
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static BandBackwardMemory of(const char* shared) { return {{first_panel(shared)}}; }
-  __device__ std::uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
-  __device__ std::uint32_t ds(int back) const { return WEFT_AT(ds) + back * kPanel; }
-  __device__ std::uint32_t out(int consumer, int panel) const {
+  __device__ uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
+  __device__ uint32_t ds(int back) const { return WEFT_AT(ds) + back * kPanel; }
+  __device__ uint32_t out(int consumer, int panel) const {
     return WEFT_AT(out) + (consumer * kOut + panel) * kPanel;
   }
 
   // dS of all consumers has come, from each of their warps; one of them has accumulated dQ over it.
-  __device__ std::uint32_t ds_full() const { return y_full(2 * kYStages); }
-  __device__ std::uint32_t ds_free() const { return ds_full() + 8; }
+  __device__ uint32_t ds_full() const { return y_full(2 * kYStages); }
+  __device__ uint32_t ds_free() const { return ds_full() + 8; }
 
   // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
@@ -244,14 +239,11 @@ struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsume
 };
 
 // A panel of a tile to global memory: rows and columns that do not exist are left out. add: to what is there.
-__device__ __forceinline__ void store_panel(const CUtensorMap& to, std::uint32_t from, int panel,
+__device__ __forceinline__ void store_panel(const CUtensorMap& to, uint32_t from, int panel,
                                             const BandTiles& tiles, const TilePlace& at, bool add) {
   const int row = at.tile * kTile, column = at.group * tiles.columns();
-  if (add)
-    tma_reduce_add(to, from, panel * 64, row, column, at.h, at.b);
-  else
-    tma_store(to, from, panel * 64, row, column, at.h, at.b);
+  if (add) tma_reduce_add(to, from, panel * 64, row, column, at.h, at.b);
+  else tma_store(to, from, panel * 64, row, column, at.h, at.b);
   tma_store_commit_group();
 }
-
 }  // namespace weft::attention::hopper

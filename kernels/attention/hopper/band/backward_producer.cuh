@@ -5,15 +5,13 @@
 #include "kernels/attention/hopper/band/backward_memory.cuh"
 
 namespace weft::attention::hopper {
-
 // One thread: loads tiles by TMA, and says what they are. Without stages for y other warps load y.
-template <class M>
-__device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
+template <class M> __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   Ring<M::kKeyStages> key;
   Ring<M::kYStages> y;
   for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
-    const std::uint32_t full = memory.full(stage.at), keys_full = memory.keys_full(key.at);
+    const uint32_t full = memory.full(stage.at), keys_full = memory.keys_full(key.at);
     mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
     TileStep::of(iterator).write(memory.step(stage.at));
     mbarrier_arrive_expect_tx(full, M::kX + M::kY);
@@ -25,7 +23,7 @@ __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& 
     copy_tile<M::Dv>(memory.v(key.at), g.v, g.tiles, iterator.run(), iterator.tile(), keys_full);
     if constexpr (M::kYStages > 0) {
       if (!g.accumulate) {
-        const std::uint32_t y_full = memory.y_full(y.at);
+        const uint32_t y_full = memory.y_full(y.at);
         mbarrier_wait(memory.y_free(y.at), y.parity ^ 1);
         mbarrier_arrive_expect_tx(y_full, M::kY);
         copy_tile<M::Dv>(memory.y(y.at), g.y, g.tiles, iterator.run(), iterator.tile(), y_full);
@@ -43,7 +41,7 @@ __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& 
 // says when they are there. first: g.first_scalar() of the run.
 template <class M, class At>
 __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, const BandBackward& g,
-                                              const BandRun& run, int tile, std::int64_t first) {
+                                              const BandRun& run, int tile, int64_t first) {
 #pragma unroll 1  // registers are scarce
   for (int row = threadIdx.x % 32; row < kTile; row += 32) {
     const int position = g.tiles.position(run.group, tile, row);
@@ -54,11 +52,10 @@ __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, con
 }
 
 // Warp 1: lse and delta of queries.
-template <class M>
-__device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
+template <class M> __device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
-    const std::int64_t first = g.first_scalar(iterator.run().b, iterator.run().h);
+    const int64_t first = g.first_scalar(iterator.run().b, iterator.run().h);
     mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
     fetch_scalars(memory, stage.at, g, iterator.run(), iterator.tile(), first);
     cp_async_mbarrier_arrive(memory.full(stage.at));
@@ -68,19 +65,17 @@ __device__ __forceinline__ void load_scalars(const M& memory, const BandBackward
   mbarrier_arrive(memory.full(stage.at));
 }
 
-template <class T>
-__device__ __forceinline__ float add_dot(float sum, std::uint32_t a, std::uint32_t b) {
+template <class T> __device__ __forceinline__ float add_dot(float sum, uint32_t a, uint32_t b) {
   sum = fmaf(low_half<T>(a), low_half<T>(b), sum);
   return fmaf(high_half<T>(a), high_half<T>(b), sum);
 }
 
 // The dot product of row `row` of two tiles of D columns.
-template <class T, int D>
-__device__ __forceinline__ float row_product(std::uint32_t x, std::uint32_t y, int row) {
+template <class T, int D> __device__ __forceinline__ float row_product(uint32_t x, uint32_t y, int row) {
   float sum = 0;
 #pragma unroll 2
   for (int chunk = 0; chunk < D / 8; ++chunk) {
-    const std::uint32_t offset =
+    const uint32_t offset =
         chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ static_cast<int>(swizzle<64>(row))) << 4);
     const uint4 a = ld_shared_16(x + offset), b = ld_shared_16(y + offset);
     sum = add_dot<T>(sum, a.x, b.x);
@@ -116,8 +111,7 @@ __device__ __forceinline__ void make_delta(const M& memory, const BandBackward& 
   }
 }
 
-template <class T, class M>
-__device__ __forceinline__ void produce(const M& memory, const BandBackward& g) {
+template <class T, class M> __device__ __forceinline__ void produce(const M& memory, const BandBackward& g) {
   switch (threadIdx.x / 32) {
     case 0:
       if (threadIdx.x == 0) load_tiles(memory, g);
@@ -127,5 +121,4 @@ __device__ __forceinline__ void produce(const M& memory, const BandBackward& g) 
       if (!g.accumulate) make_delta<T>(memory, g);
   }
 }
-
 }  // namespace weft::attention::hopper

@@ -10,14 +10,12 @@
 
 #include <algorithm>
 #include <cmath>
-
 #include "kernels/attention/direction.cuh"
 #include "kernels/attention/hopper/launch.cuh"
 #include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
 
 namespace weft::attention::hopper {
-
 // Indices of the rows of a tile, both included; none where last < first. They may lie outside of 0 .. 63.
 struct TileRows {
   int first, last;
@@ -29,16 +27,16 @@ struct BandRun {
 
 // Division by a number that the host knows (Granlund and Montgomery 1994), for dividends below 2^31.
 struct Divisor {
-  std::uint32_t by, factor, shift;
+  uint32_t by, factor, shift;
   static Divisor of(int by) {
-    Divisor d{static_cast<std::uint32_t>(by), 0, 0};
+    Divisor d{static_cast<uint32_t>(by), 0, 0};
     while (1u << d.shift < d.by) ++d.shift;
-    d.factor = static_cast<std::uint32_t>(((std::uint64_t{1} << 32) * ((1u << d.shift) - d.by)) / d.by + 1);
+    d.factor = static_cast<uint32_t>(((uint64_t{1} << 32) * ((1u << d.shift) - d.by)) / d.by + 1);
     return d;
   }
   // Divides x; the remainder.
   __device__ __forceinline__ int take_from(int& x) const {
-    const auto from = static_cast<std::uint32_t>(x), quotient = (__umulhi(from, factor) + from) >> shift;
+    const auto from = static_cast<uint32_t>(x), quotient = (__umulhi(from, factor) + from) >> shift;
     x = static_cast<int>(quotient);
     return static_cast<int>(from - quotient * by);
   }
@@ -53,11 +51,14 @@ struct BandTiles {
   int batch, heads;
   int runs, run;  // runs of each group, and tiles of each, the last of which may have fewer
   Divisor by_heads, by_runs, by_groups;
+  const int32_t* reaches;  // as in AttentionPass
 
   static constexpr int kNoLimit = 1 << 30;
 
-  static BandTiles of(const Band& band, const HeadsView& x) {
+  static BandTiles of(const AttentionPass& pass, const HeadsView& x) {
+    const Band& band = pass.band;
     BandTiles t{};
+    t.reaches = pass.reaches;
     t.stride = band.stride;
     t.rows = static_cast<int>(x.time / band.stride);
     t.reach = band.reach < t.rows ? band.reach : kNoLimit;
@@ -77,7 +78,7 @@ struct BandTiles {
   }
   // Cuts groups into runs so that `blocks` blocks end as soon as possible; a run costs `extra` tiles more.
   void cut(int blocks, double extra) {
-    const std::int64_t columns = std::int64_t{batch} * heads * groups;
+    const int64_t columns = int64_t{batch} * heads * groups;
     double least = INFINITY;
     for (int count = 1; count <= std::min(tiles, 512); ++count) {
       const int each = (tiles + count - 1) / count, used = (tiles + each - 1) / each;
@@ -95,7 +96,7 @@ struct BandTiles {
   }
   void check_work_items() {
     by_runs = Divisor::of(std::max(runs, 1));
-    WEFT_CHECK(std::int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ", heads,
+    WEFT_CHECK(int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ", heads,
                " heads of ", groups, " columns in ", runs,
                " runs are more than one launch can take; lower the batch size");
   }
@@ -123,17 +124,36 @@ struct BandTiles {
     const int row = tile * kTile + (r & (column_rows - 1)), column = group * columns() + (r >> column_shift);
     return row < rows && column < stride ? row * stride + column : -1;
   }
-  // The keys that query r of a tile sees in the tile that is `back` tiles before its own.
-  __device__ __forceinline__ TileRows keys_of(int r, int back) const {
-    return {max(r + 1 - reach + back * kTile, r & -column_rows), r - skip + back * kTile};
+  // The keys that query r of a tile sees in the tile that is `back` tiles before its own. own: its reach.
+  __device__ __forceinline__ TileRows keys_of(int r, int back, int own) const {
+    return {max(r + 1 - own + back * kTile, r & -column_rows), r - skip + back * kTile};
   }
   // Whether some query of a tile does not see some key of the tile that is `back` tiles before its own.
   __device__ __forceinline__ bool hides(int back) const {
     return column_rows < kTile || reach < (back + 1) * kTile || skip > (back - 1) * kTile + 1;
   }
   // The queries that see key c of a tile in the tile that is `ahead` tiles after its own.
-  __device__ __forceinline__ TileRows queries_of(int c, int ahead) const {
-    return {c + skip - ahead * kTile, min(c + reach - ahead * kTile, (c & -column_rows) + column_rows) - 1};
+  __device__ __forceinline__ TileRows queries_of(int c, int ahead, int own) const {
+    return {c + skip - ahead * kTile, min(c + own - ahead * kTile, (c & -column_rows) + column_rows) - 1};
+  }
+};
+
+// Of this thread's two rows of a tile, where documents may cut it short.
+struct Reach {
+  int rows[2];
+  bool cut = false;  // of some row of the warp
+
+  __device__ __forceinline__ static Reach of(const BandTiles& tiles) { return {{tiles.reach, tiles.reach}}; }
+  // The rows are at these positions, -1: there is none. side: 0 queries, 1 keys.
+  __device__ __forceinline__ void load(const BandTiles& tiles, int b, const int (&position)[2], int side) {
+    const int64_t first = (int64_t{side} * tiles.batch + b) * tiles.rows * tiles.stride;
+#pragma unroll
+    for (int half = 0; half < 2; ++half)
+      rows[half] = position[half] < 0 ? tiles.reach : tiles.reaches[first + position[half]];
+  }
+  // By all lanes, where the loaded rows are first needed.
+  __device__ __forceinline__ void compare(const BandTiles& tiles) {
+    cut = __any_sync(0xffffffffu, min(rows[0], rows[1]) < tiles.reach);
   }
 };
 
@@ -149,8 +169,8 @@ inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tile
 
 // A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.
 template <int D>
-__device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
-                                          const BandRun& run, int tile, std::uint32_t barrier) {
+__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
+                                          const BandRun& run, int tile, uint32_t barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
     tma_load(to + panel * kPanel, from, panel * 64, tile * kTile, run.group * tiles.columns(), run.h, run.b,
@@ -159,9 +179,8 @@ __device__ __forceinline__ void copy_tile(std::uint32_t to, const CUtensorMap& f
 
 // Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to` have.
 template <int D>
-__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, std::uint32_t from,
-                                                const BandTiles& tiles, const BandRun& run, int tile,
-                                                int first) {
+__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, uint32_t from, const BandTiles& tiles,
+                                                const BandRun& run, int tile, int first) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
     tma_store(to, from + panel * kPanel + first * 128, panel * 64,
@@ -179,8 +198,7 @@ struct BandForwardMaps {
     return hopper::describe(map, x, tiles, rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   }
   static BandForwardMaps of(const AttentionForward& f, const AttentionPass& pass) {
-    BandForwardMaps maps{.tiles = BandTiles::of(pass.band, f.q),
-                         .scale = static_cast<float>(f.scale) * kLog2E};
+    BandForwardMaps maps{.tiles = BandTiles::of(pass, f.q), .scale = static_cast<float>(f.scale) * kLog2E};
     const bool described = maps.describe(maps.q, f.q, kTile) && maps.describe(maps.k, f.k, kTile) &&
                            maps.describe(maps.v, f.v, kTile) && maps.describe(maps.y, f.y, kTile) &&
                            maps.describe(maps.y_rows, f.y, 16);
@@ -188,5 +206,4 @@ struct BandForwardMaps {
     return maps;
   }
 };
-
 }  // namespace weft::attention::hopper

@@ -4,12 +4,11 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  BandTiles tiles = BandTiles::of(pass, g.q);
   tiles.cut_to(tiles.tiles);
   const BandBackward columns = BandBackward::of(g, pass, tiles);
-  const std::int64_t needed = scratch_of(Kernel::hopper_column, Problem::of(g), pass);
+  const int64_t needed = scratch_of(Kernel::hopper_column, Problem::of(g), pass);
   WEFT_CHECK(needed == 0 || g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(),
              " elements, needed are ", needed);
   with_type(g, [&]<class T>() {
@@ -20,5 +19,4 @@ void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const 
     });
   });
 }
-
 }  // namespace weft::attention::hopper

@@ -8,10 +8,8 @@
 #include "kernels/attention/hopper/launch.cuh"
 
 namespace weft::attention::hopper {
-
 // A warpgroup that owns key tiles: dK and dV.
-template <class T, class M>
-class KeyOwner {
+template <class T, class M> class KeyOwner {
  public:
   using Steps = typename M::Steps;
   __device__ KeyOwner(const M& memory, const BandBackward& g)
@@ -96,13 +94,12 @@ class KeyOwner {
     wgmma_commit_group();
   }
   // P^T and dS^T of the queries at hand; the MMAs of the stage before end meanwhile.
-  template <bool kFirst>
-  __device__ __forceinline__ void meet(const Steps& step, int mine) {
+  template <bool kFirst> __device__ __forceinline__ void meet(const Steps& step, int mine) {
     const int buffer = ds_at_.at;
     wgmma_wait_group<(kFirst ? 1 : 2)>();
     pin(s_);
     exponentiate(s_, memory_.lse(step), g_.scale * kLog2E);
-    hide_from_queries(s_, g_.tiles, step.query() - step.key(mine), 0);
+    hide_from_queries(s_, g_.tiles, step.query() - step.key(mine), 0, Reach::of(g_.tiles));
     if (!g_.accumulate) mbarrier_wait(memory_.delta_full(stage_.at), stage_.parity);
     mbarrier_wait(memory_.ds_free(own_, buffer), ds_at_.parity ^ 1);
     wgmma_wait_group<0>();
@@ -129,13 +126,12 @@ class KeyOwner {
   Ring<M::kKeyStages> key_;
   Ring<M::kBuffers> ds_at_;
   float dk_[32], dv_[32], s_[32], ds_[32];
-  std::uint32_t p_operand_[4][4], ds_operand_[4][4];
+  uint32_t p_operand_[4][4], ds_operand_[4][4];
 };
 
 // The warpgroup that accumulates dQ. In columns of few tiles the last two query tiles, which both pairs of
 // key tiles meet, keep dQ in registers; else dQ is in `kept` until the next pair: (tiles, 8, threads).
-template <class T, class M>
-class PairDqAccumulator {
+template <class T, class M> class PairDqAccumulator {
  public:
   using Steps = typename M::Steps;
   __device__ PairDqAccumulator(const M& memory, const BandBackward& g, float4* kept)
@@ -181,8 +177,7 @@ class PairDqAccumulator {
     if (step.last_visit())
       send_panel<T>(warpgroup_index(), dq, 0, g_.scale, memory_.out(M::kOwners), g_.dq, g_,
                     TilePlace::of(step.run(), step.query()));
-    else if (!M::kWhole && !stays)
-      keep(dq, step.query());
+    else if (!M::kWhole && !stays) keep(dq, step.query());
     if (!M::kWhole && stays)
 #pragma unroll
       for (int i = 0; i < 32; ++i) following[i] = dq[i];
@@ -237,13 +232,11 @@ __global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
     produce_pairs<T>(memory, g);
   } else if (group > M::kOwners) {
     setmaxnreg_dec<OwnerRegisters::kQueries>();
-    PairDqAccumulator<T, M>(memory, g, kept + std::int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup)
-        .run();
+    PairDqAccumulator<T, M>(memory, g, kept + int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup).run();
   } else {
     setmaxnreg_inc<OwnerRegisters::kOwner>();
     KeyOwner<T, M>(memory, g).run();
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

@@ -10,7 +10,6 @@
 #include "kernels/attention/hopper/launch.cuh"
 
 namespace weft::attention::hopper {
-
 // The thread's number, read anew: the compiler would keep what it derives from it, and registers are scarce.
 __device__ __forceinline__ int this_thread() {
   int x;
@@ -19,8 +18,7 @@ __device__ __forceinline__ int this_thread() {
 }
 
 // kAccumulate: y and lse go on from what earlier passes left.
-template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
-struct ColumnForwardShape {
+template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_> struct ColumnForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
   static constexpr bool kAccumulate = kAccumulate_, kWindow = kWindow_, kSmall = Dqk + Dv == 128,
                         kFour = kSmall && !kAccumulate, kStorer = true, kInOrder = false;
@@ -35,10 +33,7 @@ struct ColumnForwardShape {
 };
 
 // What forward_mainloop() hides by: step() gives the distance of a key tile that hides something.
-template <bool kWindow>
-struct BandMasks {
-  const BandTiles& tiles;
-};
+template <bool kWindow> struct BandMasks { const BandTiles& tiles; };
 // Scores of keys that a query does not see become -inf; only 16 x 16 around the diagonal are tested singly.
 template <bool kWindow>
 __device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& masks, int back) {
@@ -64,8 +59,7 @@ __device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& m
 
 // The key tiles that the queries of a run see, in the order in which they come: whole columns from the first
 // one on, windows from the last one on, as a query may see none of the farthest tile.
-template <bool kWindow>
-struct KeyTiles {
+template <bool kWindow> struct KeyTiles {
   int next, stop;
   __device__ __forceinline__ static KeyTiles of(const BandTiles& tiles, const BandRun& run) {
     if constexpr (!kWindow) return {0, run.end};
@@ -84,14 +78,14 @@ __device__ __forceinline__ void produce_columns(const BandMemory<Shape>& memory,
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
     const BandRun run = tiles.work_item(item);
     for (int tile = run.first; tile < run.first + Shape::kConsumers; ++tile, query.advance()) {
-      const std::uint32_t full = memory.queries_full(query);
+      const uint32_t full = memory.queries_full(query);
       mbarrier_wait(memory.queries_free(query), query.parity ^ 1);
       mbarrier_arrive_expect_tx(full, tile < run.end ? Shape::kQ : 0);
       if (tile < run.end) copy_tile<Shape::Dqk>(memory.queries(query), maps.q, tiles, run, tile, full);
     }
     for (auto keys = KeyTiles<Shape::kWindow>::of(tiles, run); keys; stage.advance()) {
       const int tile = keys.take();
-      const std::uint32_t full = memory.keys_full(stage);
+      const uint32_t full = memory.keys_full(stage);
       mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
       mbarrier_arrive_expect_tx(full, BandMemory<Shape>::kStage);
       copy_tile<Shape::Dqk>(memory.keys(stage), maps.k, tiles, run, tile, full);
@@ -102,8 +96,7 @@ __device__ __forceinline__ void produce_columns(const BandMemory<Shape>& memory,
 
 // The key tiles of a run as one of its query tiles meets them: what forward_mainloop() asks of a Consumer. A
 // mask is the distance of a key tile that hides something, or -1.
-template <class Shape>
-class KeyStream {
+template <class Shape> class KeyStream {
  public:
   __device__ KeyStream(const BandMemory<Shape>& memory, const BandTiles& tiles)
       : memory_(memory), tiles_(tiles) {}
@@ -144,8 +137,7 @@ class KeyStream {
   int query_ = 0;
 };
 
-template <class T, class Shape>
-class ColumnForwardConsumer {
+template <class T, class Shape> class ColumnForwardConsumer {
  public:
   using Memory = BandMemory<Shape>;
   __device__ ColumnForwardConsumer(const Memory& memory, const AttentionForward& f,
@@ -206,10 +198,8 @@ class ColumnForwardConsumer {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
-    if constexpr (Shape::kAccumulate)
-      add(acc.y, row, position, run, at);
-    else
-      put(acc.y, row, at);
+    if constexpr (Shape::kAccumulate) add(acc.y, row, position, run, at);
+    else put(acc.y, row, at);
   }
   // Through shared memory, where y takes the place of the queries.
   __device__ __forceinline__ void put(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
@@ -247,15 +237,12 @@ __global__ void __launch_bounds__(ColumnForwardShape<Dqk, Dv, kAccumulate, kWind
   memory.init();
   if (threadIdx.x < kWarpgroup) {
     setmaxnreg_dec<Shape::kProducerRegisters>();
-    if (threadIdx.x == 0)
-      produce_columns(memory, maps);
-    else if (threadIdx.x % 32 == 0)
-      store_y(memory, maps);
+    if (threadIdx.x == 0) produce_columns(memory, maps);
+    else if (threadIdx.x % 32 == 0) store_y(memory, maps);
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
     ColumnForwardConsumer<T, Shape>(memory, f, maps).run();
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

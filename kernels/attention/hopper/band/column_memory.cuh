@@ -10,11 +10,9 @@
 #include "kernels/attention/select.h"
 
 namespace weft::attention::hopper {
-
 // A tile of queries, and key tiles 2 pair and 2 pair + 1 where they see it. kTurns: every second
 // pair goes from the last queries to the first, and begins with what the L2 cache holds.
-template <bool kTurns>
-class ColumnSteps {
+template <bool kTurns> class ColumnSteps {
  public:
   __device__ explicit ColumnSteps(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) {}
   __device__ explicit operator bool() const { return item_ < tiles_.work_items(); }
@@ -63,8 +61,7 @@ __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1
 // Shared memory of a block that takes key tiles two at a time; heads of 64. Shape: kKeyStages, of the keys
 // and values of a tile; kYStages, of y; kBuffers, of dS of each owner; kOutPanels, for rows on their
 // way to global memory, those of the owners first; kKeptTiles, of queries, whose lse and delta stay.
-template <class Shape>
-struct PairMemory : BackwardRings<PairMemory<Shape>> {
+template <class Shape> struct PairMemory : BackwardRings<PairMemory<Shape>> {
   using Rings = BackwardRings<PairMemory>;
   using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
   static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kStages = 4, kKeyStages = Shape::kKeyStages,
@@ -76,27 +73,26 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
     Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
     Panel out[Shape::kOutPanels];
     float lse[Shape::kKeptTiles][kTile], delta[Shape::kKeptTiles][kTile];
-    std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
-        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full[kOwners][kBuffers],
-        ds_free[kOwners][kBuffers];
+    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages], keys_free[kKeyStages],
+        y_full[kYStages], y_free[kYStages], ds_full[kOwners][kBuffers], ds_free[kOwners][kBuffers];
   };
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
-  __device__ std::uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
-  __device__ std::uint32_t ds(int owner, int buffer) const {
+  __device__ uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
+  __device__ uint32_t ds(int owner, int buffer) const {
     return WEFT_AT(ds) + (owner * kBuffers + buffer) * kPanel;
   }
-  __device__ std::uint32_t out(int panel) const { return WEFT_AT(out) + panel * kPanel; }
+  __device__ uint32_t out(int panel) const { return WEFT_AT(out) + panel * kPanel; }
   // Of the queries of tile `place` of those whose lse and delta are kept.
-  __device__ std::uint32_t lse_at(int place) const { return WEFT_AT(lse) + place * kTile * 4; }
-  __device__ std::uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
+  __device__ uint32_t lse_at(int place) const { return WEFT_AT(lse) + place * kTile * 4; }
+  __device__ uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
 
   // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
-  __device__ std::uint32_t ds_full(int owner, int buffer) const {
+  __device__ uint32_t ds_full(int owner, int buffer) const {
     return y_full(2 * kYStages + owner * kBuffers + buffer);
   }
-  __device__ std::uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
+  __device__ uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
 
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
@@ -111,22 +107,20 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
 };
 
 // kWhole: columns of up to kTilesInRegisters tiles keep dQ in registers; else of up to kTilesOfColumn.
-template <bool kWhole>
-struct ColumnPairs {
+template <bool kWhole> struct ColumnPairs {
   static constexpr int kKeyStages = 5, kYStages = kWhole ? 2 : 1, kBuffers = 2;
   static constexpr int kOutPanels = 2 + 1;  // the last is that of dQ
   static constexpr int kKeptTiles = kWhole ? 2 * kTilesInRegisters : kTilesOfColumn;
 };
-template <bool kWhole_>
-struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
+template <bool kWhole_> struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
   static constexpr bool kWhole = kWhole_;
   using Steps = ColumnSteps<!kWhole>;
 
   __device__ static ColumnMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
   // Of the queries of a step. They stay until the column ends, and the next column, whose first steps may
   // begin before, has other places where it would meet them.
-  __device__ std::uint32_t lse(const Steps& step) const { return this->lse_at(place(step)); }
-  __device__ std::uint32_t delta(const Steps& step) const { return this->delta_at(place(step)); }
+  __device__ uint32_t lse(const Steps& step) const { return this->lse_at(place(step)); }
+  __device__ uint32_t delta(const Steps& step) const { return this->delta_at(place(step)); }
 
  private:
   __device__ static int place(const Steps& step) {
@@ -137,13 +131,12 @@ struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
 // ---- the producer warpgroup: tiles to shared memory, and delta ----
 
 // One thread: loads tiles by TMA.
-template <class M>
-__device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackward& g) {
+template <class M> __device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   Ring<M::kKeyStages> key;
   Ring<M::kYStages> y;
   const auto load_keys = [&](const BandRun& run, int tile) {
-    const std::uint32_t full = memory.keys_full(key.at);
+    const uint32_t full = memory.keys_full(key.at);
     mbarrier_wait(memory.keys_free(key.at), key.parity ^ 1);
     mbarrier_arrive_expect_tx(full, 2 * kPanel);
     copy_tile<64>(memory.k(key.at), g.k, g.tiles, run, tile, full);
@@ -153,13 +146,13 @@ __device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackw
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
     const BandRun run = step.run();
     if (step.begins_pair()) load_keys(run, step.key(0));
-    const std::uint32_t full = memory.full(stage.at);
+    const uint32_t full = memory.full(stage.at);
     mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
     mbarrier_arrive_expect_tx(full, 2 * kPanel);
     copy_tile<64>(memory.q(stage.at), g.q, g.tiles, run, step.query(), full);
     copy_tile<64>(memory.dy(stage.at), g.dy, g.tiles, run, step.query(), full);
     if (step.first_visit() && !g.accumulate) {
-      const std::uint32_t y_full = memory.y_full(y.at);
+      const uint32_t y_full = memory.y_full(y.at);
       mbarrier_wait(memory.y_free(y.at), y.parity ^ 1);
       mbarrier_arrive_expect_tx(y_full, kPanel);
       copy_tile<64>(memory.y(y.at), g.y, g.tiles, run, step.query(), y_full);
@@ -170,8 +163,7 @@ __device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackw
 }
 
 // Warp 1: lse and delta of queries, when they come for the first time.
-template <class M>
-__device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBackward& g) {
+template <class M> __device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
     mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
@@ -221,5 +213,4 @@ __device__ __forceinline__ void produce_pairs(const M& memory, const BandBackwar
       if (!g.accumulate) make_pair_delta<T>(memory, g);
   }
 }
-
 }  // namespace weft::attention::hopper

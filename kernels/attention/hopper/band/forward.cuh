@@ -14,7 +14,6 @@
 #include "kernels/attention/hopper/launch.cuh"
 
 namespace weft::attention::hopper {
-
 // The producer thread. Key tiles of a run begin `tiles_back` before its first query tile.
 template <class Shape>
 __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, const BandForwardMaps& maps,
@@ -56,7 +55,8 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, co
 template <class T, int kBack, class Shape>
 __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& softmax,
                                             const BandMemory<Shape>& memory, const BandTiles& tiles,
-                                            Ring<Shape::kQueryStages> query, Ring<Shape::kStages> own) {
+                                            Ring<Shape::kQueryStages> query, Ring<Shape::kStages> own,
+                                            Reach reach) {
   constexpr int kKept = kBack > 0 ? 2 : 1;  // tiles of scores in registers: own with far, near
   const auto near = own.back(1), far = own.back(2);
   float s[kKept][32], distant[32];
@@ -75,28 +75,30 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
     q.template mma_abt<T>(s[1], descriptor(memory.keys(near)));
     wgmma_commit_group();
   }
+  if constexpr (Shape::kDocuments) reach.compare(tiles);
   wgmma_wait_group<(kBack > 0)>();  // the near scores overlap what follows
   pin(s[0]);
   SeenKeys seen;
   if constexpr (kBack == 2) {
     pin(distant);
-    if (tiles.reach != 2 * kTile || tiles.skip != 0) hide(distant, tiles, 2);
-    seen = SeenKeys::of(tiles, 0);
+    if (tiles.reach != 2 * kTile || tiles.skip != 0 || reach.cut) hide(distant, tiles, 2, reach);
+    seen = SeenKeys::of(tiles, 0, reach);
+    if (reach.cut) hide_begin(s[0], seen);
 #pragma unroll
     for (int i = 0; i < 32; ++i) s[0][i] = seen.before_end(i) ? s[0][i] : distant[i];
   } else {
-    hide(s[0], tiles, 0);
+    hide(s[0], tiles, 0, reach);
   }
   wgmma_wait_group<0>();
   if constexpr (kBack > 0) {
     pin(s[1]);
-    if (tiles.hides(1)) hide(s[1], tiles, 1);
+    if (tiles.hides(1) || reach.cut) hide(s[1], tiles, 1, reach);
   }
   find_top(softmax, s);
 #pragma unroll
   for (int i = kKept - 1; i >= 0; --i) softmax.apply(s[i]);
   softmax.add();
-  std::uint32_t p[kKept][4][4], p_far[4][4];
+  uint32_t p[kKept][4][4], p_far[4][4];
 #pragma unroll
   for (int i = kKept - 1; i >= 0; --i) round_to_operand<T>(p[i], s[i]);
   if constexpr (kBack == 2) split(p[0], p_far, seen);
@@ -124,15 +126,14 @@ __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory, co
       position[half] = tiles.position(run.group, tile, row_of(half));
       if (Shape::kAccumulate && position[half] >= 0) earlier[half] = lse[position[half]];
     }
+    Reach reach = Reach::of(tiles);
+    if constexpr (Shape::kDocuments) reach.load(tiles, run.b, position, 0);
     float y[Shape::Dv / 2];
     Softmax softmax{maps.scale};
     const int back = min(tile, tiles.tiles_back());
-    if (back == 2)
-      attend_band<T, 2>(y, softmax, memory, tiles, query, own);
-    else if (back == 1)
-      attend_band<T, 1>(y, softmax, memory, tiles, query, own);
-    else
-      attend_band<T, 0>(y, softmax, memory, tiles, query, own);
+    if (back == 2) attend_band<T, 2>(y, softmax, memory, tiles, query, own, reach);
+    else if (back == 1) attend_band<T, 1>(y, softmax, memory, tiles, query, own, reach);
+    else attend_band<T, 0>(y, softmax, memory, tiles, query, own, reach);
     if (leads_warp) mbarrier_arrive(memory.done(query));
     const Softmax::Row row[2] = {softmax.finish(0, earlier[0]), softmax.finish(1, earlier[1])};
 #pragma unroll
@@ -154,12 +155,11 @@ __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory, co
   tma_store_wait_group_read<0>();
 }
 
-template <class T, int Dqk, int Dv, bool kAccumulate>
-__global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThreads, 1)
+template <class T, class Shape>
+__global__ void __launch_bounds__(Shape::kThreads, 1)
     band_forward_kernel(const __grid_constant__ AttentionForward f,
                         const __grid_constant__ BandForwardMaps maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = BandForwardShape<Dqk, Dv, kAccumulate>;
   extern __shared__ __align__(128) char shared[];
   const auto memory = BandMemory<Shape>::of(shared);
   if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y_rows);
@@ -175,5 +175,4 @@ __global__ void __launch_bounds__(BandForwardShape<Dqk, Dv, kAccumulate>::kThrea
   }
 #endif
 }
-
 }  // namespace weft::attention::hopper

@@ -3,16 +3,14 @@
 #pragma once
 
 #include <cstddef>
-
 #include "kernels/attention/hopper/band/band.cuh"
 
 namespace weft::attention::hopper {
-
 // What fits a multiprocessor. kAccumulate: y and lse go on from what an earlier pass left.
-template <int Dqk_, int Dv_, bool kAccumulate_>
-struct BandForwardShape {
+template <int Dqk_, int Dv_, bool kAccumulate_, bool kDocuments_> struct BandForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
-  static constexpr bool kAccumulate = kAccumulate_, kStorer = false, kInOrder = true;
+  static constexpr bool kAccumulate = kAccumulate_, kDocuments = kDocuments_;
+  static constexpr bool kStorer = false, kInOrder = true;
   // As many consumers as their registers allow.
   static constexpr bool kLarge = Dqk == 128 || (kAccumulate && Dv == 128);
   static constexpr int kConsumers = kLarge ? 2 : 3, kConsumerRegisters = kLarge ? 232 : 152,
@@ -31,8 +29,7 @@ struct BandForwardShape {
 
 // kStorer: a thread of its own sends y to global memory. kInOrder: stages are given back in the order of
 // query tiles (`done`), else each by itself (`free`).
-template <class Shape>
-struct BandMemory {
+template <class Shape> struct BandMemory {
   using Stage = Ring<Shape::kStages>;
   using QueryStage = Ring<Shape::kQueryStages>;
   static constexpr bool kInOrder = Shape::kInOrder;
@@ -44,7 +41,7 @@ struct BandMemory {
     // keys_full, queries_full: TMA has written them. free: no consumer reads a stage any more. done: the
     // consumer of a query tile reads no more keys. queries_free: y has left. y_full: y has taken the place of
     // the queries.
-    std::uint64_t keys_full[Shape::kStages], free[kInOrder ? 0 : Shape::kStages],
+    uint64_t keys_full[Shape::kStages], free[kInOrder ? 0 : Shape::kStages],
         queries_full[Shape::kQueryStages], done[kInOrder ? Shape::kQueryStages : 0],
         queries_free[Shape::kQueryStages], y_full[Shape::kQueryStages];
     int last_user[kInOrder ? Shape::kStages : 0];  // the producer's: the last query tile that reads a stage
@@ -53,22 +50,20 @@ struct BandMemory {
                        kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
-  std::uint32_t base;
+  uint32_t base;
 
   __device__ static BandMemory of(const char* shared) { return {first_panel(shared)}; }
-  __device__ std::uint32_t x(int stage) const { return base + stage * kStage; }
-  __device__ std::uint32_t keys(Stage s) const { return x(s.at); }
-  __device__ std::uint32_t values(Stage s) const { return keys(s) + Shape::kQ; }
-  __device__ std::uint32_t queries(QueryStage s) const {
-    return WEFT_AT(queries) + s.at * Shape::kQueryBytes;
-  }
-  __device__ std::uint32_t y(QueryStage s) const { return queries(s) + (Shape::kAccumulate ? Shape::kQ : 0); }
-  __device__ std::uint32_t keys_full(Stage s) const { return WEFT_AT(keys_full) + s.at * 8; }
-  __device__ std::uint32_t queries_full(QueryStage s) const { return WEFT_AT(queries_full) + s.at * 8; }
-  __device__ std::uint32_t free(int stage) const { return WEFT_AT(free) + stage * 8; }
-  __device__ std::uint32_t done(QueryStage s) const { return WEFT_AT(done) + s.at * 8; }
-  __device__ std::uint32_t queries_free(QueryStage s) const { return WEFT_AT(queries_free) + s.at * 8; }
-  __device__ std::uint32_t y_full(QueryStage s) const { return WEFT_AT(y_full) + s.at * 8; }
+  __device__ uint32_t x(int stage) const { return base + stage * kStage; }
+  __device__ uint32_t keys(Stage s) const { return x(s.at); }
+  __device__ uint32_t values(Stage s) const { return keys(s) + Shape::kQ; }
+  __device__ uint32_t queries(QueryStage s) const { return WEFT_AT(queries) + s.at * Shape::kQueryBytes; }
+  __device__ uint32_t y(QueryStage s) const { return queries(s) + (Shape::kAccumulate ? Shape::kQ : 0); }
+  __device__ uint32_t keys_full(Stage s) const { return WEFT_AT(keys_full) + s.at * 8; }
+  __device__ uint32_t queries_full(QueryStage s) const { return WEFT_AT(queries_full) + s.at * 8; }
+  __device__ uint32_t free(int stage) const { return WEFT_AT(free) + stage * 8; }
+  __device__ uint32_t done(QueryStage s) const { return WEFT_AT(done) + s.at * 8; }
+  __device__ uint32_t queries_free(QueryStage s) const { return WEFT_AT(queries_free) + s.at * 8; }
+  __device__ uint32_t y_full(QueryStage s) const { return WEFT_AT(y_full) + s.at * 8; }
   __device__ int* last_users(char* shared) const {
     return reinterpret_cast<SharedStorage*>(shared + (base - shared_address(shared)))->last_user;
   }
@@ -134,5 +129,4 @@ __device__ __forceinline__ void store_y(const BandMemory<Shape>& memory, const B
     }
   }
 }
-
 }  // namespace weft::attention::hopper

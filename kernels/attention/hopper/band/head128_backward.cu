@@ -7,7 +7,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 // Shared memory of a block; heads of 128. The rows of dK and dV leave through the place of their values.
 struct Head128Memory : BackwardRings<Head128Memory> {
   static constexpr int Dqk = 128, Dv = 128, kX = 2 * kPanel, kY = 2 * kPanel;
@@ -22,20 +21,20 @@ struct Head128Memory : BackwardRings<Head128Memory> {
       float lse[kTile], delta[kTile];
     } scalars[kStages];
     TileStep::Shared step[kStages];
-    std::uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
-        keys_free[kKeyStages], y_full[kDeltaWarps], ds_full[kOwners], ds_free[kOwners];
+    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages], keys_free[kKeyStages],
+        y_full[kDeltaWarps], ds_full[kOwners], ds_free[kOwners];
   };
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static Head128Memory of(const char* shared) { return {{first_panel(shared)}}; }
-  __device__ std::uint32_t y(int warp) const { return WEFT_AT(y) + warp * 2 * kYPanel; }
-  __device__ std::uint32_t ds(int owner) const { return WEFT_AT(ds) + owner * kPanel; }
-  __device__ std::uint32_t out() const { return WEFT_AT(out); }
+  __device__ uint32_t y(int warp) const { return WEFT_AT(y) + warp * 2 * kYPanel; }
+  __device__ uint32_t ds(int owner) const { return WEFT_AT(ds) + owner * kPanel; }
+  __device__ uint32_t out() const { return WEFT_AT(out); }
 
   // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
-  __device__ std::uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
-  __device__ std::uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
+  __device__ uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
+  __device__ uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
 
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
@@ -51,9 +50,8 @@ struct Head128Memory : BackwardRings<Head128Memory> {
 
 // Rows first .. first + 15 of a tile of D columns to shared memory, in panels; `barrier` counts D * 32 bytes.
 template <int D>
-__device__ __forceinline__ void copy_16_rows(std::uint32_t to, const CUtensorMap& from,
-                                             const BandTiles& tiles, const TilePlace& at, int first,
-                                             std::uint32_t barrier) {
+__device__ __forceinline__ void copy_16_rows(uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
+                                             const TilePlace& at, int first, uint32_t barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
     tma_load(to + panel * 16 * 128, from, panel * 64, at.tile * kTile + (first & (tiles.column_rows - 1)),
@@ -95,11 +93,10 @@ __device__ __forceinline__ void make_head128_delta(const Head128Memory& memory, 
 }
 
 // A warpgroup that owns every second key tile.
-template <class T>
-class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
+template <class T, bool kDocuments> class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
  public:
   using M = Head128Memory;
-  using Base = KeyGradients<T, M, 32>;
+  using Base = KeyGradients<T, M, 32, kDocuments>;
   __device__ Head128KeyOwner(const M& memory, const BandBackward& g)
       : Base(memory, g), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
@@ -156,7 +153,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
   }
   // Stores rounded accumulators times `factor`; the leading thread returns when `out` is free again.
   __device__ __forceinline__ void put(const float (&c)[64], float factor, const CUtensorMap& to,
-                                      const TilePlace& at, std::uint32_t out) const {
+                                      const TilePlace& at, uint32_t out) const {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) put_panel<T>(c, panel, factor, out + panel * kPanel);
     fence_proxy_async();
@@ -171,8 +168,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32> {
   Ring<M::kKeyStages> key_;
 };
 
-template <class T>
-class Head128DqAccumulator {
+template <class T> class Head128DqAccumulator {
  public:
   using M = Head128Memory;
   __device__ Head128DqAccumulator(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}
@@ -238,7 +234,7 @@ class Head128DqAccumulator {
   unsigned counts_ = 0;  // of each owner's dS, modulo 2, a bit each
 };
 
-template <class T>
+template <class T, bool kDocuments>
 __global__ void __launch_bounds__(Head128Memory::kThreads, 1)
     head128_backward_kernel(const __grid_constant__ BandBackward g) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
@@ -257,21 +253,22 @@ __global__ void __launch_bounds__(Head128Memory::kThreads, 1)
     Head128DqAccumulator<T>(memory, g).run();
   } else {
     setmaxnreg_inc<OwnerRegisters::kOwner>();
-    Head128KeyOwner<T>(memory, g).run();
+    Head128KeyOwner<T, kDocuments>(memory, g).run();
   }
 #endif
 }
 
 void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  BandTiles tiles = BandTiles::of(pass, g.q);
   tiles.cut(multiprocessors(), tiles.tiles_back());
   BandBackward work = BandBackward::of(g, pass, tiles);
   const bool described = describe(work.y, g.y, tiles, Head128Memory::kYRows);
   WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
   with_type(g, [&]<class T>() {
-    start(queue, head128_backward_kernel<T>, tiles.work_items(), Head128Memory::kThreads,
-          Head128Memory::kBytes, work);
+    with_bool(pass.reaches != nullptr, [&]<bool kDocuments>() {
+      start(queue, head128_backward_kernel<T, kDocuments>, tiles.work_items(), Head128Memory::kThreads,
+            Head128Memory::kBytes, work);
+    });
   });
 }
-
 }  // namespace weft::attention::hopper

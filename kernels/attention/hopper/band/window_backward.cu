@@ -6,7 +6,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 // A tile of queries and the two key tiles at hand: the first, and the one after it where the run has it.
 class WindowSteps {
  public:
@@ -73,17 +72,16 @@ struct WindowMemory : PairMemory<WindowPairs> {
 
   __device__ static WindowMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
   // dQ of a query tile until its last visit, then its rows on their way.
-  __device__ std::uint32_t dq(int query) const { return out(kOwners + query % kWaiting * 2); }
+  __device__ uint32_t dq(int query) const { return out(kOwners + query % kWaiting * 2); }
   // Of the queries of a step. They stay until the last visit.
-  __device__ std::uint32_t lse(const Steps& step) const { return lse_at(place(step)); }
-  __device__ std::uint32_t delta(const Steps& step) const { return delta_at(place(step)); }
+  __device__ uint32_t lse(const Steps& step) const { return lse_at(place(step)); }
+  __device__ uint32_t delta(const Steps& step) const { return delta_at(place(step)); }
 
  private:
   __device__ static int place(const Steps& step) { return step.number() & (kKeptTiles - 1); }
 };
 
-template <class T>
-class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
+template <class T> class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
  public:
   using M = WindowMemory;
   using Base = PairDqAccumulator<T, M>;
@@ -118,18 +116,17 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
         this->key_.advance();
       }
     }
-    if (!step.last_visit())
-      keep(dq, step.query(), begins);
+    if (!step.last_visit()) keep(dq, step.query(), begins);
     else if (step.owns_query())
       send_panel<T>(warpgroup_index(), dq, 0, this->g_.scale, this->memory_.dq(step.query()), this->g_.dq,
                     this->g_, TilePlace::of(step.run(), step.query()));
   }
 
-  __device__ __forceinline__ std::uint32_t place(int query) const {
+  __device__ __forceinline__ uint32_t place(int query) const {
     return this->memory_.dq(query) + threadIdx.x % kWarpgroup * 16;
   }
   __device__ __forceinline__ void fetch(float (&dq)[32], int query) const {
-    const std::uint32_t from = place(query);
+    const uint32_t from = place(query);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
@@ -143,7 +140,7 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
       if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
       warpgroup_sync();
     }
-    const std::uint32_t to = place(query);
+    const uint32_t to = place(query);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
       asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * kWarpgroup * 16), "f"(dq[4 * i]),
@@ -175,7 +172,7 @@ __global__ void __launch_bounds__(WindowMemory::kThreads, 1)
 }
 
 void launch_window_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass.band, g.q);
+  BandTiles tiles = BandTiles::of(pass, g.q);
   // Two key tiles' worth of work more for each run.
   tiles.cut(multiprocessors(), 0.5 * tiles.tiles_back());
   const BandBackward windows = BandBackward::of(g, pass, tiles);
@@ -184,5 +181,4 @@ void launch_window_backward(CudaQueue& queue, const AttentionBackward& g, const 
           windows);
   });
 }
-
 }  // namespace weft::attention::hopper

@@ -7,7 +7,6 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-
 struct WindowShape {
   static constexpr int Dqk = 64, Dv = 64;
   static constexpr bool kAccumulate = false, kStorer = true, kInOrder = true;
@@ -48,8 +47,7 @@ class WindowStream {
 };
 
 // A consumer warpgroup: every kConsumers-th query tile of the block.
-template <class T>
-class WindowConsumer {
+template <class T> class WindowConsumer {
  public:
   using Shape = WindowShape;
   using Memory = BandMemory<Shape>;
@@ -94,7 +92,7 @@ class WindowConsumer {
     // A reach of 64 m + 1 rows begins in the column where the query's own keys end.
     const bool shares = tile >= farthest && tiles.reach - tiles.skip <= farthest * kTile;
     stream_.open(own, shares ? farthest - 1 : min(tile, farthest));
-    std::uint32_t p[4][4], p_far[4][4];
+    uint32_t p[4][4], p_far[4][4];
     int mask;
     if (shares) {
       begin_shared(acc, p, p_far, q, at, own);
@@ -124,9 +122,8 @@ class WindowConsumer {
   }
 
   // The query tile's own keys and the farthest share registers until their probabilities are rounded.
-  __device__ __forceinline__ void begin_shared(ForwardAccumulators<T, Shape::Dv>& acc,
-                                               std::uint32_t (&p)[4][4], std::uint32_t (&p_far)[4][4],
-                                               const Owned<Shape::Dqk, false>& q,
+  __device__ __forceinline__ void begin_shared(ForwardAccumulators<T, Shape::Dv>& acc, uint32_t (&p)[4][4],
+                                               uint32_t (&p_far)[4][4], const Owned<Shape::Dqk, false>& q,
                                                const StageDescriptors<Memory>& at, Memory::Stage own) {
     const BandTiles& tiles = maps_.tiles;
     const int farthest = tiles.tiles_back();
@@ -140,8 +137,8 @@ class WindowConsumer {
     wgmma_commit_group();
     wgmma_wait_group<0>();
     pin(acc.s), pin(distant);
-    if (tiles.reach != farthest * kTile || tiles.skip != 0) hide(distant, tiles, farthest);
-    const SeenKeys seen = SeenKeys::of(tiles, 0);
+    if (tiles.reach != farthest * kTile || tiles.skip != 0) hide(distant, tiles, farthest, Reach::of(tiles));
+    const SeenKeys seen = SeenKeys::of(tiles, 0, Reach::of(tiles));
     // Only 16 x 16 scores around the diagonal are looked at one by one.
     const int diagonal = warp_uniform(static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16) - tiles.skip;
 #pragma unroll
@@ -181,10 +178,8 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
   if (threadIdx.x < kWarpgroup) {
     setmaxnreg_dec<Shape::kProducerRegisters>();
     int* const last_users = memory.last_users(shared);
-    if (threadIdx.x == 0)
-      produce_band(memory, maps, last_users);
-    else if (threadIdx.x % 32 == 0)
-      store_y(memory, maps);
+    if (threadIdx.x == 0) produce_band(memory, maps, last_users);
+    else if (threadIdx.x % 32 == 0) store_y(memory, maps);
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
     WindowConsumer<T>(memory, f, maps).run();
@@ -201,5 +196,4 @@ void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const At
           BandMemory<WindowShape>::kBytes, f, maps);
   });
 }
-
 }  // namespace weft::attention::hopper

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: MIT
+#include "kernels/attention/check.h"
+#include "kernels/attention/content_lists.h"
+
+namespace weft {
+namespace {
+// Sizes of one type.
+struct Expect {
+  const char* kernel;
+  DType dtype;
+  void operator()(int64_t elements, const std::vector<TensorView>& views) const {
+    for (const TensorView& x : views) expect_size(x, dtype, elements, kernel);
+  }
+};
+void expect_like(const char* kernel, const HeadsView& x, const HeadsView& other) {
+  check_heads(kernel, x, other.batch, other.time, other.heads, other.size, other.dtype);
+  WEFT_CHECK(x.size % 8 == 0, kernel, ": heads of ", x.size, " features; multiples of 8 work");
+}
+// What lists at most `longest` keys of these heads.
+template <class K> void expect_list(const K& k, int64_t batch, int64_t heads, int64_t longest) {
+  WEFT_CHECK(k.list.rank == 3 && k.list.cols() >= longest && k.heads.count == heads &&
+                 k.list.shape[0] == batch && k.heads.head(heads - 1) < k.list.shape[1],
+             K::kName, ": lists ", shape_text(k.list), " for ", longest, " keys of ", heads, " heads");
+  const Expect i32{K::kName, DType::i32};
+  i32(k.list.size(), {k.list}), i32(k.list.rows(), {k.count});
+}
+}  // namespace
+
+void check(const Labels& k) {
+  const Expect i32{k.kName, DType::i32}, f32{k.kName, DType::f32};
+  const int64_t rounds = k.labels.shape[0], sets = rounds * k.q.batch * k.q.heads,
+                columns = k.directions.shape[1], labels = k.centroids ? columns : columns * columns;
+  expect_like(k.kName, k.q, k.q);
+  i32(sets * k.q.time, {k.labels});
+  f32((k.centroids ? k.q.heads : rounds) * columns * k.q.size, {k.directions});
+  WEFT_CHECK(k.centroids ? k.centroids.size() == k.directions.size() && rounds == 1 : columns % 2 == 0,
+             k.kName, ": directions ", shape_text(k.directions), " in ", rounds, " rounds");
+  if (!k.order) return;
+  i32(sets * k.order.cols(), {k.order}), i32(sets * k.q.time, {k.sorted}),
+      i32(sets * (labels + 1), {k.starts});
+  i32(sets * ((k.q.time + kLabelPiece - 1) / kLabelPiece) * labels, {k.counts});
+}
+
+void check(const CentroidGradient& k) {
+  const Expect i32{k.kName, DType::i32}, w{k.kName, wide(k.q.dtype)};
+  const int64_t sets = k.q.batch * k.q.heads, clusters = k.dm.shape[1], size = clusters * k.q.size;
+  w(k.q.heads * size, {k.dm, k.m}), w(sets * size * kClusterPieces, {k.partial}),
+      w(sets * k.q.time, {k.inverse});
+  i32(sets * k.order.cols(), {k.order}), i32(sets * (clusters + 1), {k.starts});
+}
+
+void check(const SharedKeys& k) {
+  expect_like(k.kName, k.k, k.q);
+  if (k.dq) expect_like(k.kName, k.dq, k.q);
+}
+
+void check(const OwnValues& k) {
+  expect_like(k.kName, k.y, k.x);
+  expect_size(k.lse, wide(k.y.dtype), k.y.batch * k.y.heads * k.y.time, k.kName);
+}
+
+void check(const BlockMaps& k) {
+  const Expect i32{k.kName, DType::i32}, f32{k.kName, DType::f32};
+  const int64_t sets = k.q.batch * k.q.heads, blocks = (k.q.time + k.block - 1) / k.block;
+  expect_like(k.kName, k.k, k.q);
+  WEFT_CHECK(k.made && k.map && k.block % kTile == 0, k.kName, ": blocks of ", k.block);
+  f32(sets * k.q.size * blocks, {k.sums}), f32(sets * blocks * blocks, {k.gates});
+  i32(sets * blocks * k.chosen.cols(), {k.chosen}), i32(sets * k.col_start.cols(), {k.col_start});
+  i32(sets * k.row_tile.cols(), {k.row_tile, k.col_tile, k.col_mask});
+}
+
+void check(const LabelList& k) {
+  const Expect i32{k.kName, DType::i32};
+  const int64_t* m = k.members.shape;
+  expect_list(k, m[0], m[2], m[1] * m[4]);
+  i32(k.members.size(), {k.members}), i32(k.members.rows(), {k.sizes});
+  i32(m[0] * m[1] * m[2] * k.labels.shape[3], {k.labels});
+}
+
+void check(const BlockList& k) {
+  const Expect i32{k.kName, DType::i32}, f32{k.kName, DType::f32};
+  const int64_t sets = k.q.batch * k.q.heads, blocks = k.sums.shape[2];
+  expect_like(k.kName, k.k, k.q);
+  expect_list(k, k.q.batch, k.q.heads, k.chosen.cols() * k.block);
+  f32(sets * k.q.size * blocks, {k.sums}), f32(sets * blocks, {k.gates});
+  i32(sets * k.chosen.cols(), {k.chosen});
+}
+
+void compute(CpuQueue& queue, const Labels& k) { content::in_items(queue, k); }
+void compute(CpuQueue& queue, const CentroidGradient& k) { content::in_items(queue, k); }
+void compute(CpuQueue& queue, const SharedKeys& k) { content::in_items(queue, k); }
+void compute(CpuQueue& queue, const OwnValues& k) { content::in_items(queue, k); }
+void compute(CpuQueue& queue, const BlockMaps& k) { content::in_items(queue, k); }
+void compute(CpuQueue& queue, const LabelList& k) { content::in_items(queue, k); }
+void compute(CpuQueue& queue, const BlockList& k) { content::in_items(queue, k); }
+}  // namespace weft

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: MIT
+// The definitions of content.h, continued: blocks that are chosen, and lists for sampling.
+#pragma once
+
+#include "kernels/attention/content_items.h"
+
+namespace weft::content {
+// ---- choice of blocks
+
+// Of block t: chosen[0 .. K - 1], by gates[g * stride]. One round finds the best behind the last one found.
+WEFT_ITEM void choose(int32_t* chosen, int64_t most, const float* gates, int64_t stride, int32_t t) {
+  float last = INFINITY;
+  int32_t last_block = -1, count = 0;
+  while (count < most - 1 && count < t) {
+    float top = -INFINITY;
+    int32_t best = -1;
+    for (int32_t g = 0; g < t; ++g) {
+      const float gate = gates[g * stride];
+      if ((gate < last || (gate == last && g > last_block)) && (best < 0 || gate > top)) top = gate, best = g;
+    }
+    last = top, last_block = best;
+    int32_t at = count++;
+    for (; at > 0 && chosen[at - 1] > best; --at) chosen[at] = chosen[at - 1];
+    chosen[at] = best;
+  }
+  chosen[count++] = t;
+  for (; count < most; ++count) chosen[count] = -1;
+}
+// NaN counts as the least number.
+template <class T> WEFT_ITEM float gate_of(const T* query, const float* sums, int64_t size) {
+  const float gate = dot_rows<float>(query, sums, size);
+  return gate == gate ? gate : -INFINITY;
+}
+
+template <class T> WEFT_ITEM void block_sum_item(const BlockMaps& k, int64_t i) {
+  const int64_t blocks = k.sums.shape[2], d = i % k.k.size, g = i / k.k.size % blocks,
+                set = i / k.k.size / blocks;
+  float sum = 0;
+  for (int64_t j = g * k.block; j < (g + 1) * k.block && j < k.k.time; ++j)
+    sum += static_cast<float>(row_at<const T>(k.k, set / k.k.heads, j, set % k.k.heads)[d]);
+  data_of<float>(k.sums)[i] = sum;
+}
+
+template <class T> WEFT_ITEM void gate_item(const BlockMaps& k, int64_t i) {
+  const int64_t blocks = k.sums.shape[2], t = i % blocks, g = i / blocks % blocks, set = i / blocks / blocks;
+  if (g >= t) return;
+  const T* query = row_at<const T>(k.q, set / k.q.heads, t * k.block, set % k.q.heads);
+  data_of<float>(k.gates)[i] =
+      gate_of(query, data_of<const float>(k.sums) + (set * blocks + g) * k.q.size, k.q.size);
+}
+
+WEFT_ITEM void choice_item(const BlockMaps& k, int64_t i) {
+  const int64_t blocks = k.sums.shape[2], most = k.chosen.shape[3], t = i % blocks, set = i / blocks;
+  choose(data_of<int32_t>(k.chosen) + i * most, most,
+         data_of<const float>(k.gates) + set * blocks * blocks + t, blocks, static_cast<int32_t>(t));
+}
+
+// ---- maps
+
+// The lists of one (batch, head).
+struct Lists {
+  const TileMap& map;
+  int32_t *row_tile, *col_start, *col_tile, *col_mask;
+  WEFT_ITEM Lists(const BlockMaps& k, int64_t set)
+      : map(*k.map), row_tile(data_of<int32_t>(k.row_tile) + set * k.row_tile.shape[1]),
+        col_start(data_of<int32_t>(k.col_start) + set * k.col_start.shape[1]),
+        col_tile(data_of<int32_t>(k.col_tile) + set * k.row_tile.shape[1]),
+        col_mask(data_of<int32_t>(k.col_mask) + set * k.row_tile.shape[1]) {}
+  // Calls f(query tile, its entry) for each query tile that sees a key tile, ascending.
+  template <class F> WEFT_ITEM void for_each_query(int64_t key, F&& f) const {
+    for (auto tile = static_cast<int32_t>(key); tile < map.query_tiles; ++tile)
+      for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e)
+        if (row_tile[e] == key) f(tile, e);
+  }
+};
+
+WEFT_ITEM void row_tiles_item(const BlockMaps& k, int64_t i) {
+  const int64_t tiles = k.col_start.shape[1] - 1, of_block = k.block / kTile, most = k.chosen.shape[3],
+                set = i / tiles, tile = i % tiles, t = tile / of_block;
+  const Lists lists(k, set);
+  const int32_t* chosen = data_of<const int32_t>(k.chosen) + (set * k.chosen.shape[2] + t) * most;
+  int32_t* out = lists.row_tile + lists.map.row_start[tile];
+  for (int64_t place = 0; place < most && chosen[place] >= 0; ++place)
+    for (int64_t u = chosen[place] * of_block; u < (chosen[place] + 1) * of_block && u <= tile; ++u)
+      *out++ = static_cast<int32_t>(u);
+}
+
+WEFT_ITEM void column_count_item(const BlockMaps& k, int64_t i) {
+  const int64_t tiles = k.col_start.shape[1] - 1;
+  const Lists lists(k, i / tiles);
+  int32_t count = 0;
+  lists.for_each_query(i % tiles, [&](int32_t, int32_t) { ++count; });
+  lists.col_start[i % tiles + 1] = count;
+}
+
+WEFT_ITEM void made_item(const BlockMaps& k, int64_t set) {
+  const Lists lists(k, set);
+  lists.col_start[0] = 0;
+  for (int32_t tile = 0; tile < lists.map.query_tiles; ++tile)
+    lists.col_start[tile + 1] += lists.col_start[tile];
+  TileMap map = lists.map;
+  map.row_tile = lists.row_tile;
+  map.col_start = lists.col_start, map.col_tile = lists.col_tile, map.col_mask = lists.col_mask;
+  map.col_turn = nullptr;
+  k.made[set] = map;
+}
+
+WEFT_ITEM void column_item(const BlockMaps& k, int64_t i) {
+  const int64_t tiles = k.col_start.shape[1] - 1;
+  const Lists lists(k, i / tiles);
+  int32_t at = lists.col_start[i % tiles];
+  lists.for_each_query(i % tiles, [&](int32_t tile, int32_t entry) {
+    lists.col_tile[at] = tile;
+    lists.col_mask[at++] = lists.map.row_mask[entry];
+  });
+}
+
+inline void in_items(AnyQueue& queue, const BlockMaps& k) {
+  const int64_t sets = k.q.batch * k.q.heads, blocks = k.sums.shape[2], tiles = k.col_start.shape[1] - 1;
+  dispatch(k.q.dtype, [&]<class T>() {
+    for_items<block_sum_item<T>>(queue, k, k.sums.size());
+    for_items<gate_item<T>>(queue, k, sets * blocks * blocks);
+  });
+  for_items<choice_item>(queue, k, sets * blocks);
+  for_items<row_tiles_item>(queue, k, sets * tiles);
+  for_items<column_count_item>(queue, k, sets * tiles);
+  for_items<made_item>(queue, k, sets);
+  for_items<column_item>(queue, k, sets * tiles);
+}
+
+// ---- sampling
+
+// The place of a head's list; sets are (b, h) of the range.
+template <class K> WEFT_ITEM int64_t list_of(const K& k, int64_t set) {
+  return set / k.heads.count * k.count.shape[1] + k.heads.head(set % k.heads.count);
+}
+
+// By set and place in the window.
+WEFT_ITEM void label_list_item(const LabelList& k, int64_t i) {
+  const auto window = static_cast<int32_t>(k.members.shape[4]), w = static_cast<int32_t>(i % window);
+  const int64_t rounds = k.members.shape[1], heads = k.heads.count, set = i / window, place = list_of(k, set),
+                b = set / heads, h = set % heads;
+  int32_t* list = data_of<int32_t>(k.list) + place * k.list.shape[2];
+  int32_t count = 0;
+  for (int64_t r = 0; r<rounds&& * k.position> 0; ++r) {
+    const int32_t label = data_of<const int32_t>(k.labels)[(r * k.members.shape[0] + b) * heads + h];
+    const int64_t of_label = ((b * rounds + r) * heads + h) * k.members.shape[3] + label;
+    const int32_t size = data_of<const int32_t>(k.sizes)[of_label], seen = size < window ? size : window;
+    if (w < seen)
+      list[count + w] = data_of<const int32_t>(k.members)[of_label * window + (size - seen + w) % window];
+    count += seen;
+  }
+  if (w > 0) return;
+  if (count == 0) list[0] = *k.position;
+  data_of<int32_t>(k.count)[place] = count > 0 ? count : 1;
+}
+
+// By round and set.
+WEFT_ITEM void member_item(const LabelList& k, int64_t i) {
+  const int64_t batch = k.members.shape[0], rounds = k.members.shape[1], heads = k.heads.count,
+                labels = k.members.shape[3], window = k.members.shape[4], positions = k.labels.shape[3],
+                of_set = ((i / heads % batch * rounds + i / heads / batch) * heads + i % heads) * labels;
+  int32_t* sizes = data_of<int32_t>(k.sizes) + of_set;
+  for (int64_t g = 0; *k.position == 0 && g < labels; ++g) sizes[g] = 0;
+  for (int64_t t = 0; t < positions; ++t) {
+    const int32_t label = data_of<const int32_t>(k.labels)[i * positions + t];
+    data_of<int32_t>(k.members)[(of_set + label) * window + sizes[label]++ % window] =
+        *k.position + static_cast<int32_t>(t);
+  }
+}
+
+inline void in_items(AnyQueue& queue, const LabelList& k) {
+  const int64_t sets = k.members.shape[0] * k.heads.count;
+  if (k.labels.shape[3] == 1) for_items<label_list_item>(queue, k, sets * k.members.shape[4]);
+  for_items<member_item>(queue, k, k.members.shape[1] * sets);
+}
+
+// By set, block and feature.
+template <class T> WEFT_ITEM void add_keys_item(const BlockList& k, int64_t i) {
+  const int64_t size = k.k.size, d = i % size, g = i / size % k.sums.shape[2],
+                set = i / size / k.sums.shape[2];
+  const int64_t begin = g * k.block - *k.position, end = begin + k.block;  // among the positions
+  if (end <= 0) return;
+  float sum = begin < 0 ? data_of<float>(k.sums)[i] : 0;
+  for (int64_t t = begin < 0 ? 0 : begin; t < end && t < k.k.time; ++t)
+    sum += static_cast<float>(row_at<const T>(k.k, set / k.k.heads, t, set % k.k.heads)[d]);
+  data_of<float>(k.sums)[i] = sum;
+}
+
+// The block of the last position; where its first query is, among the positions, or less than 0.
+WEFT_ITEM int64_t last_block(const BlockList& k) { return (*k.position + k.k.time - 1) / k.block; }
+WEFT_ITEM int64_t first_query(const BlockList& k) { return last_block(k) * k.block - *k.position; }
+
+template <class T> WEFT_ITEM void list_gate_item(const BlockList& k, int64_t i) {
+  const int64_t blocks = k.sums.shape[2], set = i / blocks;
+  if (first_query(k) >= 0 && i % blocks < last_block(k))
+    data_of<float>(k.gates)[i] =
+        gate_of(row_at<const T>(k.q, set / k.q.heads, first_query(k), set % k.q.heads),
+                data_of<const float>(k.sums) + i * k.q.size, k.q.size);
+}
+
+WEFT_ITEM void list_choice_item(const BlockList& k, int64_t set) {
+  const int64_t most = k.chosen.shape[2], t = last_block(k), earlier = t < most - 1 ? t : most - 1;
+  if (first_query(k) >= 0)
+    choose(data_of<int32_t>(k.chosen) + set * most, most,
+           data_of<const float>(k.gates) + set * k.gates.shape[2], 1, static_cast<int32_t>(t));
+  data_of<int32_t>(k.count)[list_of(k, set)] =
+      static_cast<int32_t>(earlier * k.block + *k.position + k.k.time - t * k.block);
+}
+
+WEFT_ITEM void block_list_item(const BlockList& k, int64_t i) {
+  const int64_t longest = k.chosen.shape[2] * k.block, set = i / longest, at = i % longest,
+                place = list_of(k, set);
+  if (at < data_of<const int32_t>(k.count)[place])
+    data_of<int32_t>(k.list)[place * k.list.shape[2] + at] = static_cast<int32_t>(
+        data_of<const int32_t>(k.chosen)[set * k.chosen.shape[2] + at / k.block] * k.block + at % k.block);
+}
+
+inline void in_items(AnyQueue& queue, const BlockList& k) {
+  const int64_t sets = k.q.batch * k.q.heads;
+  dispatch(k.q.dtype, [&]<class T>() {
+    for_items<add_keys_item<T>>(queue, k, k.sums.size());
+    for_items<list_gate_item<T>>(queue, k, k.gates.size());
+  });
+  for_items<list_choice_item>(queue, k, sets);
+  for_items<block_list_item>(queue, k, sets * k.chosen.shape[2] * k.block);
+}
+}  // namespace weft::content
