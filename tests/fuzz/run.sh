@@ -8,7 +8,9 @@ set -euo pipefail
 cd "$(dirname "$0")/../.."
 seconds=${1:-30}
 shift || true
-cmake --preset fuzz >/dev/null
+clang=clang-16  # before 16, clang does not take the ranges of g++'s library, and Debian 12 has 14 as `clang`
+command -v "$clang" >/dev/null || clang=clang
+cmake --preset fuzz -DCMAKE_C_COMPILER="$clang" -DCMAKE_CXX_COMPILER="${clang/clang/clang++}" >/dev/null
 cmake --build --preset fuzz
 mkdir -p build/fuzz/found
 python3 tests/fuzz/make_seeds.py build/fuzz/seeds
