@@ -66,8 +66,7 @@ def main():
     parser.add_argument("--device", default="cuda" if cuda else "cpu", choices=["cpu", "cuda"])
     parser.add_argument("--n", default="12288" if cuda else "1024", help="positions")
     parser.add_argument("--patterns", default="fixed,strided,merged_strided", help="of all, local, strided, fixed, merged_strided")
-    parser.add_argument("--stride", type=int, default=128)
-    for name, default in (("batch", 4 if cuda else 1), ("heads", 8 if cuda else 2), ("d", 64)):
+    for name, default in (("stride", 128), ("batch", 4 if cuda else 1), ("heads", 8 if cuda else 2), ("d", 64)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--dtype", default="bfloat16" if cuda else "float32", choices=["bfloat16", "float16", "float32"])
     parser.add_argument("--seconds", type=float, default=0.2, help="for each timing")

@@ -41,13 +41,9 @@ def _readable(x):
     return x if fits and x.data_ptr() % (ALIGNMENT if x.is_cuda else 1) == 0 else x.contiguous()
 
 
-def _view(x):
-    return library.View(x.data_ptr(), x.stride(0), x.stride(1), x.stride(2))
-
-
 def _launch(plan, args, q, scale, segments, views):
     for name, x in views.items():
-        setattr(args, name, _view(x))
+        setattr(args, name, library.View(x.data_ptr(), *x.stride()[:3]))
     args.batch, args.dtype, args.scale = q.shape[0], DTYPES[q.dtype], scale
     args.q_segments, args.k_segments = (None if s is None else s.data_ptr() for s in segments)
     if q.is_cuda:
@@ -102,9 +98,8 @@ def _keep(ctx, inputs, output):
 
 
 def _gradient(ctx, d_o, _):
-    q, k, v, o, lse, q_segments, k_segments = ctx.saved_tensors
-    gradients = _backward(d_o, q, k, v, o, lse, ctx.pattern, ctx.scale, q_segments, k_segments)
-    return (*gradients, None, None, None, None)
+    *kept, q_segments, k_segments = ctx.saved_tensors
+    return (*_backward(d_o, *kept, ctx.pattern, ctx.scale, q_segments, k_segments), None, None, None, None)
 
 
 def _refuse(text):

@@ -6,6 +6,7 @@ heads is known: mask(), cost(), plot() and attention() do that, and raise ValueE
 Every maker of a pattern takes the modifiers causal=False (later keys are seen too), prefix, documents and length."""
 import dataclasses
 import functools
+import hashlib
 import typing
 
 from . import library
@@ -59,15 +60,11 @@ class Pattern:
 @functools.lru_cache(maxsize=None)
 def made(text, heads):
     """The library's pattern."""
-    if text in _layouts:
-        return library.Pattern(_layouts[text], heads)
-    return library.Pattern(text, heads)
+    return library.Pattern(_layouts.get(text, text), heads)
 
 
 def _value(value):
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join([str(int(x)) for x in value]) + "]"
-    return str(int(value))
+    return "[" + ", ".join([str(int(x)) for x in value]) + "]" if isinstance(value, (list, tuple)) else str(int(value))
 
 
 def _named(kind, fields):  # plain string work, which torch.compile can follow
@@ -145,8 +142,6 @@ def by_layout(active, block=64, causal=True, keep=None):
     """Any pattern: active is an array (blocks, blocks) or (heads, blocks, blocks), not 0 where a pair of blocks of
     8, 16, 32 or 64 positions is attended. keep(head, query, key) chooses among the pairs of active blocks; it is asked
     once for each pair. Make it outside of compiled functions."""
-    import hashlib
-
     import numpy
     active = numpy.ascontiguousarray(numpy.asarray(active) != 0).view(numpy.uint8)
     active = active[None] if active.ndim == 2 else active
