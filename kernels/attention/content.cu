@@ -1,9 +1,98 @@
 // SPDX-License-Identifier: MIT
-// A CUDA thread for each item of content_items.h and content_lists.h.
+// A CUDA thread for each item of content_items.h and content_lists.h; labels and their order have kernels of
+// their own.
 #include "kernels/attention/content_lists.h"
+#include "kernels/attention/launch.cuh"
+#include "kernels/device/vector8.cuh"
 
 namespace weft {
-void compute(CudaQueue& queue, const Labels& k) { content::in_items(queue, k); }
+namespace {
+using content::data_of, content::kThreads;
+
+// A thread for each of kThreads positions of a set: their queries wait in shared memory, `pitch` bytes apart.
+template <class T>
+__global__ void __launch_bounds__(kThreads) label_kernel(const __grid_constant__ Labels k, int pitch) {
+  extern __shared__ uint4 staged[];
+  char* const queries = reinterpret_cast<char*>(staged);
+  const int64_t pieces = (k.q.time + kThreads - 1) / kThreads, set = blockIdx.x / pieces,
+                first = blockIdx.x % pieces * kThreads, b = set / k.q.heads % k.q.batch;
+  const int rows = static_cast<int>(min(k.q.time - first, int64_t{kThreads})), thread = threadIdx.x,
+            eights = static_cast<int>(k.q.size / 8);
+  for (int i = thread; i < rows * eights; i += kThreads) {
+    const int row = i / eights, d = i % eights * 8;
+    store_eight(reinterpret_cast<T*>(queries + row * pitch) + d,
+                load_eight(content::row_at<const T>(k.q, b, first + row, set % k.q.heads) + d));
+  }
+  __syncthreads();
+  if (thread < rows)
+    data_of<int32_t>(k.labels)[set * k.q.time + first + thread] =
+        content::label_of(k, reinterpret_cast<const T*>(queries + thread * pitch), set);
+}
+
+// A thread block sorts a set; each warp has a piece of the positions. counts[warp][label] becomes the slot of
+// the next member that the warp meets.
+constexpr int kSortWarps = 32;
+__global__ void __launch_bounds__(kSortWarps* kWarp) sort_kernel(const __grid_constant__ Labels k) {
+  extern __shared__ int32_t counts[];
+  constexpr int kSortThreads = kSortWarps * kWarp;
+  const int time = static_cast<int>(k.q.time), labels = static_cast<int>(k.starts.shape[1]) - 1,
+            thread = threadIdx.x, lane = thread % kWarp,
+            piece = (time + kSortThreads - 1) / kSortThreads * kWarp, begin = thread / kWarp * piece,
+            end = min(time, begin + piece);
+  const int64_t set = blockIdx.x;
+  const auto* of_set = data_of<const int32_t>(k.labels) + set * time;
+  auto *starts = data_of<int32_t>(k.starts) + set * (labels + 1),
+       *order = data_of<int32_t>(k.order) + set * k.order.shape[1],
+       *sorted = data_of<int32_t>(k.sorted) + set * time;
+  int32_t *own = counts + thread / kWarp * labels, *totals = counts + kSortWarps * labels;
+  // Counts the members of the piece, and calls f(position, label, the count before it).
+  const auto count = [&](auto&& f) {
+    for (int first = begin; first < end; first += kWarp) {
+      const int t = first + lane, label = t < end ? of_set[t] : -1, counted = label < 0 ? 0 : own[label];
+      const unsigned same = __match_any_sync(kFullWarp, label), earlier = same & ((1u << lane) - 1);
+      __syncwarp();
+      if (label >= 0 && earlier == 0) own[label] = counted + __popc(same);
+      __syncwarp();
+      if (label >= 0) f(t, label, counted + __popc(earlier));
+    }
+  };
+  for (int i = thread; i < kSortWarps * labels; i += kSortThreads) counts[i] = 0;
+  __syncthreads();
+  count([](int, int, int) {});
+  __syncthreads();
+  for (int g = thread; g < labels; g += kSortThreads) {
+    totals[g] = 0;
+    for (int w = 0; w < kSortWarps; ++w) totals[g] += counts[w * labels + g];
+  }
+  __syncthreads();
+  for (int g = thread; g <= labels; g += kSortThreads) {
+    int sum = 0;
+    for (int before = 0; before < g; ++before) sum += totals[before];
+    starts[g] = sum;
+    for (int w = 0; w < kSortWarps && g < labels; ++w) {
+      const int number = counts[w * labels + g];
+      counts[w * labels + g] = sum;
+      sum += number;
+    }
+  }
+  __syncthreads();
+  count([&](int t, int label, int slot) { order[slot] = t, sorted[slot] = label; });
+  for (int64_t slot = time + thread; slot < k.order.shape[1]; slot += kSortThreads) order[slot] = -1;
+}
+}  // namespace
+
+void compute(CudaQueue& queue, const Labels& k) {
+  content::directions_in_items(queue, k);
+  const int64_t sets = k.labels.rows(), labels = k.starts.cols() - 1;
+  dispatch_cuda(k.q.dtype, [&]<class T>() {
+    const int pitch = static_cast<int>(k.q.size * sizeof(T)) + 16;  // neighbours read from other banks
+    attention::start(queue, label_kernel<T>, blocks_for(sets * blocks_for(k.q.time, kThreads), 1), kThreads,
+                     kThreads * pitch, k, pitch);
+  });
+  if (k.order)
+    attention::start(queue, sort_kernel, static_cast<unsigned>(sets), kSortWarps * kWarp,
+                     static_cast<int>((kSortWarps + 1) * labels * sizeof(int32_t)), k);
+}
 void compute(CudaQueue& queue, const CentroidGradient& k) { content::in_items(queue, k); }
 void compute(CudaQueue& queue, const SharedKeys& k) { content::in_items(queue, k); }
 void compute(CudaQueue& queue, const OwnValues& k) { content::in_items(queue, k); }

@@ -131,104 +131,40 @@ WEFT_ITEM int32_t largest(const T* q, const float* rows, int32_t count, int64_t 
   return both && top_negative > top ? count + best_negative : best;
 }
 
-template <class T> WEFT_ITEM void label_item(const Labels& k, int64_t i) {
-  const int64_t t = i % k.q.time, h = i / k.q.time % k.q.heads, b = i / k.q.time / k.q.heads % k.q.batch,
-                r = i / k.q.time / k.q.heads / k.q.batch, size = k.q.size;
-  const T* q = row_at<const T>(k.q, b, t, h);
+// The label of a query of a set (r, b, h).
+template <class T> WEFT_ITEM int32_t label_of(const Labels& k, const T* q, int64_t set) {
+  const int64_t size = k.q.size, heads = k.q.heads;
   const auto columns = static_cast<int32_t>(k.directions.shape[1]), half = columns / 2;
-  const float* rows = data_of<const float>(k.directions) + (k.centroids ? h : r) * columns * size;
-  data_of<int32_t>(k.labels)[i] = k.centroids ? largest(q, rows, columns, size, false)
-                                              : largest(q, rows, half, size, true) * columns +
-                                                    largest(q, rows + half * size, half, size, true);
+  const int64_t table = k.centroids ? set % heads : set / heads / k.q.batch;
+  const float* rows = data_of<const float>(k.directions) + table * columns * size;
+  if (k.centroids) return largest(q, rows, columns, size, false);
+  return largest(q, rows, half, size, true) * columns + largest(q, rows + half * size, half, size, true);
 }
 
-// A piece of kLabelPiece positions of a set.
-struct Piece {
-  const int32_t* labels;
-  int32_t* counts;  // (G)
-  int64_t set, first, end;
-  WEFT_ITEM Piece(const Labels& k, int64_t i)
-      : labels(data_of<const int32_t>(k.labels) + i / k.counts.shape[1] * k.q.time),
-        counts(data_of<int32_t>(k.counts) + i * k.counts.shape[2]), set(i / k.counts.shape[1]),
-        first(i % k.counts.shape[1] * kLabelPiece),
-        end(first + kLabelPiece < k.q.time ? first + kLabelPiece : k.q.time) {}
-};
-WEFT_ITEM int32_t* starts_of(const Labels& k, int64_t set) {
-  return data_of<int32_t>(k.starts) + set * k.starts.shape[1];
-}
-
-WEFT_ITEM void count_item(const Labels& k, int64_t i) {
-  const Piece piece(k, i);
-  for (int64_t g = 0; g < k.counts.shape[2]; ++g) piece.counts[g] = 0;
-  for (int64_t t = piece.first; t < piece.end; ++t) ++piece.counts[piece.labels[t]];
-}
-
-// Counts of a label become its first place in each piece, relative to the label.
-WEFT_ITEM void label_total_item(const Labels& k, int64_t i) {
-  const int64_t pieces = k.counts.shape[1], labels = k.counts.shape[2], set = i / labels, label = i % labels;
-  int32_t sum = 0;
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    int32_t& count = data_of<int32_t>(k.counts)[(set * pieces + piece) * labels + label];
-    const int32_t before = sum;
-    sum += count;
-    count = before;
-  }
-  starts_of(k, set)[label + 1] = sum;
-}
-
-WEFT_ITEM void starts_item(const Labels& k, int64_t set) {
-  int32_t* starts = starts_of(k, set);
-  starts[0] = 0;
-  for (int64_t g = 0; g < k.counts.shape[2]; ++g) starts[g + 1] += starts[g];
-  for (int64_t slot = k.q.time; slot < k.order.shape[1]; ++slot)
-    data_of<int32_t>(k.order)[set * k.order.shape[1] + slot] = -1;
-}
-
-WEFT_ITEM void place_item(const Labels& k, int64_t i) {
-  const Piece piece(k, i);
-  const int32_t* starts = starts_of(k, piece.set);
-  for (int64_t t = piece.first; t < piece.end; ++t) {
-    const int32_t label = piece.labels[t], slot = starts[label] + piece.counts[label]++;
-    data_of<int32_t>(k.order)[piece.set * k.order.shape[1] + slot] = static_cast<int32_t>(t);
-    data_of<int32_t>(k.sorted)[piece.set * k.q.time + slot] = label;
-  }
-}
-
-inline void in_items(AnyQueue& queue, const Labels& k) {
+inline void directions_in_items(AnyQueue& queue, const Labels& k) {
   const int64_t size = k.directions.size();
-  dispatch(k.q.dtype, [&]<class T>() {
-    if (k.centroids) for_items<direction_item<wide_t<T>>>(queue, k, size / k.q.size);
-    else for_items<signs_item>(queue, k, (size + kSignsOfCall - 1) / kSignsOfCall);
-    for_items<label_item<T>>(queue, k, k.labels.size());
-  });
-  if (!k.order) return;
-  const int64_t sets = k.labels.rows(), pieces = k.counts.shape[1];
-  for_items<count_item>(queue, k, sets * pieces);
-  for_items<label_total_item>(queue, k, sets * k.counts.shape[2]);
-  for_items<starts_item>(queue, k, sets);
-  for_items<place_item>(queue, k, sets * pieces);
+  if (!k.centroids) return for_items<signs_item>(queue, k, (size + kSignsOfCall - 1) / kSignsOfCall);
+  dispatch(k.q.dtype, [&]<class T>() { for_items<direction_item<wide_t<T>>>(queue, k, size / k.q.size); });
 }
 
 // ---- centroids
 
-template <class T, class W> WEFT_ITEM void inverse_item(const CentroidGradient& k, int64_t i) {
-  const int64_t t = i % k.q.time, h = i / k.q.time % k.q.heads, b = i / k.q.time / k.q.heads;
-  data_of<W>(k.inverse)[i] = inverse_norm<W>(row_at<const T>(k.q, b, t, h), k.q.size);
-}
-
-// A piece of the members of a cluster in one sequence; neighbouring items have neighbouring columns.
-template <class T, class W> WEFT_ITEM void partial_item(const CentroidGradient& k, int64_t i) {
-  const int64_t size = k.q.size, d = i % size, piece = i / size % kClusterPieces,
-                c = i / size / kClusterPieces % k.dm.shape[1],
-                set = i / size / kClusterPieces / k.dm.shape[1];
+// Eight features of a piece of the members of a cluster in one sequence.
+template <class T> WEFT_ITEM void partial_item(const CentroidGradient& k, int64_t i) {
+  using W = wide_t<T>;
+  const int64_t size = k.q.size, d = i % (size / 8) * 8, piece = i / (size / 8) % kClusterPieces,
+                of_cluster = i / (size / 8) / kClusterPieces, c = of_cluster % k.dm.shape[1],
+                set = of_cluster / k.dm.shape[1];
   const int32_t* starts = data_of<const int32_t>(k.starts) + set * k.starts.shape[1] + c;
   const int32_t* order = data_of<const int32_t>(k.order) + set * k.order.shape[1] + starts[0];
   const int64_t members = starts[1] - starts[0];
-  W sum = 0;
-  for (int64_t m = members * piece / kClusterPieces; m < members * (piece + 1) / kClusterPieces; ++m)
-    sum = std::fma(static_cast<W>(row_at<const T>(k.q, set / k.q.heads, order[m], set % k.q.heads)[d]),
-                   data_of<const W>(k.inverse)[set * k.q.time + order[m]], sum);
-  data_of<W>(k.partial)[i] = sum;
+  W sum[8] = {};
+  for (int64_t m = members * piece / kClusterPieces; m < members * (piece + 1) / kClusterPieces; ++m) {
+    const T* q = row_at<const T>(k.q, set / k.q.heads, order[m], set % k.q.heads);
+    const W inverse = inverse_norm<W>(q, size);
+    combine_rows<W>(sum, q + d, sum, 8, [inverse](W x, W before) { return std::fma(x, inverse, before); });
+  }
+  write(data_of<W>(k.partial) + 8 * i, sum);
 }
 
 template <class W> WEFT_ITEM void sum_item(const CentroidGradient& k, int64_t i) {
@@ -251,33 +187,45 @@ template <class W> WEFT_ITEM void gradient_item(const CentroidGradient& k, int64
 inline void in_items(AnyQueue& queue, const CentroidGradient& k) {
   dispatch(k.q.dtype, [&]<class T>() {
     using W = wide_t<T>;
-    for_items<inverse_item<T, W>>(queue, k, k.inverse.size());
-    for_items<partial_item<T, W>>(queue, k, k.partial.size());
+    for_items<partial_item<T>>(queue, k, k.partial.size() / 8);
     for_items<sum_item<W>>(queue, k, k.dm.size());
     for_items<gradient_item<W>>(queue, k, k.dm.size() / k.q.size);
   });
 }
 
-// ---- rows (b, t, h)
+// ---- rows
 
+// The i-th eight features of a view, in the order (b, t, h, d).
+template <class T> WEFT_ITEM T* eight_at(const HeadsView& x, int64_t i) {
+  const int64_t eights = x.size / 8, row = i / eights;
+  return row_at<T>(x, row / x.heads / x.time, row / x.heads % x.time, row % x.heads) + i % eights * 8;
+}
+inline int64_t eights_of(const HeadsView& x) { return x.batch * x.time * x.heads * (x.size / 8); }
+
+// Neighbours look at the same row: that costs less than rows which are read apart.
 template <class T> WEFT_ITEM void keys_item(const SharedKeys& k, int64_t i) {
   using W = wide_t<T>;
-  const int64_t size = k.q.size, h = i % k.q.heads, t = i / k.q.heads % k.q.time,
-                b = i / k.q.heads / k.q.time;
-  const T* q = row_at<const T>(k.q, b, t, h);
-  T* key = row_at<T>(k.k, b, t, h);
-  const W inverse = k.normed ? W(1) : inverse_norm<W>(q, size);
-  if (!k.dq.data) return combine_rows<W>(key, q, q, size, [=](W x, W) { return x * inverse; });
-  T* dq = row_at<T>(k.dq, b, t, h);
+  const int64_t size = k.q.size, d = i % (size / 8) * 8;
+  const T* q = eight_at<const T>(k.q, i);
+  T* key = eight_at<T>(k.k, i);
+  const W inverse = k.normed ? W(1) : inverse_norm<W>(q - d, size);
+  if (!k.dq.data) return combine_rows<W>(key, q, q, 8, [=](W x, W) { return x * inverse; });
   const bool scaled = k.normed || inverse >= 1 / W(kLeastNorm);  // by a constant
-  const W along = scaled ? W(0) : dot_rows<W>(q, key, size) * inverse * inverse;
-  combine_rows<W>(key, key, q, size, [=](W du, W x) { return (du - x * along) * inverse; });
-  combine_rows<W>(dq, dq, key, size, [](W a, W b) { return a + b; });
-  combine_rows<W>(key, key, key, size, [](W, W) { return W(0); });
+  const W along = scaled ? W(0) : dot_rows<W>(q - d, key - d, size) * inverse * inverse;
+  W of_key[8];
+  combine_rows<W>(of_key, key, q, 8, [=](W du, W x) { return (du - x * along) * inverse; });
+  T* dq = eight_at<T>(k.dq, i);
+  combine_rows<W>(dq, dq, of_key, 8, [](W a, W b) { return a + b; });
+}
+template <class T> WEFT_ITEM void no_keys_item(const SharedKeys& k, int64_t i) {
+  const wide_t<T> zeros[8] = {};
+  write(eight_at<T>(k.k, i), zeros);
 }
 inline void in_items(AnyQueue& queue, const SharedKeys& k) {
-  dispatch(k.q.dtype,
-           [&]<class T>() { for_items<keys_item<T>>(queue, k, k.q.batch * k.q.time * k.q.heads); });
+  dispatch(k.q.dtype, [&]<class T>() {
+    for_items<keys_item<T>>(queue, k, eights_of(k.q));
+    if (k.dq) for_items<no_keys_item<T>>(queue, k, eights_of(k.q));
+  });
 }
 
 template <class T> WEFT_ITEM void own_item(const OwnValues& k, int64_t i) {

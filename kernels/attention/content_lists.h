@@ -14,9 +14,14 @@ WEFT_ITEM void choose(int32_t* chosen, int64_t most, const float* gates, int64_t
   while (count < most - 1 && count < t) {
     float top = -INFINITY;
     int32_t best = -1;
-    for (int32_t g = 0; g < t; ++g) {
-      const float gate = gates[g * stride];
-      if ((gate < last || (gate == last && g > last_block)) && (best < 0 || gate > top)) top = gate, best = g;
+    for (int32_t first = 0; first < t; first += 8) {
+      float gate[8];  // loads that are on their way together
+      for (int i = 0; i < 8; ++i) gate[i] = gates[(first + i < t ? first + i : t - 1) * stride];
+      for (int i = 0; i < 8; ++i) {
+        const int32_t g = first + i;
+        if (g < t && (gate[i] < last || (gate[i] == last && g > last_block)) && (best < 0 || gate[i] > top))
+          top = gate[i], best = g;
+      }
     }
     last = top, last_block = best;
     int32_t at = count++;
@@ -26,33 +31,39 @@ WEFT_ITEM void choose(int32_t* chosen, int64_t most, const float* gates, int64_t
   chosen[count++] = t;
   for (; count < most; ++count) chosen[count] = -1;
 }
-// NaN counts as the least number.
-template <class T> WEFT_ITEM float gate_of(const T* query, const float* sums, int64_t size) {
-  const float gate = dot_rows<float>(query, sums, size);
-  return gate == gate ? gate : -INFINITY;
-}
+WEFT_ITEM float number_or_least(float gate) { return gate == gate ? gate : -INFINITY; }
 
 template <class T> WEFT_ITEM void block_sum_item(const BlockMaps& k, int64_t i) {
-  const int64_t blocks = k.sums.shape[2], d = i % k.k.size, g = i / k.k.size % blocks,
-                set = i / k.k.size / blocks;
-  float sum = 0;
+  const int64_t blocks = k.sums.shape[2], eights = k.k.size / 8, g = i / eights % blocks,
+                set = i / eights / blocks;
+  float sum[8] = {};
   for (int64_t j = g * k.block; j < (g + 1) * k.block && j < k.k.time; ++j)
-    sum += static_cast<float>(row_at<const T>(k.k, set / k.k.heads, j, set % k.k.heads)[d]);
-  data_of<float>(k.sums)[i] = sum;
+    combine_rows<float>(sum, row_at<const T>(k.k, set / k.k.heads, j, set % k.k.heads) + i % eights * 8, sum,
+                        8, [](float x, float before) { return before + x; });
+  write(data_of<float>(k.sums) + 8 * i, sum);
 }
 
-template <class T> WEFT_ITEM void gate_item(const BlockMaps& k, int64_t i) {
-  const int64_t blocks = k.sums.shape[2], t = i % blocks, g = i / blocks % blocks, set = i / blocks / blocks;
+// Four gates of a block: by set, g / 4 and t.
+template <class T> WEFT_ITEM void gates_item(const BlockMaps& k, int64_t i) {
+  const int64_t blocks = k.sums.shape[2], fours = (blocks + 3) / 4, t = i % blocks,
+                g = i / blocks % fours * 4, set = i / blocks / fours;
   if (g >= t) return;
-  const T* query = row_at<const T>(k.q, set / k.q.heads, t * k.block, set % k.q.heads);
-  data_of<float>(k.gates)[i] =
-      gate_of(query, data_of<const float>(k.sums) + (set * blocks + g) * k.q.size, k.q.size);
+  float gates[4];
+  dots(gates, row_at<const T>(k.q, set / k.q.heads, t * k.block, set % k.q.heads),
+       data_of<const float>(k.sums) + (set * blocks + g) * k.q.size, blocks - g, k.q.size);
+  for (int j = 0; j < 4 && g + j < t; ++j)
+    data_of<float>(k.gates)[(set * blocks + g + j) * blocks + t] = number_or_least(gates[j]);
 }
 
+// The gates of a block become places of the others among those that are chosen, -1: none.
 WEFT_ITEM void choice_item(const BlockMaps& k, int64_t i) {
   const int64_t blocks = k.sums.shape[2], most = k.chosen.shape[3], t = i % blocks, set = i / blocks;
-  choose(data_of<int32_t>(k.chosen) + i * most, most,
-         data_of<const float>(k.gates) + set * blocks * blocks + t, blocks, static_cast<int32_t>(t));
+  int32_t* chosen = data_of<int32_t>(k.chosen) + i * most;
+  float* gates = data_of<float>(k.gates) + set * blocks * blocks + t;
+  choose(chosen, most, gates, blocks, static_cast<int32_t>(t));
+  for (int64_t g = 0; g <= t; ++g) gates[g * blocks] = -1;
+  for (int64_t place = 0; place < most && chosen[place] >= 0; ++place)
+    gates[chosen[place] * blocks] = static_cast<float>(place);
 }
 
 // ---- maps
@@ -61,16 +72,27 @@ WEFT_ITEM void choice_item(const BlockMaps& k, int64_t i) {
 struct Lists {
   const TileMap& map;
   int32_t *row_tile, *col_start, *col_tile, *col_mask;
+  const float* places;  // of choice_item
+  int64_t blocks, of_block;
   WEFT_ITEM Lists(const BlockMaps& k, int64_t set)
       : map(*k.map), row_tile(data_of<int32_t>(k.row_tile) + set * k.row_tile.shape[1]),
         col_start(data_of<int32_t>(k.col_start) + set * k.col_start.shape[1]),
         col_tile(data_of<int32_t>(k.col_tile) + set * k.row_tile.shape[1]),
-        col_mask(data_of<int32_t>(k.col_mask) + set * k.row_tile.shape[1]) {}
+        col_mask(data_of<int32_t>(k.col_mask) + set * k.row_tile.shape[1]), blocks(k.sums.shape[2]),
+        of_block(k.block / kTile) {
+    places = data_of<const float>(k.gates) + set * blocks * blocks;
+  }
   // Calls f(query tile, its entry) for each query tile that sees a key tile, ascending.
   template <class F> WEFT_ITEM void for_each_query(int64_t key, F&& f) const {
-    for (auto tile = static_cast<int32_t>(key); tile < map.query_tiles; ++tile)
-      for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e)
-        if (row_tile[e] == key) f(tile, e);
+    const int64_t g = key / of_block;
+    for (int64_t t = g; t < blocks; ++t) {
+      const float place = places[g * blocks + t];
+      for (int64_t tile = t > g ? t * of_block : key;
+           place >= 0 && tile < (t + 1) * of_block && tile < map.query_tiles; ++tile)
+        f(static_cast<int32_t>(tile),
+          map.row_start[tile] +
+              static_cast<int32_t>(static_cast<int64_t>(place) * of_block + key % of_block));
+    }
   }
 };
 
@@ -90,14 +112,22 @@ WEFT_ITEM void column_count_item(const BlockMaps& k, int64_t i) {
   const Lists lists(k, i / tiles);
   int32_t count = 0;
   lists.for_each_query(i % tiles, [&](int32_t, int32_t) { ++count; });
-  lists.col_start[i % tiles + 1] = count;
+  lists.col_start[i % tiles] = count;
 }
 
 WEFT_ITEM void made_item(const BlockMaps& k, int64_t set) {
   const Lists lists(k, set);
-  lists.col_start[0] = 0;
-  for (int32_t tile = 0; tile < lists.map.query_tiles; ++tile)
-    lists.col_start[tile + 1] += lists.col_start[tile];
+  const int32_t tiles = lists.map.query_tiles;
+  int32_t sum = 0;
+  for (int32_t first = 0; first < tiles; first += 8) {
+    int32_t counts[8];  // loads that are on their way together
+    for (int32_t i = 0; i < 8; ++i) counts[i] = first + i < tiles ? lists.col_start[first + i] : 0;
+    for (int32_t i = 0; i < 8; ++i) {
+      if (first + i < tiles) lists.col_start[first + i] = sum;
+      sum += counts[i];
+    }
+  }
+  lists.col_start[tiles] = sum;
   TileMap map = lists.map;
   map.row_tile = lists.row_tile;
   map.col_start = lists.col_start, map.col_tile = lists.col_tile, map.col_mask = lists.col_mask;
@@ -118,8 +148,8 @@ WEFT_ITEM void column_item(const BlockMaps& k, int64_t i) {
 inline void in_items(AnyQueue& queue, const BlockMaps& k) {
   const int64_t sets = k.q.batch * k.q.heads, blocks = k.sums.shape[2], tiles = k.col_start.shape[1] - 1;
   dispatch(k.q.dtype, [&]<class T>() {
-    for_items<block_sum_item<T>>(queue, k, k.sums.size());
-    for_items<gate_item<T>>(queue, k, sets * blocks * blocks);
+    for_items<block_sum_item<T>>(queue, k, k.sums.size() / 8);
+    for_items<gates_item<T>>(queue, k, sets * ((blocks + 3) / 4) * blocks);
   });
   for_items<choice_item>(queue, k, sets * blocks);
   for_items<row_tiles_item>(queue, k, sets * tiles);
@@ -138,11 +168,11 @@ template <class K> WEFT_ITEM int64_t list_of(const K& k, int64_t set) {
 // By set and place in the window.
 WEFT_ITEM void label_list_item(const LabelList& k, int64_t i) {
   const auto window = static_cast<int32_t>(k.members.shape[4]), w = static_cast<int32_t>(i % window);
-  const int64_t rounds = k.members.shape[1], heads = k.heads.count, set = i / window, place = list_of(k, set),
-                b = set / heads, h = set % heads;
+  const int64_t rounds = *k.position > 0 ? k.members.shape[1] : 0,  // at 0 there are no members
+      heads = k.heads.count, set = i / window, place = list_of(k, set), b = set / heads, h = set % heads;
   int32_t* list = data_of<int32_t>(k.list) + place * k.list.shape[2];
   int32_t count = 0;
-  for (int64_t r = 0; r<rounds&& * k.position> 0; ++r) {
+  for (int64_t r = 0; r < rounds; ++r) {
     const int32_t label = data_of<const int32_t>(k.labels)[(r * k.members.shape[0] + b) * heads + h];
     const int64_t of_label = ((b * rounds + r) * heads + h) * k.members.shape[3] + label;
     const int32_t size = data_of<const int32_t>(k.sizes)[of_label], seen = size < window ? size : window;
@@ -194,9 +224,9 @@ WEFT_ITEM int64_t first_query(const BlockList& k) { return last_block(k) * k.blo
 template <class T> WEFT_ITEM void list_gate_item(const BlockList& k, int64_t i) {
   const int64_t blocks = k.sums.shape[2], set = i / blocks;
   if (first_query(k) >= 0 && i % blocks < last_block(k))
-    data_of<float>(k.gates)[i] =
-        gate_of(row_at<const T>(k.q, set / k.q.heads, first_query(k), set % k.q.heads),
-                data_of<const float>(k.sums) + i * k.q.size, k.q.size);
+    data_of<float>(k.gates)[i] = number_or_least(
+        dot_rows<float>(row_at<const T>(k.q, set / k.q.heads, first_query(k), set % k.q.heads),
+                        data_of<const float>(k.sums) + i * k.q.size, k.q.size));
 }
 
 WEFT_ITEM void list_choice_item(const BlockList& k, int64_t set) {
