@@ -29,7 +29,9 @@ template <class K> void expect_list(const K& k, int64_t batch, int64_t heads, in
 
 template <class T> void label_item(const Labels& k, int64_t i) {
   const int64_t set = i / k.q.time, b = set / k.q.heads % k.q.batch;
-  k.labels.as<int32_t>()[i] = content::label_of(k, k.q.row<const T>(b, i % k.q.time, set % k.q.heads), set);
+  int32_t label[1];
+  content::labels_of(label, k, k.q.row<const T>(b, i % k.q.time, set % k.q.heads), 0, set);
+  k.labels.as<int32_t>()[i] = label[0];
 }
 
 void sort(const Labels& k) {

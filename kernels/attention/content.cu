@@ -9,24 +9,29 @@ namespace weft {
 namespace {
 using content::data_of, content::kThreads;
 
-// A thread for each of kThreads positions of a set: their queries wait in shared memory, `pitch` bytes apart.
+// A warp for kLabelRows positions of a set, whose queries wait in shared memory, `pitch` elements apart: what
+// a lane reads of a direction serves kLabelQueries of them.
+constexpr int kLabelQueries = 4, kLabelRows = kLabelQueries * kWarp;
 template <class T>
-__global__ void __launch_bounds__(kThreads) label_kernel(const __grid_constant__ Labels k, int pitch) {
+__global__ void __launch_bounds__(kWarp) label_kernel(const __grid_constant__ Labels k, int pitch) {
   extern __shared__ uint4 staged[];
-  char* const queries = reinterpret_cast<char*>(staged);
-  const int64_t pieces = (k.q.time + kThreads - 1) / kThreads, set = blockIdx.x / pieces,
-                first = blockIdx.x % pieces * kThreads, b = set / k.q.heads % k.q.batch;
-  const int rows = static_cast<int>(min(k.q.time - first, int64_t{kThreads})), thread = threadIdx.x,
+  T* const queries = reinterpret_cast<T*>(staged);
+  const int64_t pieces = (k.q.time + kLabelRows - 1) / kLabelRows, set = blockIdx.x / pieces,
+                first = blockIdx.x % pieces * kLabelRows, b = set / k.q.heads % k.q.batch;
+  const int rows = static_cast<int>(min(k.q.time - first, int64_t{kLabelRows})), lane = threadIdx.x,
             eights = static_cast<int>(k.q.size / 8);
-  for (int i = thread; i < rows * eights; i += kThreads) {
+  for (int i = lane; i < kLabelRows * eights; i += kWarp) {
     const int row = i / eights, d = i % eights * 8;
-    store_eight(reinterpret_cast<T*>(queries + row * pitch) + d,
-                load_eight(content::row_at<const T>(k.q, b, first + row, set % k.q.heads) + d));
+    store_eight(
+        queries + row * pitch + d,
+        load_eight(content::row_at<const T>(k.q, b, first + min(row, rows - 1), set % k.q.heads) + d));
   }
-  __syncthreads();
-  if (thread < rows)
-    data_of<int32_t>(k.labels)[set * k.q.time + first + thread] =
-        content::label_of(k, reinterpret_cast<const T*>(queries + thread * pitch), set);
+  __syncwarp();
+  int32_t labels[kLabelQueries];
+  content::labels_of(labels, k, queries + lane * pitch, kWarp * pitch, set);
+  for (int i = 0; i < kLabelQueries; ++i)
+    if (const int row = i * kWarp + lane; row < rows)
+      data_of<int32_t>(k.labels)[set * k.q.time + first + row] = labels[i];
 }
 
 // A thread block sorts a set; each warp has a piece of the positions. counts[warp][label] becomes the slot of
@@ -45,20 +50,23 @@ __global__ void __launch_bounds__(kSortWarps* kWarp) sort_kernel(const __grid_co
        *order = data_of<int32_t>(k.order) + set * k.order.shape[1],
        *sorted = data_of<int32_t>(k.sorted) + set * time;
   int32_t *own = counts + thread / kWarp * labels, *totals = counts + kSortWarps * labels;
-  // Counts the members of the piece, and calls f(position, label, the count before it).
+  // Counts the members of the piece, and calls f(position, the count of its label before it).
+  const auto label_of = [&](int t) { return t < end ? of_set[t] : -1; };
   const auto count = [&](auto&& f) {
-    for (int first = begin; first < end; first += kWarp) {
-      const int t = first + lane, label = t < end ? of_set[t] : -1, counted = label < 0 ? 0 : own[label];
+    int label = label_of(begin + lane);
+    for (int t = begin + lane, next; t - lane < end; t += kWarp, label = next) {
+      next = label_of(t + kWarp);
+      const int counted = label < 0 ? 0 : own[label];
       const unsigned same = __match_any_sync(kFullWarp, label), earlier = same & ((1u << lane) - 1);
       __syncwarp();
       if (label >= 0 && earlier == 0) own[label] = counted + __popc(same);
       __syncwarp();
-      if (label >= 0) f(t, label, counted + __popc(earlier));
+      if (label >= 0) f(t, counted + __popc(earlier));
     }
   };
   for (int i = thread; i < kSortWarps * labels; i += kSortThreads) counts[i] = 0;
   __syncthreads();
-  count([](int, int, int) {});
+  count([](int, int) {});
   __syncthreads();
   for (int g = thread; g < labels; g += kSortThreads) {
     totals[g] = 0;
@@ -76,22 +84,26 @@ __global__ void __launch_bounds__(kSortWarps* kWarp) sort_kernel(const __grid_co
     }
   }
   __syncthreads();
-  count([&](int t, int label, int slot) { order[slot] = t, sorted[slot] = label; });
+  count([&](int t, int slot) { order[slot] = t; });
+  for (int g = thread / kWarp; g < labels; g += kSortWarps)
+    for (int slot = starts[g] + lane; slot < starts[g + 1]; slot += kWarp) sorted[slot] = g;
   for (int64_t slot = time + thread; slot < k.order.shape[1]; slot += kSortThreads) order[slot] = -1;
 }
 }  // namespace
 
 void compute(CudaQueue& queue, const Labels& k) {
   content::directions_in_items(queue, k);
-  const int64_t sets = k.labels.rows(), labels = k.starts.cols() - 1;
+  const int64_t sets = k.labels.rows();
   dispatch_cuda(k.q.dtype, [&]<class T>() {
-    const int pitch = static_cast<int>(k.q.size * sizeof(T)) + 16;  // neighbours read from other banks
-    attention::start(queue, label_kernel<T>, blocks_for(sets * blocks_for(k.q.time, kThreads), 1), kThreads,
-                     kThreads * pitch, k, pitch);
+    constexpr int kApart = 16 / sizeof(T);  // neighbours read from other banks
+    const int pitch = static_cast<int>(k.q.size) + kApart;
+    attention::start(queue, label_kernel<T>, blocks_for(sets * blocks_for(k.q.time, kLabelRows), 1), kWarp,
+                     static_cast<int>(kLabelRows * pitch * sizeof(T)), k, pitch);
   });
-  if (k.order)
-    attention::start(queue, sort_kernel, static_cast<unsigned>(sets), kSortWarps * kWarp,
-                     static_cast<int>((kSortWarps + 1) * labels * sizeof(int32_t)), k);
+  if (!k.order) return;
+  const int64_t counts = (kSortWarps + 1) * (k.starts.cols() - 1);
+  attention::start(queue, sort_kernel, static_cast<unsigned>(sets), kSortWarps * kWarp,
+                   static_cast<int>(counts * sizeof(int32_t)), k);
 }
 void compute(CudaQueue& queue, const CentroidGradient& k) { content::in_items(queue, k); }
 void compute(CudaQueue& queue, const SharedKeys& k) { content::in_items(queue, k); }

@@ -39,6 +39,55 @@ template <auto kItem, class K> void for_items(CpuQueue&, const K& k, int64_t n) 
 template <class F> void dispatch(DType t, F&& f) { dispatch_float(t, f); }
 #endif
 
+// Items of several lanes: a warp of CUDA, or the one lane of the CPU. Their number is that of items times
+// kLanes.
+#ifdef __CUDACC__
+inline constexpr int kLanes = kWarp;
+#else
+inline constexpr int kLanes = 1;
+#endif
+WEFT_ITEM int lane() {
+#ifdef __CUDA_ARCH__
+  return threadIdx.x % kLanes;
+#else
+  return 0;
+#endif
+}
+WEFT_ITEM void sync_lanes() {
+#ifdef __CUDA_ARCH__
+  __syncwarp();
+#endif
+}
+// How many lanes say yes: those before this one, and all.
+struct Votes {
+  int before, all;
+};
+WEFT_ITEM Votes votes(bool yes) {
+#ifdef __CUDA_ARCH__
+  const unsigned all = __ballot_sync(kFullWarp, yes);
+  return {__popc(all & ((1u << lane()) - 1)), __popc(all)};
+#else
+  return {0, yes};
+#endif
+}
+// The sum of the lanes up to this one.
+WEFT_ITEM int32_t sum_up_to(int32_t x) {
+#ifdef __CUDA_ARCH__
+  for (int o = 1; o < kLanes; o *= 2) {
+    const int32_t earlier = __shfl_up_sync(kFullWarp, x, o);
+    if (lane() >= o) x += earlier;
+  }
+#endif
+  return x;
+}
+WEFT_ITEM int32_t of_last_lane(int32_t x) {
+#ifdef __CUDA_ARCH__
+  return __shfl_sync(kFullWarp, x, kLanes - 1);
+#else
+  return x;
+#endif
+}
+
 template <class T> WEFT_ITEM T* data_of(const TensorView& x) { return static_cast<T*>(x.data); }
 template <class T> WEFT_ITEM T* row_at(const HeadsView& x, int64_t b, int64_t t, int64_t h) {
   return static_cast<T*>(x.data) + b * x.batch_stride + t * x.time_stride + h * x.head_stride;
@@ -60,27 +109,43 @@ template <class W, class T> WEFT_ITEM void write(T* row, const W (&in)[8]) {
 #endif
 }
 
-// sums[i] = q . rows[i] in W, of `size` features, a multiple of 8. Rows from `count` on are the last one.
-template <int N, class W, class T, class R>
-WEFT_ITEM void dots(W (&sums)[N], const T* q, const R* rows, int64_t count, int64_t size) {
-  for (int i = 0; i < N; ++i) sums[i] = 0;
+// sums[i][j] = q_i . rows[j] in W, of `size` features, a multiple of 8; q_i is at q + i pitch. Rows from
+// `count` on are the last one.
+template <int Q, int N, class W, class T, class R>
+WEFT_ITEM void dots(W (&sums)[Q][N], const T* q, int64_t pitch, const R* rows, int64_t count, int64_t size) {
+  for (int i = 0; i < Q; ++i)
+    for (int j = 0; j < N; ++j) sums[i][j] = 0;
   for (int64_t d = 0; d < size; d += 8) {
-    W x[8], y[8];
-    read(x, q + d);
-    for (int i = 0; i < N; ++i) {
-      read(y, rows + (i < count ? i : count - 1) * size + d);
-      for (int e = 0; e < 8; ++e) sums[i] = std::fma(x[e], y[e], sums[i]);
+    W x[Q][8], y[8];
+    for (int i = 0; i < Q; ++i) read(x[i], q + i * pitch + d);
+    for (int j = 0; j < N; ++j) {
+      read(y, rows + (j < count ? j : count - 1) * size + d);
+      for (int i = 0; i < Q; ++i)
+        for (int e = 0; e < 8; ++e) sums[i][j] = std::fma(x[i][e], y[e], sums[i][j]);
     }
   }
 }
 template <class W, class T, class R> WEFT_ITEM W dot_rows(const T* q, const R* row, int64_t size) {
-  W sum[1];
-  dots(sum, q, row, 1, size);
-  return sum[0];
+  W sum[1][1];
+  dots(sum, q, 0, row, 1, size);
+  return sum[0][0];
+}
+// The same by neighbours, each of which has the eight features from d on; in another order on CUDA.
+template <class W, class T>
+WEFT_ITEM W dot_by_eights(const T* q, const T* row, [[maybe_unused]] int64_t d, int64_t size) {
+#ifdef __CUDA_ARCH__
+  const auto eights = static_cast<unsigned>(size / 8);
+  if ((eights & (eights - 1)) == 0 && eights <= kWarp) {
+    W sum = dot_rows<W>(q + d, row + d, 8);
+    for (unsigned o = eights / 2; o > 0; o /= 2) sum += __shfl_xor_sync(__activemask(), sum, o);
+    return sum;
+  }
+#endif
+  return dot_rows<W>(q, row, size);
 }
 constexpr float kLeastNorm = 1e-6f;  // of a query that is divided by its norm
-template <class W, class T> WEFT_ITEM W inverse_norm(const T* row, int64_t size) {
-  const W norm = std::sqrt(dot_rows<W>(row, row, size));
+template <class W> WEFT_ITEM W inverse_norm(W square) {
+  const W norm = std::sqrt(square);
   return 1 / (norm > W(kLeastNorm) ? norm : W(kLeastNorm));
 }
 // out[d] = f(a[d], b[d])
@@ -110,35 +175,44 @@ WEFT_ITEM void signs_item(const Labels& k, int64_t i) {
 template <class W> WEFT_ITEM void direction_item(const Labels& k, int64_t i) {
   const int64_t size = k.q.size;
   const W* centroid = data_of<const W>(k.centroids) + i * size;
-  const float inverse = inverse_norm<float>(centroid, size);
+  const float inverse = inverse_norm(dot_rows<float>(centroid, centroid, size));
   combine_rows<float>(data_of<float>(k.directions) + i * size, centroid, centroid, size,
                       [inverse](float m, float) { return m * inverse; });
 }
 
-// The place of the largest of q . rows[c], c < count, or with `both` of those and then of their negatives.
-template <class T>
-WEFT_ITEM int32_t largest(const T* q, const float* rows, int32_t count, int64_t size, bool both) {
-  int32_t best = 0, best_negative = 0;
-  float top = -INFINITY, top_negative = -INFINITY;
+// best[i]: the place of the largest of q_i . rows[c], c < count, or with `both` of those and then of their
+// negatives.
+template <int Q, class T>
+WEFT_ITEM void largest(int32_t (&best)[Q], const T* q, int64_t pitch, const float* rows, int32_t count,
+                       int64_t size, bool both) {
+  int32_t best_negative[Q];
+  float top[Q], top_negative[Q];
+  for (int i = 0; i < Q; ++i) best[i] = best_negative[i] = 0, top[i] = top_negative[i] = -INFINITY;
   for (int32_t c = 0; c < count; c += 8) {
-    float s[8];
-    dots(s, q, rows + c * size, count - c, size);
-    for (int i = 0; i < 8; ++i) {
-      if (s[i] > top) top = s[i], best = c + i;
-      if (-s[i] > top_negative) top_negative = -s[i], best_negative = c + i;
-    }
+    float s[Q][8];
+    dots(s, q, pitch, rows + c * size, count - c, size);
+    for (int i = 0; i < Q; ++i)
+      for (int j = 0; j < 8; ++j) {
+        if (s[i][j] > top[i]) top[i] = s[i][j], best[i] = c + j;
+        if (-s[i][j] > top_negative[i]) top_negative[i] = -s[i][j], best_negative[i] = c + j;
+      }
   }
-  return both && top_negative > top ? count + best_negative : best;
+  for (int i = 0; i < Q; ++i)
+    if (both && top_negative[i] > top[i]) best[i] = count + best_negative[i];
 }
 
-// The label of a query of a set (r, b, h).
-template <class T> WEFT_ITEM int32_t label_of(const Labels& k, const T* q, int64_t set) {
+// Labels of Q queries of a set (r, b, h).
+template <int Q, class T>
+WEFT_ITEM void labels_of(int32_t (&labels)[Q], const Labels& k, const T* q, int64_t pitch, int64_t set) {
   const int64_t size = k.q.size, heads = k.q.heads;
   const auto columns = static_cast<int32_t>(k.directions.shape[1]), half = columns / 2;
   const int64_t table = k.centroids ? set % heads : set / heads / k.q.batch;
   const float* rows = data_of<const float>(k.directions) + table * columns * size;
-  if (k.centroids) return largest(q, rows, columns, size, false);
-  return largest(q, rows, half, size, true) * columns + largest(q, rows + half * size, half, size, true);
+  if (k.centroids) return largest(labels, q, pitch, rows, columns, size, false);
+  int32_t second[Q];
+  largest(labels, q, pitch, rows, half, size, true);
+  largest(second, q, pitch, rows + half * size, half, size, true);
+  for (int i = 0; i < Q; ++i) labels[i] = labels[i] * columns + second[i];
 }
 
 inline void directions_in_items(AnyQueue& queue, const Labels& k) {
@@ -161,7 +235,7 @@ template <class T> WEFT_ITEM void partial_item(const CentroidGradient& k, int64_
   W sum[8] = {};
   for (int64_t m = members * piece / kClusterPieces; m < members * (piece + 1) / kClusterPieces; ++m) {
     const T* q = row_at<const T>(k.q, set / k.q.heads, order[m], set % k.q.heads);
-    const W inverse = inverse_norm<W>(q, size);
+    const W inverse = inverse_norm(dot_by_eights<W>(q, q, d, size));
     combine_rows<W>(sum, q + d, sum, 8, [inverse](W x, W before) { return std::fma(x, inverse, before); });
   }
   write(data_of<W>(k.partial) + 8 * i, sum);
@@ -202,16 +276,16 @@ template <class T> WEFT_ITEM T* eight_at(const HeadsView& x, int64_t i) {
 }
 inline int64_t eights_of(const HeadsView& x) { return x.batch * x.time * x.heads * (x.size / 8); }
 
-// Neighbours look at the same row: that costs less than rows which are read apart.
+// Neighbours have the same row.
 template <class T> WEFT_ITEM void keys_item(const SharedKeys& k, int64_t i) {
   using W = wide_t<T>;
   const int64_t size = k.q.size, d = i % (size / 8) * 8;
   const T* q = eight_at<const T>(k.q, i);
   T* key = eight_at<T>(k.k, i);
-  const W inverse = k.normed ? W(1) : inverse_norm<W>(q - d, size);
+  const W inverse = k.normed ? W(1) : inverse_norm(dot_by_eights<W>(q - d, q - d, d, size));
   if (!k.dq.data) return combine_rows<W>(key, q, q, 8, [=](W x, W) { return x * inverse; });
   const bool scaled = k.normed || inverse >= 1 / W(kLeastNorm);  // by a constant
-  const W along = scaled ? W(0) : dot_rows<W>(q - d, key - d, size) * inverse * inverse;
+  const W along = scaled ? W(0) : dot_by_eights<W>(q - d, key - d, d, size) * inverse * inverse;
   W of_key[8];
   combine_rows<W>(of_key, key, q, 8, [=](W du, W x) { return (du - x * along) * inverse; });
   T* dq = eight_at<T>(k.dq, i);

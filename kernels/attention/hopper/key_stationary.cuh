@@ -12,7 +12,7 @@ template <int Dqk, int Dv, bool kTma> struct KeyStationaryShape {
   static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kTma;
   static constexpr int kStages = Dv == 128 ? 4 : 6, kOwnStages = Dqk == 128 ? 1 : 2;
   using M = Memory<2, Dqk, Dv, true, true, kStages, kOwnStages, kTma>;
-  static constexpr int kProducerRegisters = 40, kConsumerRegisters = 232;
+  static constexpr int kProducerRegisters = kTma ? 40 : 56, kConsumerRegisters = kTma ? 232 : 224;
 };
 
 // lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.

@@ -48,7 +48,7 @@ template <auto kSide, class M> class Producer {
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
                                       const Sources& from, const TensorMaps& tensor_maps) {
     const HeadsView& x = from.x;
-    TileScheduler scheduler(from.own_x, tiles, kOwners);
+    TileScheduler scheduler(from.own_x, tiles, kOwners, !M::kTma);
     Front ahead;
     for (unsigned round = 0; round < scheduler.rounds(); ++round) {
       if (round % kAhead == 0) ahead = look_ahead(scheduler, round, maps, pass);
@@ -173,7 +173,7 @@ template <auto kSide, class M> class Producer {
   template <int kPanels>
   __device__ __forceinline__ static void gather(uint32_t to, const int (&position)[2], const Rows& rows) {
     const uint32_t chunk = lane() % 8;
-#pragma unroll 2  // registers are scarce
+#pragma unroll 1  // registers are scarce
     for (int i = 0; i < kTile / 4; ++i) {
       const uint32_t row = 4 * i + lane() / 8, at = to + row * 128 + ((chunk ^ (row & 7)) << 4);
       const int from = __shfl_sync(0xffffffffu, i < 8 ? position[0] : position[1], row % 32);
