@@ -28,10 +28,15 @@ template <class K> void expect_list(const K& k, int64_t batch, int64_t heads, in
 }
 
 template <class T> void label_item(const Labels& k, int64_t i) {
-  const int64_t set = i / k.q.time, b = set / k.q.heads % k.q.batch;
-  int32_t label[1];
-  content::labels_of(label, k, k.q.row<const T>(b, i % k.q.time, set % k.q.heads), 0, set);
-  k.labels.as<int32_t>()[i] = label[0];
+  const int64_t set = i / k.q.time, size = k.q.size;
+  const T* q = k.q.row<const T>(set / k.q.heads % k.q.batch, i % k.q.time, set % k.q.heads);
+  const float* rows = content::directions_of(k, set);
+  const auto columns = static_cast<int32_t>(k.directions.shape[1]), half = columns / 2;
+  int32_t label[1], second[1] = {0};
+  float top[1];
+  content::largest(label, top, q, 0, rows, 0, k.centroids ? columns : half, size, !k.centroids);
+  if (!k.centroids) content::largest(second, top, q, 0, rows + half * size, 0, half, size, true);
+  k.labels.as<int32_t>()[i] = k.centroids ? label[0] : label[0] * columns + second[0];
 }
 
 void sort(const Labels& k) {

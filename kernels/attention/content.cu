@@ -9,29 +9,46 @@ namespace weft {
 namespace {
 using content::data_of, content::kThreads;
 
-// A warp for kLabelRows positions of a set, whose queries wait in shared memory, `pitch` elements apart: what
-// a lane reads of a direction serves kLabelQueries of them.
-constexpr int kLabelQueries = 4, kLabelRows = kLabelQueries * kWarp;
+// A thread block for kLabelRows positions of a set, whose queries wait in shared memory, `pitch` elements
+// apart: what a lane reads of a direction serves kLabelQueries of them. Warps share the clusters, or have a
+// half of the columns each.
+constexpr int kLabelQueries = 4, kLabelRows = kLabelQueries * kWarp, kLabelWarps = 4;
 template <class T>
-__global__ void __launch_bounds__(kWarp) label_kernel(const __grid_constant__ Labels k, int pitch) {
+__global__ void __launch_bounds__(kLabelWarps* kWarp)
+    label_kernel(const __grid_constant__ Labels k, int pitch) {
   extern __shared__ uint4 staged[];
+  __shared__ float tops[kLabelWarps][kLabelRows];
+  __shared__ int32_t places[kLabelWarps][kLabelRows];
   T* const queries = reinterpret_cast<T*>(staged);
   const int64_t pieces = (k.q.time + kLabelRows - 1) / kLabelRows, set = blockIdx.x / pieces,
-                first = blockIdx.x % pieces * kLabelRows, b = set / k.q.heads % k.q.batch;
-  const int rows = static_cast<int>(min(k.q.time - first, int64_t{kLabelRows})), lane = threadIdx.x,
-            eights = static_cast<int>(k.q.size / 8);
-  for (int i = lane; i < kLabelRows * eights; i += kWarp) {
+                first = blockIdx.x % pieces * kLabelRows, b = set / k.q.heads % k.q.batch, size = k.q.size;
+  const int rows = static_cast<int>(min(k.q.time - first, int64_t{kLabelRows})), lane = threadIdx.x % kWarp,
+            warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp, eights = static_cast<int>(size / 8),
+            columns = static_cast<int>(k.directions.shape[1]);
+  for (int i = threadIdx.x; i < kLabelRows * eights; i += blockDim.x) {
     const int row = i / eights, d = i % eights * 8;
     store_eight(
         queries + row * pitch + d,
         load_eight(content::row_at<const T>(k.q, b, first + min(row, rows - 1), set % k.q.heads) + d));
   }
-  __syncwarp();
-  int32_t labels[kLabelQueries];
-  content::labels_of(labels, k, queries + lane * pitch, kWarp * pitch, set);
+  __syncthreads();
+  const int each = k.centroids ? (columns + 8 * warps - 1) / (8 * warps) * 8 : columns / 2,
+            begin = warp * each, end = min(columns, begin + each);
+  int32_t best[kLabelQueries];
+  float top[kLabelQueries];
+  content::largest(best, top, queries + lane * pitch, kWarp * pitch, content::directions_of(k, set), begin,
+                   end, size, !k.centroids);
   for (int i = 0; i < kLabelQueries; ++i)
-    if (const int row = i * kWarp + lane; row < rows)
-      data_of<int32_t>(k.labels)[set * k.q.time + first + row] = labels[i];
+    tops[warp][i * kWarp + lane] = top[i], places[warp][i * kWarp + lane] = best[i];
+  __syncthreads();
+  for (int row = threadIdx.x; row < rows; row += blockDim.x) {
+    int32_t label = places[0][row];
+    if (!k.centroids) label = label * columns + places[1][row] - columns / 2;
+    float most = tops[0][row];
+    for (int w = 1; k.centroids && w < warps; ++w)
+      if (tops[w][row] > most) most = tops[w][row], label = places[w][row];
+    data_of<int32_t>(k.labels)[set * k.q.time + first + row] = label;
+  }
 }
 
 // A thread block sorts a set; each warp has a piece of the positions. counts[warp][label] becomes the slot of
@@ -57,7 +74,13 @@ __global__ void __launch_bounds__(kSortWarps* kWarp) sort_kernel(const __grid_co
     for (int t = begin + lane, next; t - lane < end; t += kWarp, label = next) {
       next = label_of(t + kWarp);
       const int counted = label < 0 ? 0 : own[label];
-      const unsigned same = __match_any_sync(kFullWarp, label), earlier = same & ((1u << lane) - 1);
+      unsigned same = __ballot_sync(kFullWarp, label >= 0);
+      for (int bit = 0; labels - 1 >> bit; ++bit) {
+        const bool set_here = label >> bit & 1;
+        const unsigned others = __ballot_sync(kFullWarp, set_here);
+        same &= set_here ? others : ~others;
+      }
+      const unsigned earlier = same & ((1u << lane) - 1);
       __syncwarp();
       if (label >= 0 && earlier == 0) own[label] = counted + __popc(same);
       __syncwarp();
@@ -97,7 +120,8 @@ void compute(CudaQueue& queue, const Labels& k) {
   dispatch_cuda(k.q.dtype, [&]<class T>() {
     constexpr int kApart = 16 / sizeof(T);  // neighbours read from other banks
     const int pitch = static_cast<int>(k.q.size) + kApart;
-    attention::start(queue, label_kernel<T>, blocks_for(sets * blocks_for(k.q.time, kLabelRows), 1), kWarp,
+    attention::start(queue, label_kernel<T>, blocks_for(sets * blocks_for(k.q.time, kLabelRows), 1),
+                     (k.centroids ? kLabelWarps : 2) * kWarp,
                      static_cast<int>(kLabelRows * pitch * sizeof(T)), k, pitch);
   });
   if (!k.order) return;

@@ -180,17 +180,17 @@ template <class W> WEFT_ITEM void direction_item(const Labels& k, int64_t i) {
                       [inverse](float m, float) { return m * inverse; });
 }
 
-// best[i]: the place of the largest of q_i . rows[c], c < count, or with `both` of those and then of their
-// negatives.
+// top[i]: the largest of q_i . rows[c], first <= c < end, or with `both` of those and then of their
+// negatives; best[i]: its place, which for negatives counts on from end. NaN never wins.
 template <int Q, class T>
-WEFT_ITEM void largest(int32_t (&best)[Q], const T* q, int64_t pitch, const float* rows, int32_t count,
-                       int64_t size, bool both) {
+WEFT_ITEM void largest(int32_t (&best)[Q], float (&top)[Q], const T* q, int64_t pitch, const float* rows,
+                       int32_t first, int32_t end, int64_t size, bool both) {
   int32_t best_negative[Q];
-  float top[Q], top_negative[Q];
-  for (int i = 0; i < Q; ++i) best[i] = best_negative[i] = 0, top[i] = top_negative[i] = -INFINITY;
-  for (int32_t c = 0; c < count; c += 8) {
+  float top_negative[Q];
+  for (int i = 0; i < Q; ++i) best[i] = best_negative[i] = first, top[i] = top_negative[i] = -INFINITY;
+  for (int32_t c = first; c < end; c += 8) {
     float s[Q][8];
-    dots(s, q, pitch, rows + c * size, count - c, size);
+    dots(s, q, pitch, rows + c * size, end - c, size);
     for (int i = 0; i < Q; ++i)
       for (int j = 0; j < 8; ++j) {
         if (s[i][j] > top[i]) top[i] = s[i][j], best[i] = c + j;
@@ -198,21 +198,13 @@ WEFT_ITEM void largest(int32_t (&best)[Q], const T* q, int64_t pitch, const floa
       }
   }
   for (int i = 0; i < Q; ++i)
-    if (both && top_negative[i] > top[i]) best[i] = count + best_negative[i];
+    if (both && top_negative[i] > top[i]) top[i] = top_negative[i], best[i] = end + best_negative[i] - first;
 }
 
-// Labels of Q queries of a set (r, b, h).
-template <int Q, class T>
-WEFT_ITEM void labels_of(int32_t (&labels)[Q], const Labels& k, const T* q, int64_t pitch, int64_t set) {
-  const int64_t size = k.q.size, heads = k.q.heads;
-  const auto columns = static_cast<int32_t>(k.directions.shape[1]), half = columns / 2;
-  const int64_t table = k.centroids ? set % heads : set / heads / k.q.batch;
-  const float* rows = data_of<const float>(k.directions) + table * columns * size;
-  if (k.centroids) return largest(labels, q, pitch, rows, columns, size, false);
-  int32_t second[Q];
-  largest(labels, q, pitch, rows, half, size, true);
-  largest(second, q, pitch, rows + half * size, half, size, true);
-  for (int i = 0; i < Q; ++i) labels[i] = labels[i] * columns + second[i];
+// Of a set (r, b, h).
+WEFT_ITEM const float* directions_of(const Labels& k, int64_t set) {
+  const int64_t table = k.centroids ? set % k.q.heads : set / k.q.heads / k.q.batch;
+  return data_of<const float>(k.directions) + table * k.directions.shape[1] * k.q.size;
 }
 
 inline void directions_in_items(AnyQueue& queue, const Labels& k) {

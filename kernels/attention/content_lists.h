@@ -26,14 +26,14 @@ WEFT_ITEM Gate first_of_lanes(Gate x) {
 #endif
   return x;
 }
-// By lanes: chosen[0 .. K - 1] of block t, by gates[g * stride]. One round finds the first behind the last
+// By lanes: chosen[0 .. K - 1] of block t, by gates[g]. One round finds the first behind the last
 // one found.
-WEFT_ITEM void choose(int32_t* chosen, int64_t most, const float* gates, int64_t stride, int32_t t) {
+WEFT_ITEM void choose(int32_t* chosen, int64_t most, const float* gates, int32_t t) {
   Gate last = {INFINITY, -1};
   for (int64_t round = 0; round < most - 1 && round < t; ++round) {
     Gate first = {0, -1};
     for (int32_t g = lane(); g < t; g += kLanes) {
-      const Gate of_block = {gates[g * stride], g};
+      const Gate of_block = {gates[g], g};
       if ((round == 0 || last.ahead_of(of_block)) && of_block.ahead_of(first)) first = of_block;
     }
     last = first_of_lanes(first);
@@ -41,7 +41,7 @@ WEFT_ITEM void choose(int32_t* chosen, int64_t most, const float* gates, int64_t
   int32_t count = 0;
   for (int32_t from = 0; from < t && most > 1; from += kLanes) {
     const int32_t g = from + lane();
-    const bool yes = g < t && !last.ahead_of({gates[(g < t ? g : 0) * stride], g});
+    const bool yes = g < t && !last.ahead_of({gates[g < t ? g : 0], g});
     const Votes seen = votes(yes);
     if (yes) chosen[count + seen.before] = g;
     count += seen.all;
@@ -70,7 +70,7 @@ template <class T> WEFT_ITEM void gates_item(const BlockMaps& k, int64_t i) {
   dots(gates, row_at<const T>(k.q, set / k.q.heads, t * k.block, set % k.q.heads), 0,
        data_of<const float>(k.sums) + (set * blocks + g) * k.q.size, blocks - g, k.q.size);
   for (int j = 0; j < 4 && g + j < t; ++j)
-    data_of<float>(k.gates)[(set * blocks + g + j) * blocks + t] = number_or_least(gates[0][j]);
+    data_of<float>(k.gates)[(set * blocks + t) * blocks + g + j] = number_or_least(gates[0][j]);
 }
 
 // By lanes. The gates of a block become places of the others among those that are chosen, -1: none.
@@ -78,13 +78,13 @@ WEFT_ITEM void choice_item(const BlockMaps& k, int64_t i) {
   const int64_t of_lanes = i / kLanes, blocks = k.sums.shape[2], most = k.chosen.shape[3],
                 t = of_lanes % blocks;
   int32_t* chosen = data_of<int32_t>(k.chosen) + of_lanes * most;
-  float* gates = data_of<float>(k.gates) + of_lanes / blocks * blocks * blocks + t;
-  choose(chosen, most, gates, blocks, static_cast<int32_t>(t));
+  float* gates = data_of<float>(k.gates) + of_lanes * blocks;
+  choose(chosen, most, gates, static_cast<int32_t>(t));
   for (int64_t g = lane(); g <= t; g += kLanes) {
     float place = -1;
     for (int64_t p = 0; p < most; ++p)
       if (chosen[p] == g) place = static_cast<float>(p);
-    gates[g * blocks] = place;
+    gates[g] = place;
   }
 }
 
@@ -111,7 +111,7 @@ struct Lists {
     int32_t count = 0;
     for (int64_t first = key; first < map.query_tiles; first += kLanes) {
       const int64_t tile = first + lane();
-      const float place = tile < map.query_tiles ? places[g * blocks + tile / of_block] : -1;
+      const float place = tile < map.query_tiles ? places[tile / of_block * blocks + g] : -1;
       const Votes seen = votes(place >= 0);
       if (place >= 0)
         f(static_cast<int32_t>(tile),
@@ -259,7 +259,7 @@ WEFT_ITEM void list_choice_item(const BlockList& k, int64_t i) {
                 earlier = t < most - 1 ? t : most - 1;
   if (first_query(k) >= 0)
     choose(data_of<int32_t>(k.chosen) + set * most, most,
-           data_of<const float>(k.gates) + set * k.gates.shape[2], 1, static_cast<int32_t>(t));
+           data_of<const float>(k.gates) + set * k.gates.shape[2], static_cast<int32_t>(t));
   if (lane() == 0)
     data_of<int32_t>(k.count)[list_of(k, set)] =
         static_cast<int32_t>(earlier * k.block + *k.position + k.k.time - t * k.block);

@@ -47,7 +47,7 @@ __device__ __forceinline__ void consume_forward(const typename ForwardShape<Dqk,
   using Shape = ForwardShape<Dqk, Dv, kTma>;
   using M = typename Shape::M;
   Consumer<M> stream(memory, shared);
-  for (TileScheduler scheduler(f.q, tiles, M::kOwners, !kTma); scheduler.next();) {
+  for (TileScheduler scheduler(f.q, tiles, M::kOwners); scheduler.next();) {
     const auto& work = stream.take_work();
     Owned<Dqk, Shape::kQueriesInRegisters> q;
     q.load(stream.own_x());

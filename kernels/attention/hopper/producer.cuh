@@ -48,7 +48,7 @@ template <auto kSide, class M> class Producer {
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
                                       const Sources& from, const TensorMaps& tensor_maps) {
     const HeadsView& x = from.x;
-    TileScheduler scheduler(from.own_x, tiles, kOwners, !M::kTma);
+    TileScheduler scheduler(from.own_x, tiles, kOwners);
     Front ahead;
     for (unsigned round = 0; round < scheduler.rounds(); ++round) {
       if (round % kAhead == 0) ahead = look_ahead(scheduler, round, maps, pass);
@@ -169,18 +169,25 @@ template <auto kSide, class M> class Producer {
     for (int i = 0; i < 2; ++i)
       position[i] = tile < 0 ? -1 : __ldg(order + static_cast<int64_t>(tile) * kTile + lane() + 32 * i);
   }
-  // Eight lanes copy a row. Empty slots and columns beyond the true size become zeros.
-  template <int kPanels>
-  __device__ __forceinline__ static void gather(uint32_t to, const int (&position)[2], const Rows& rows) {
-    const uint32_t chunk = lane() % 8;
-#pragma unroll 1  // registers are scarce
-    for (int i = 0; i < kTile / 4; ++i) {
-      const uint32_t row = 4 * i + lane() / 8, at = to + row * 128 + ((chunk ^ (row & 7)) << 4);
-      const int from = __shfl_sync(0xffffffffu, i < 8 ? position[0] : position[1], row % 32);
+  // The rows of a tile in both matrices; eight lanes copy a row. Empty slots and columns beyond the true size
+  // become zeros.
+  template <int kXPanels, int kYPanels>
+  __device__ __forceinline__ static void gather(const int (&position)[2], uint32_t to_x, const Rows& x,
+                                                uint32_t to_y, const Rows& y) {
+    const uint32_t chunk = lane() % 8, row = lane() / 8, even = row * 128 + ((chunk ^ row) << 4),
+                   odd = (row + 4) * 128 + ((chunk ^ (row + 4)) << 4);
 #pragma unroll
-      for (int panel = 0; panel < kPanels; ++panel)
-        cp_async_16(at + panel * kPanel, rows.at(from, chunk + panel * 8),
-                    from >= 0 && chunk + panel * 8 < rows.chunks);
+    for (int i = 0; i < kTile / 4; ++i) {
+      const int from = __shfl_sync(0xffffffffu, position[i / 8], 4 * i % 32 + row);
+      const uint32_t at = (i % 2 ? odd : even) + i / 2 * 1024;
+#pragma unroll
+      for (int panel = 0; panel < kXPanels; ++panel)
+        cp_async_16(to_x + panel * kPanel + at, x.at(from, chunk + panel * 8),
+                    from >= 0 && chunk + panel * 8 < x.chunks);
+#pragma unroll
+      for (int panel = 0; panel < kYPanels; ++panel)
+        cp_async_16(to_y + panel * kPanel + at, y.at(from, chunk + panel * 8),
+                    from >= 0 && chunk + panel * 8 < y.chunks);
     }
   }
   template <int kPanels>
@@ -216,9 +223,9 @@ template <auto kSide, class M> class Producer {
       for (int i = warp_; i < kOwners; i += kWarps) {
         int position[2];
         positions_of(position, d.own_order, __shfl_sync(0xffffffffu, own, i));
-        gather<M::kXPanels>(memory_.own_x(own_stage_.at, i), position, Rows::of(from.own_x, b, h));
-        if constexpr (M::kOwnsY)
-          gather<M::kYPanels>(memory_.own_y(own_stage_.at, i), position, Rows::of(from.own_y, b, h));
+        gather<M::kXPanels, M::kOwnsY ? M::kYPanels : 0>(
+            position, memory_.own_x(own_stage_.at, i), Rows::of(from.own_x, b, h),
+            memory_.own_y(own_stage_.at, i), Rows::of(from.own_y, b, h));
       }
       cp_async_mbarrier_arrive(full);
     }
@@ -253,8 +260,8 @@ template <auto kSide, class M> class Producer {
       copy<M::kYPanels>(memory_.y(stage_.at), tensor_maps.y, tensor_maps.run, step.row, h, b, full);
     } else {
       if (speaks()) mbarrier_arrive(full);
-      gather<M::kXPanels>(memory_.x(stage_.at), step.number, Rows::of(from.x, b, h));
-      gather<M::kYPanels>(memory_.y(stage_.at), step.number, Rows::of(from.y, b, h));
+      gather<M::kXPanels, M::kYPanels>(step.number, memory_.x(stage_.at), Rows::of(from.x, b, h),
+                                       memory_.y(stage_.at), Rows::of(from.y, b, h));
     }
     if constexpr (M::kScalars) {
 #pragma unroll

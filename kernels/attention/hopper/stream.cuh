@@ -93,15 +93,12 @@ struct Memory {
 };
 
 // The persistent tile scheduler. Work items are numbered (rank, batch, head), head fastest; rank 0 has the
-// longest lists. Blocks take them back and forth, so that none gets the longest of every round. Where rows
-// are gathered the order is (batch, rank, head): rows of a sequence stay in the cache.
+// longest lists. Blocks take them back and forth, so that none gets the longest of every round.
 class TileScheduler {
  public:
-  __device__ TileScheduler(const HeadsView& x, int tiles, int owners, bool by_batch)
-      : heads_(static_cast<unsigned>(x.heads)),
-        of_batch_(heads_ * static_cast<unsigned>((tiles + owners - 1) / owners)),
-        count_(static_cast<unsigned>(x.batch) * of_batch_),
-        of_rank_(by_batch ? heads_ : static_cast<unsigned>(x.batch) * heads_), by_batch_(by_batch) {}
+  __device__ TileScheduler(const HeadsView& x, int tiles, int owners)
+      : heads_(static_cast<unsigned>(x.heads)), pairs_(static_cast<unsigned>(x.batch) * heads_),
+        count_(pairs_ * static_cast<unsigned>((tiles + owners - 1) / owners)) {}
   // Goes to the work item of a round; false: this thread block has none there.
   __device__ __forceinline__ bool go_to(unsigned round) {
     item_ = round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
@@ -114,15 +111,12 @@ class TileScheduler {
     } while (!go_to(round_++));
     return true;
   }
-  __device__ int rank() const { return static_cast<int>((by_batch_ ? item_ % of_batch_ : item_) / of_rank_); }
-  __device__ int batch() const {
-    return static_cast<int>(by_batch_ ? item_ / of_batch_ : item_ % of_rank_ / heads_);
-  }
+  __device__ int rank() const { return static_cast<int>(item_ / pairs_); }
+  __device__ int batch() const { return static_cast<int>(item_ % pairs_ / heads_); }
   __device__ int head() const { return static_cast<int>(item_ % heads_); }
 
  private:
-  unsigned heads_, of_batch_, count_, of_rank_, item_ = 0, round_ = 0;
-  bool by_batch_;
+  unsigned heads_, pairs_, count_, item_ = 0, round_ = 0;
 };
 
 // What a consumer is told of a stage: its mask index, and whether it is the last of the work item.
