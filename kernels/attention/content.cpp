@@ -28,15 +28,14 @@ template <class K> void expect_list(const K& k, int64_t batch, int64_t heads, in
 }
 
 template <class T> void label_item(const Labels& k, int64_t i) {
-  const int64_t set = i / k.q.time, size = k.q.size;
-  const T* q = k.q.row<const T>(set / k.q.heads % k.q.batch, i % k.q.time, set % k.q.heads);
-  const float* rows = content::directions_of(k, set);
+  const int64_t set = i / k.q.time, h = set % k.q.heads, b = set / k.q.heads % k.q.batch, size = k.q.size;
+  const T* q = k.q.row<const T>(b, i % k.q.time, h);
+  const float* rows = content::directions_of(k, set / k.q.heads / k.q.batch, h);
   const auto columns = static_cast<int32_t>(k.directions.shape[1]), half = columns / 2;
-  int32_t label[1], second[1] = {0};
-  float top[1];
-  content::largest(label, top, q, 0, rows, 0, k.centroids ? columns : half, size, !k.centroids);
-  if (!k.centroids) content::largest(second, top, q, 0, rows + half * size, 0, half, size, true);
-  k.labels.as<int32_t>()[i] = k.centroids ? label[0] : label[0] * columns + second[0];
+  content::Largest<1> label, second;
+  label.join(q, 0, rows, 0, k.centroids ? columns : half, size, !k.centroids);
+  if (!k.centroids) second.join(q, 0, rows + half * size, 0, half, size, true);
+  k.labels.as<int32_t>()[i] = k.centroids ? label.place[0] : label.place[0] * columns + second.place[0];
 }
 
 void sort(const Labels& k) {
@@ -67,7 +66,8 @@ void check(const Labels& k) {
   expect_like(k.kName, k.q, k.q);
   i32(sets * k.q.time, {k.labels});
   f32((k.centroids ? k.q.heads : rounds) * columns * k.q.size, {k.directions});
-  WEFT_CHECK(k.centroids ? k.centroids.size() == k.directions.size() && rounds == 1 : columns % 2 == 0,
+  WEFT_CHECK(k.centroids ? k.centroids.size() == k.directions.size() && rounds == 1
+                         : columns % 2 == 0 && columns <= kMostHashColumns,
              k.kName, ": directions ", shape_text(k.directions), " in ", rounds, " rounds");
   if (!k.order) return;
   i32(sets * k.order.cols(), {k.order}), i32(sets * k.q.time, {k.sorted}),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A CUDA thread for each item of content_items.h and content_lists.h; labels and their order have kernels of
 // their own.
+#include <algorithm>
 #include "kernels/attention/content_lists.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/device/vector8.cuh"
@@ -9,48 +10,48 @@ namespace weft {
 namespace {
 using content::data_of, content::kThreads;
 
-// A thread block for kLabelRows positions of a set, whose queries wait in shared memory, `pitch` elements
-// apart: what a lane reads of a direction serves kLabelQueries of them. Warps share the clusters, or have a
-// half of the columns each.
-constexpr int kLabelQueries = 4, kLabelRows = kLabelQueries * kWarp, kLabelWarps = 4;
+// A warp for kLabelRows positions of a (batch, head). Its queries wait in shared memory, `pitch` elements
+// apart; so do kDirections of the directions, or all of a round's, which the warps of a block share. What a
+// lane reads of a direction serves kLabelQueries.
+constexpr int kLabelQueries = 4, kLabelRows = kLabelQueries * kWarp, kMostLabelWarps = 4,
+              kDirections = kMostHashColumns;
 template <class T>
-__global__ void __launch_bounds__(kLabelWarps* kWarp)
+__global__ void __launch_bounds__(kMostLabelWarps* kWarp)
     label_kernel(const __grid_constant__ Labels k, int pitch) {
   extern __shared__ uint4 staged[];
-  __shared__ float tops[kLabelWarps][kLabelRows];
-  __shared__ int32_t places[kLabelWarps][kLabelRows];
+  const int threads = blockDim.x, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp,
+            of_block = threads / kWarp * kLabelRows, size = static_cast<int>(k.q.size),
+            columns = static_cast<int>(k.directions.shape[1]), half = columns / 2;
   T* const queries = reinterpret_cast<T*>(staged);
-  const int64_t pieces = (k.q.time + kLabelRows - 1) / kLabelRows, set = blockIdx.x / pieces,
-                first = blockIdx.x % pieces * kLabelRows, b = set / k.q.heads % k.q.batch, size = k.q.size;
-  const int rows = static_cast<int>(min(k.q.time - first, int64_t{kLabelRows})), lane = threadIdx.x % kWarp,
-            warp = threadIdx.x / kWarp, warps = blockDim.x / kWarp, eights = static_cast<int>(size / 8),
-            columns = static_cast<int>(k.directions.shape[1]);
-  for (int i = threadIdx.x; i < kLabelRows * eights; i += blockDim.x) {
-    const int row = i / eights, d = i % eights * 8;
+  float* const rows = reinterpret_cast<float*>(queries + of_block * pitch);
+  const int64_t pieces = (k.q.time + of_block - 1) / of_block, pair = blockIdx.x / pieces,
+                h = pair % k.q.heads, first = blockIdx.x % pieces * of_block, pairs = k.q.batch * k.q.heads;
+  const int left = static_cast<int>(min(k.q.time - first, int64_t{of_block}));
+  for (int i = threadIdx.x; i < of_block * (size / 8); i += threads) {
+    const int row = i / (size / 8), d = i % (size / 8) * 8;
     store_eight(
         queries + row * pitch + d,
-        load_eight(content::row_at<const T>(k.q, b, first + min(row, rows - 1), set % k.q.heads) + d));
+        load_eight(content::row_at<const T>(k.q, pair / k.q.heads, first + min(row, left - 1), h) + d));
   }
-  __syncthreads();
-  const int each = k.centroids ? (columns + 8 * warps - 1) / (8 * warps) * 8 : columns / 2,
-            begin = warp * each, end = min(columns, begin + each);
-  int32_t best[kLabelQueries];
-  float top[kLabelQueries];
-  content::largest(best, top, queries + lane * pitch, kWarp * pitch, content::directions_of(k, set), begin,
-                   end, size, !k.centroids);
-  for (int i = 0; i < kLabelQueries; ++i)
-    tops[warp][i * kWarp + lane] = top[i], places[warp][i * kWarp + lane] = best[i];
-  __syncthreads();
-  for (int row = threadIdx.x; row < rows; row += blockDim.x) {
-    int32_t label = places[0][row];
-    if (!k.centroids) label = label * columns + places[1][row] - columns / 2;
-    float most = tops[0][row];
-    for (int w = 1; k.centroids && w < warps; ++w)
-      if (tops[w][row] > most) most = tops[w][row], label = places[w][row];
-    data_of<int32_t>(k.labels)[set * k.q.time + first + row] = label;
+  const T* own = queries + (warp * kLabelRows + lane) * pitch;
+  for (int r = 0; r < k.labels.shape[0]; ++r) {
+    content::Largest<kLabelQueries> label, second;
+    for (int from = 0; from < columns; from += kDirections) {
+      const int count = min(kDirections, columns - from);
+      __syncthreads();
+      for (int i = threadIdx.x; i < count * (size / 4); i += threads)
+        reinterpret_cast<float4*>(rows)[i] =
+            reinterpret_cast<const float4*>(content::directions_of(k, r, h) + from * size)[i];
+      __syncthreads();
+      label.join(own, kWarp * pitch, rows, from, k.centroids ? count : half, size, !k.centroids);
+      if (!k.centroids) second.join(own, kWarp * pitch, rows + half * size, 0, half, size, true);
+    }
+    for (int i = 0; i < kLabelQueries; ++i)
+      if (const int row = warp * kLabelRows + i * kWarp + lane; row < left)
+        data_of<int32_t>(k.labels)[(r * pairs + pair) * k.q.time + first + row] =
+            k.centroids ? label.place[i] : label.place[i] * columns + second.place[i];
   }
 }
-
 // A thread block sorts a set; each warp has a piece of the positions. counts[warp][label] becomes the slot of
 // the next member that the warp meets.
 constexpr int kSortWarps = 32;
@@ -120,9 +121,13 @@ void compute(CudaQueue& queue, const Labels& k) {
   dispatch_cuda(k.q.dtype, [&]<class T>() {
     constexpr int kApart = 16 / sizeof(T);  // neighbours read from other banks
     const int pitch = static_cast<int>(k.q.size) + kApart;
-    attention::start(queue, label_kernel<T>, blocks_for(sets * blocks_for(k.q.time, kLabelRows), 1),
-                     (k.centroids ? kLabelWarps : 2) * kWarp,
-                     static_cast<int>(kLabelRows * pitch * sizeof(T)), k, pitch);
+    const auto of_warp = static_cast<int>(kLabelRows * pitch * sizeof(T)),
+               of_rows = static_cast<int>(kDirections * k.q.size * sizeof(float));
+    constexpr int kShared = 160 << 10;
+    const int warps = std::clamp((kShared - of_rows) / of_warp, 1, kMostLabelWarps);
+    attention::start(queue, label_kernel<T>,
+                     blocks_for(k.q.batch * k.q.heads * blocks_for(k.q.time, warps * kLabelRows), 1),
+                     warps * kWarp, warps * of_warp + of_rows, k, pitch);
   });
   if (!k.order) return;
   const int64_t counts = (kSortWarps + 1) * (k.starts.cols() - 1);

@@ -40,6 +40,7 @@ struct Labels {
   TensorView starts{};                // (S, G + 1)  i32: first slot of each label
 };
 WEFT_KERNEL(Labels);
+constexpr int kMostHashColumns = 32;  // of a round
 
 // Spherical k-means as a gradient: dm_c = kappa (m_c - s_c / |s_c|), s_c = sum of q_i / |q_i| over the
 // members of cluster c, of all sequences, in a fixed order; 0 without members. kappa = 1e-4 loss_gradient:

@@ -180,31 +180,37 @@ template <class W> WEFT_ITEM void direction_item(const Labels& k, int64_t i) {
                       [inverse](float m, float) { return m * inverse; });
 }
 
-// top[i]: the largest of q_i . rows[c], first <= c < end, or with `both` of those and then of their
-// negatives; best[i]: its place, which for negatives counts on from end. NaN never wins.
-template <int Q, class T>
-WEFT_ITEM void largest(int32_t (&best)[Q], float (&top)[Q], const T* q, int64_t pitch, const float* rows,
-                       int32_t first, int32_t end, int64_t size, bool both) {
-  int32_t best_negative[Q];
-  float top_negative[Q];
-  for (int i = 0; i < Q; ++i) best[i] = best_negative[i] = first, top[i] = top_negative[i] = -INFINITY;
-  for (int32_t c = first; c < end; c += 8) {
-    float s[Q][8];
-    dots(s, q, pitch, rows + c * size, end - c, size);
-    for (int i = 0; i < Q; ++i)
-      for (int j = 0; j < 8; ++j) {
-        if (s[i][j] > top[i]) top[i] = s[i][j], best[i] = c + j;
-        if (-s[i][j] > top_negative[i]) top_negative[i] = -s[i][j], best_negative[i] = c + j;
-      }
+// The largest products so far, and their places.
+template <int Q> struct Largest {
+  int32_t place[Q];
+  float top[Q];
+  WEFT_ITEM Largest() {
+    for (int i = 0; i < Q; ++i) place[i] = 0, top[i] = -INFINITY;
   }
-  for (int i = 0; i < Q; ++i)
-    if (both && top_negative[i] > top[i]) top[i] = top_negative[i], best[i] = end + best_negative[i] - first;
-}
+  // Of q_i . rows[c], c < count, whose places begin at `first`; then with `both` of their negatives, which
+  // follow. NaN never wins.
+  template <class T>
+  WEFT_ITEM void join(const T* q, int64_t pitch, const float* rows, int32_t first, int32_t count,
+                      int64_t size, bool both) {
+    Largest negative;
+    for (int32_t c = 0; c < count; c += 8) {
+      float s[Q][8];
+      dots(s, q, pitch, rows + c * size, count - c, size);
+      for (int i = 0; i < Q; ++i)
+        for (int j = 0; j < 8; ++j) {
+          if (s[i][j] > top[i]) top[i] = s[i][j], place[i] = first + c + j;
+          if (-s[i][j] > negative.top[i])
+            negative.top[i] = -s[i][j], negative.place[i] = first + count + c + j;
+        }
+    }
+    for (int i = 0; i < Q; ++i)
+      if (both && negative.top[i] > top[i]) top[i] = negative.top[i], place[i] = negative.place[i];
+  }
+};
 
-// Of a set (r, b, h).
-WEFT_ITEM const float* directions_of(const Labels& k, int64_t set) {
-  const int64_t table = k.centroids ? set % k.q.heads : set / k.q.heads / k.q.batch;
-  return data_of<const float>(k.directions) + table * k.directions.shape[1] * k.q.size;
+// Of round r and head h.
+WEFT_ITEM const float* directions_of(const Labels& k, int64_t r, int64_t h) {
+  return data_of<float>(k.directions) + (k.centroids ? h : r) * k.directions.shape[1] * k.q.size;
 }
 
 inline void directions_in_items(AnyQueue& queue, const Labels& k) {
