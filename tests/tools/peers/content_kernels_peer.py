@@ -1,0 +1,109 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Published Triton kernels for attention to chosen blocks, beside weft's `topk_blocks`: blocks of 64, 8 a query, n 12,288, D 64.
+Block choices are those of weft and stand ready (their time is content_peer.py's), so that kernels alone are compared. Needs a
+GPU, PyTorch, and the packages on PYTHONPATH; a package that is missing or fails is a line, too.
+
+    fla     flash-linear-attention's parallel_nsa, bf16. It takes 16 query heads or more a key head, which share a choice: B 2,
+            16 query heads, 1 key head have the queries and pairs of B 4, H 8, and a sixteenth of its keys.
+    nsa     native-sparse-attention-pytorch's native_sparse_attend, B 4, H 8. It computes in f16.
+    moba    flash-linear-attention's parallel_moba over PyTorch's own FlashAttention-2, B 4, H 8, bf16. Each query chooses for
+            itself, and that choice is counted: it is part of the function."""
+import sys
+import types
+
+import torch
+
+from content_peer import block_counts, chosen_blocks, dense, median, verify, with_gradients
+
+BLOCK, MOST = 64, 8
+
+
+def choices(q, k, heads):
+    """(B, heads, n, MOST) blocks for each query; -1: none."""
+    return chosen_blocks(q[:, :heads], k, BLOCK, MOST).repeat_interleave(BLOCK, 2)
+
+
+def nsa_of_fla(q, k, v):
+    from fla.ops.nsa.parallel import parallel_nsa
+    blocks = choices(q, k, 1).transpose(1, 2).sort(-1, descending=True).values
+    counts = (blocks >= 0).sum(-1)
+    rows = lambda x: x.transpose(1, 2).contiguous()
+    return lambda q, k, v: parallel_nsa(rows(q), rows(k), rows(v), block_indices=blocks.contiguous(), block_counts=counts,
+                                        block_size=BLOCK).transpose(1, 2)
+
+
+def nsa_of_lucidrains(q, k, v):
+    from native_sparse_attention_pytorch.triton_native_sparse_attention import native_sparse_attend
+    others = choices(q, k, q.shape[1])[..., 1:].contiguous()  # the own block is seen without being named
+    return lambda q, k, v: native_sparse_attend(q, k, v, BLOCK, others.clamp_min(0), others >= 0)
+
+
+def torch_as_flash_attn():
+    """The three functions of the package flash-attn that parallel_moba calls, from PyTorch's copy of FlashAttention-2."""
+    aten = torch.ops.aten
+
+    def forward(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal, dropout_p):
+        y, lse, *_ = aten._flash_attention_forward(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 0.0, causal,
+                                                   False, scale=softmax_scale)
+        return y, lse, None, None
+
+    def backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
+                 softmax_scale, causal, **_):
+        unused = torch.zeros(2, dtype=torch.uint64, device=q.device)
+        gradients = aten._flash_attention_backward(dout, q, k, v, out, softmax_lse, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
+                                                   max_seqlen_k, 0.0, causal, unused, unused[0], scale=softmax_scale)
+        for to, x in zip((dq, dk, dv), gradients):
+            to.copy_(x)
+
+    module, interface = types.ModuleType("flash_attn"), types.ModuleType("flash_attn.flash_attn_interface")
+    module.flash_attn_varlen_func = module.flash_attn_func = forward
+    interface._flash_attn_varlen_forward, interface._flash_attn_varlen_backward = forward, backward
+    return {"flash_attn": module, "flash_attn.flash_attn_interface": interface}
+
+
+def moba_of_fla(q, k, v):
+    sys.modules.update(torch_as_flash_attn())
+    from fla.ops.moba.parallel import parallel_moba
+    n = q.shape[2]
+    ends = torch.tensor([0, n], dtype=torch.int32, device=q.device)
+    row = lambda x: x.transpose(0, 1)[None].contiguous()  # one sequence a call: of a batch it scores all keys of all sequences
+    return lambda q, k, v: torch.cat([parallel_moba(*(row(x[b]) for x in (q, k, v)), ends, n, BLOCK, MOST)
+                                      for b in range(len(q))]).transpose(1, 2)
+
+
+def moba_counts(q, k):
+    """Of MoBA: each query chooses blocks before its own."""
+    n, at = q.shape[2], torch.arange(q.shape[2], device=q.device) // BLOCK
+    gates = q @ k.bfloat16().unflatten(2, (-1, BLOCK)).mean(3).float().mT  # means are bf16 there
+    gates = gates.masked_fill(torch.arange(n // BLOCK, device=q.device) >= at[:, None], -torch.inf)
+    best = gates.topk(MOST - 1, -1)
+    seen = torch.zeros_like(gates, dtype=torch.bool).scatter(-1, best.indices, best.values > -torch.inf)
+    seen.scatter_(-1, at.expand(*q.shape[:2], n)[..., None], True)
+    return seen.repeat_interleave(BLOCK, 3).tril().long()
+
+
+def main():
+    ours = lambda q, k: block_counts(q, k, BLOCK, MOST)
+    for name, prepare, B, H, key_heads, counts in (("fla", nsa_of_fla, 2, 16, 1, ours), ("nsa", nsa_of_lucidrains, 4, 8, 8, ours),
+                                                   ("moba", moba_of_fla, 4, 8, 8, moba_counts)):
+        torch.manual_seed(1)
+        q, dy = torch.randn(2, B, H, 12288, 64, device="cuda", dtype=torch.bfloat16)
+        k, v = torch.randn(2, B, key_heads, 12288, 64, device="cuda", dtype=torch.bfloat16)
+        inputs = [x.requires_grad_() for x in (q, k, v)]
+        try:
+            with torch.no_grad():
+                run = prepare(q, k, v)
+            heads = H // key_heads
+            verify(lambda q, k, v: dense(q, k, v, counts(q[:, :1], k)), run, inputs, dy, heads)
+            both = median(lambda: with_gradients(run, inputs, dy))
+            with torch.no_grad():
+                forward = median(lambda: run(*inputs))
+            print(f"{name}: forward {forward:.2f} ms, forward + backward {both:.2f} ms", flush=True)
+        except Exception as error:  # any: what cannot run is a line, too
+            print(f"{name}: not timed: {' '.join(repr(error).split())[:300]}", flush=True)
+        torch.cuda.empty_cache()
+
+
+if __name__ == "__main__":
+    main()
