@@ -1,20 +1,22 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Published Triton kernels for attention to chosen blocks, beside weft's `topk_blocks`: blocks of 64, 8 a query, n 12,288, D 64.
-Block choices are those of weft and stand ready (their time is content_peer.py's), so that kernels alone are compared. Needs a
-GPU, PyTorch, and the packages on PYTHONPATH; a package that is missing or fails is a line, too.
+"""Published Triton kernels for attention to chosen blocks, beside weft's `topk_blocks`: blocks of 64, 8 a query,
+n 12,288, D 64. The choices of `fla` and `nsa` are weft's and stand ready, so that kernels alone are compared. Needs
+a GPU, PyTorch, and the packages on PYTHONPATH; a package that is missing or fails is a line, too.
 
-    fla     flash-linear-attention's parallel_nsa, bf16. It takes 16 query heads or more a key head, which share a choice: B 2,
-            16 query heads, 1 key head have the queries and pairs of B 4, H 8, and a sixteenth of its keys.
-    nsa     native-sparse-attention-pytorch's native_sparse_attend, B 4, H 8. It computes in f16.
-    moba    flash-linear-attention's parallel_moba over PyTorch's own FlashAttention-2, B 4, H 8, bf16. Each query chooses for
-            itself, and that choice is counted: it is part of the function."""
+    fla   parallel_nsa of flash-linear-attention, bf16. 16 query heads or more share a key head and a choice: B 2,
+          16 query heads, 1 key head have the queries and pairs of B 4, H 8, and a sixteenth of its keys.
+    nsa   native_sparse_attend of native-sparse-attention-pytorch, B 4, H 8. It computes in f16.
+    moba  parallel_moba of flash-linear-attention over PyTorch's own FlashAttention-2, B 4, H 8, bf16. Each query
+          chooses for itself, and that is counted: it is part of the function."""
+import functools
 import sys
 import types
 
 import torch
 
-from content_peer import block_counts, chosen_blocks, dense, median, verify, with_gradients
+from content_peer import block_counts, chosen_blocks, dense
+from timed import timed
 
 BLOCK, MOST = 64, 8
 
@@ -29,8 +31,8 @@ def nsa_of_fla(q, k, v):
     blocks = choices(q, k, 1).transpose(1, 2).sort(-1, descending=True).values
     counts = (blocks >= 0).sum(-1)
     rows = lambda x: x.transpose(1, 2).contiguous()
-    return lambda q, k, v: parallel_nsa(rows(q), rows(k), rows(v), block_indices=blocks.contiguous(), block_counts=counts,
-                                        block_size=BLOCK).transpose(1, 2)
+    return lambda q, k, v: parallel_nsa(rows(q), rows(k), rows(v), block_indices=blocks.contiguous(),
+                                        block_counts=counts, block_size=BLOCK).transpose(1, 2)
 
 
 def nsa_of_lucidrains(q, k, v):
@@ -40,19 +42,20 @@ def nsa_of_lucidrains(q, k, v):
 
 
 def torch_as_flash_attn():
-    """The three functions of the package flash-attn that parallel_moba calls, from PyTorch's copy of FlashAttention-2."""
+    """What parallel_moba calls of the package flash-attn, from PyTorch's copy of FlashAttention-2."""
     aten = torch.ops.aten
 
-    def forward(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal, dropout_p):
-        y, lse, *_ = aten._flash_attention_forward(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 0.0, causal,
-                                                   False, scale=softmax_scale)
+    def forward(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal, **_):
+        y, lse, *_ = aten._flash_attention_forward(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
+                                                   0.0, causal, False, scale=softmax_scale)
         return y, lse, None, None
 
-    def backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
-                 softmax_scale, causal, **_):
-        unused = torch.zeros(2, dtype=torch.uint64, device=q.device)
-        gradients = aten._flash_attention_backward(dout, q, k, v, out, softmax_lse, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
-                                                   max_seqlen_k, 0.0, causal, unused, unused[0], scale=softmax_scale)
+    def backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
+                 max_seqlen_k, softmax_scale, causal, **_):
+        unused = torch.zeros(2, dtype=torch.uint64, device=q.device)  # state of a dropout
+        gradients = aten._flash_attention_backward(
+            dout, q, k, v, out, softmax_lse, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 0.0, causal,
+            unused, unused[0], scale=softmax_scale)
         for to, x in zip((dq, dk, dv), gradients):
             to.copy_(x)
 
@@ -67,7 +70,7 @@ def moba_of_fla(q, k, v):
     from fla.ops.moba.parallel import parallel_moba
     n = q.shape[2]
     ends = torch.tensor([0, n], dtype=torch.int32, device=q.device)
-    row = lambda x: x.transpose(0, 1)[None].contiguous()  # one sequence a call: of a batch it scores all keys of all sequences
+    row = lambda x: x.transpose(0, 1)[None].contiguous()  # a call each: a query is scored with keys of all sequences
     return lambda q, k, v: torch.cat([parallel_moba(*(row(x[b]) for x in (q, k, v)), ends, n, BLOCK, MOST)
                                       for b in range(len(q))]).transpose(1, 2)
 
@@ -85,24 +88,15 @@ def moba_counts(q, k):
 
 def main():
     ours = lambda q, k: block_counts(q, k, BLOCK, MOST)
-    for name, prepare, B, H, key_heads, counts in (("fla", nsa_of_fla, 2, 16, 1, ours), ("nsa", nsa_of_lucidrains, 4, 8, 8, ours),
+    for name, prepare, B, H, key_heads, counts in (("fla", nsa_of_fla, 2, 16, 1, ours),
+                                                   ("nsa", nsa_of_lucidrains, 4, 8, 8, ours),
                                                    ("moba", moba_of_fla, 4, 8, 8, moba_counts)):
         torch.manual_seed(1)
         q, dy = torch.randn(2, B, H, 12288, 64, device="cuda", dtype=torch.bfloat16)
         k, v = torch.randn(2, B, key_heads, 12288, 64, device="cuda", dtype=torch.bfloat16)
         inputs = [x.requires_grad_() for x in (q, k, v)]
-        try:
-            with torch.no_grad():
-                run = prepare(q, k, v)
-            heads = H // key_heads
-            verify(lambda q, k, v: dense(q, k, v, counts(q[:, :1], k)), run, inputs, dy, heads)
-            both = median(lambda: with_gradients(run, inputs, dy))
-            with torch.no_grad():
-                forward = median(lambda: run(*inputs))
-            print(f"{name}: forward {forward:.2f} ms, forward + backward {both:.2f} ms", flush=True)
-        except Exception as error:  # any: what cannot run is a line, too
-            print(f"{name}: not timed: {' '.join(repr(error).split())[:300]}", flush=True)
-        torch.cuda.empty_cache()
+        ready = functools.partial(prepare, q.detach(), k.detach(), v.detach())
+        timed(name, lambda q, k, v: dense(q, k, v, counts(q[:, :1], k)), ready, inputs, dy, H // key_heads)
 
 
 if __name__ == "__main__":
