@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Published Triton kernels for attention to chosen blocks, beside weft's `topk_blocks`: blocks of 64, 8 a query,
-n 12,288, D 64. The choices of `fla` and `nsa` are weft's and stand ready, so that kernels alone are compared. Needs
-a GPU, PyTorch, and the packages on PYTHONPATH; a package that is missing or fails is a line, too.
+"""Published Triton kernels for attention to chosen blocks, beside weft's `topk_blocks`: blocks of 64, 8 a
+query, n 12,288, D 64. The choices of `fla` and `nsa` are weft's and stand ready: kernels alone are compared.
+Needs a GPU, PyTorch, and the packages on PYTHONPATH; one that is missing or fails is a line, too.
 
-    fla   parallel_nsa of flash-linear-attention, bf16. 16 query heads or more share a key head and a choice: B 2,
-          16 query heads, 1 key head have the queries and pairs of B 4, H 8, and a sixteenth of its keys.
+    fla   parallel_nsa of flash-linear-attention, bf16. At least 16 query heads share a key head and a choice:
+          B 2, 16 query heads, 1 key head have the queries and pairs of B 4, H 8, and a sixteenth of its keys.
     nsa   native_sparse_attend of native-sparse-attention-pytorch, B 4, H 8. It computes in f16.
-    moba  parallel_moba of flash-linear-attention over PyTorch's own FlashAttention-2, B 4, H 8, bf16. Each query
-          chooses for itself, and that is counted: it is part of the function."""
+    moba  parallel_moba of flash-linear-attention over PyTorch's own FlashAttention-2, B 4, H 8, bf16. Each
+          query chooses for itself, and that is counted: it is part of the function."""
 import functools
 import sys
 import types
@@ -46,16 +46,16 @@ def torch_as_flash_attn():
     aten = torch.ops.aten
 
     def forward(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, softmax_scale, causal, **_):
-        y, lse, *_ = aten._flash_attention_forward(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k,
-                                                   0.0, causal, False, scale=softmax_scale)
+        y, lse, *_ = aten._flash_attention_forward(q, k, v, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
+                                                   max_seqlen_k, 0.0, causal, False, scale=softmax_scale)
         return y, lse, None, None
 
     def backward(dout, q, k, v, out, softmax_lse, dq, dk, dv, cu_seqlens_q, cu_seqlens_k, max_seqlen_q,
                  max_seqlen_k, softmax_scale, causal, **_):
         unused = torch.zeros(2, dtype=torch.uint64, device=q.device)  # state of a dropout
         gradients = aten._flash_attention_backward(
-            dout, q, k, v, out, softmax_lse, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 0.0, causal,
-            unused, unused[0], scale=softmax_scale)
+            dout, q, k, v, out, softmax_lse, cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, 0.0,
+            causal, unused, unused[0], scale=softmax_scale)
         for to, x in zip((dq, dk, dv), gradients):
             to.copy_(x)
 
@@ -70,7 +70,7 @@ def moba_of_fla(q, k, v):
     from fla.ops.moba.parallel import parallel_moba
     n = q.shape[2]
     ends = torch.tensor([0, n], dtype=torch.int32, device=q.device)
-    row = lambda x: x.transpose(0, 1)[None].contiguous()  # a call each: a query is scored with keys of all sequences
+    row = lambda x: x.transpose(0, 1)[None].contiguous()  # a call each: it scores across sequences
     return lambda q, k, v: torch.cat([parallel_moba(*(row(x[b]) for x in (q, k, v)), ends, n, BLOCK, MOST)
                                       for b in range(len(q))]).transpose(1, 2)
 
