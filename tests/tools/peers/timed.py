@@ -36,7 +36,7 @@ def median(run):
 
 
 def timed(title, definition, prepare, inputs, dy, heads=1):
-    """(forward, forward + backward) of what prepare() gives; None and a line of the reason if it cannot run."""
+    """(forward, forward + backward) of what prepare() gives; None and a line with the reason on failure."""
     begin = time.monotonic()
     try:
         form = prepare()
