@@ -1,14 +1,19 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Attention where content decides (src/patterns/README.md) in PyTorch, twice: as a dense matrix of how often a query sees a
-key, the definition, and as a user would write it by hand, sorted or gathered. q, k (B, H, n, D), v (B, H, n, Dv).
+"""Attention where content decides (src/patterns/README.md) in PyTorch, three times: as a dense matrix of how
+often a query sees a key, the definition; by hand, sorted or gathered; and with FlexAttention.
+q, k (B, H, n, D), v (B, H, n, Dv).
 
-    content_peer.py            the two forms agree, and no query depends on later tokens
-    content_peer.py --bench    times of the second, B 4, H 8, n 12,288, D 64, bf16, on a GPU"""
+    content_peer.py                     the forms agree, and no query depends on later tokens
+    content_peer.py --bench [KIND ...]  times on a GPU, B 4, H 8, n 12,288, D 64, bf16; verified first"""
 import argparse
+import functools
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
+
+from timed import timed, with_gradients
 
 
 def routing_labels(q, centroids):
@@ -26,12 +31,30 @@ def lsh_labels(q, signs):
 def shared_keys(q):
     return q / q.norm(dim=-1, keepdim=True).clamp_min(1e-6)
 
+
+def chosen_blocks(q, k, block, most):
+    """(B, H, blocks, most): the own block first, then those that its first query scores highest; -1: none."""
+    n, blocks = q.shape[2], -(-q.shape[2] // block)
+    sums = F.pad(k.float(), (0, 0, 0, -n % block)).unflatten(2, (blocks, block)).sum(3)
+    gates = q[:, :, ::block].float() @ sums.mT
+    earlier = torch.ones(blocks, blocks, dtype=torch.bool, device=q.device).tril(-1)
+    gates = gates.masked_fill(~earlier, -torch.inf)
+    gates = gates.masked_fill(torch.eye(blocks, dtype=torch.bool, device=q.device), torch.inf)
+    best = gates.topk(min(most, blocks), -1)
+    return best.indices.masked_fill(best.values == -torch.inf, -1)
+
+
+def seen_blocks(chosen):
+    """(B, H, blocks, blocks): the same as a matrix."""
+    blocks = chosen.shape[2]
+    seen = torch.zeros(*chosen.shape[:3], blocks + 1, dtype=torch.bool, device=chosen.device)
+    return seen.scatter(-1, chosen.where(chosen >= 0, blocks), True)[..., :-1]
+
 # ---- dense: c[b, h, i, j] is how often query i sees key j
 
 
 def label_counts(labels, w):
-    same = labels[..., :, None] == labels[..., None, :]
-    before = same.tril(-1)
+    before = (labels[..., :, None] == labels[..., None, :]).tril(-1)
     rank = before.sum(-1)
     counts = (before & (rank[..., :, None] - rank[..., None, :] <= w)).sum(0)
     nothing = counts.sum(-1) == 0  # sees itself
@@ -39,61 +62,79 @@ def label_counts(labels, w):
 
 
 def block_counts(q, k, block, most):
-    n = q.shape[2]
-    chosen = chosen_blocks(q, k, block, most)
-    blocks = torch.zeros(*chosen.shape[:3], chosen.shape[2] + 1, dtype=torch.bool, device=q.device)
-    blocks.scatter_(-1, chosen.where(chosen >= 0, torch.full_like(chosen, chosen.shape[2])), True)
-    sees = blocks[..., :-1].repeat_interleave(block, 2)[:, :, :n].repeat_interleave(block, 3)[..., :n]
-    return sees.tril().long()
+    n, seen = q.shape[2], seen_blocks(chosen_blocks(q, k, block, most))
+    return seen.repeat_interleave(block, 2)[:, :, :n].repeat_interleave(block, 3)[..., :n].tril().long()
 
 
 def dense(q, k, v, counts):
-    scores = (q @ k.transpose(-1, -2)).float() * q.shape[-1] ** -0.5
-    return ((scores + counts.log()).softmax(-1)).to(v.dtype) @ v
+    return ((q * q.shape[-1] ** -0.5) @ k.mT + counts.log()).softmax(-1).to(v.dtype) @ v
 
-# ---- by hand
-
-
-def windowed(q, v, labels, w):
-    """Sorted by label, cut into chunks of w slots: a query sees those of its label among the w slots before it."""
-    B, H, n, D = q.shape
-    k, pad = shared_keys(q), -n % w
-    total, lse = 0, None
-    for label in labels:
-        order = (label * n + torch.arange(n, device=q.device)).argsort(-1)
-        rows = lambda x: F.pad(x.gather(2, order[..., None].expand(B, H, n, x.shape[-1])), (0, 0, 0, pad))
-        chunks = lambda x: rows(x).unflatten(2, (-1, w))
-        with_earlier = lambda x: torch.cat((F.pad(x, (0, 0, 0, 0, 1, 0))[:, :, :-1], x), 3)
-        of_slot = F.pad(label.gather(2, order), (0, pad), value=-1).unflatten(2, (-1, w))
-        of_key = torch.cat((F.pad(of_slot, (0, 0, 1, 0), value=-2)[:, :, :-1], of_slot), 3)
-        back = torch.arange(w, 2 * w, device=q.device)[:, None] - torch.arange(2 * w, device=q.device)
-        sees = (of_slot[..., None] == of_key[..., None, :]) & (back >= 1) & (back <= w)
-        scores = (chunks(q) @ with_earlier(chunks(k)).transpose(-1, -2)).float() * D ** -0.5
-        scores = scores.masked_fill(~sees, -1e30)
-        of_round = scores.logsumexp(-1)
-        p = (scores - of_round[..., None]).exp().masked_fill(~sees, 0)
-        y = (p.to(v.dtype) @ with_earlier(chunks(v))).flatten(2, 3)[:, :, :n]
-        place = order.argsort(-1)
-        y = y.gather(2, place[..., None].expand(B, H, n, v.shape[-1])).float()
-        of_round = of_round.flatten(2, 3)[:, :, :n].gather(2, place)
-        if lse is None:
-            total, lse = y, of_round
-            continue
-        joined = torch.logaddexp(lse, of_round)
-        total, lse = total * (lse - joined).exp()[..., None] + y * (of_round - joined).exp()[..., None], joined
-    return torch.where(lse[..., None] < -1e29, v.float(), total).to(v.dtype)
+# ---- windows of labels: positions are sorted by label; then a query sees slots first ... own - 1
 
 
-def chosen_blocks(q, k, block, most):
-    """(B, H, blocks, most): the own block, and those that its first query scores highest; -1: none."""
+class Reorder(torch.autograd.Function):
+    """Rows in another order. `inverse` gathers the gradient, where gather() alone would add atomically."""
+    @staticmethod
+    def forward(ctx, x, order, inverse):
+        ctx.save_for_backward(order, inverse)
+        return x.gather(-2, order[..., None].expand(*order.shape, x.shape[-1]))
+
+    @staticmethod
+    def backward(ctx, dy):
+        order, inverse = ctx.saved_tensors
+        return Reorder.apply(dy, inverse, order), None, None
+
+
+def slots_of(labels, w):
+    """The position in each slot, the slot of each position, and the first slot that each slot sees."""
+    n, slot = labels.shape[-1], torch.arange(labels.shape[-1], device=labels.device)
+    sets = torch.arange(labels.numel() // n, device=labels.device)
+    keys, order = ((sets[:, None] << 16) + labels.reshape(-1, n)).int().flatten().sort(stable=True)
+    order = (order % n).view_as(labels)
+    place = torch.empty_like(order).scatter(-1, order, slot.expand_as(order))
+    start = (torch.searchsorted(keys, keys) % n).view_as(labels)
+    return order, place, torch.maximum(start, slot - w).int()
+
+
+def windowed(q, v, labels, w, attend):
+    """Rounds are more sequences of one batch, joined by their log-sum-exps."""
+    order, place, first = slots_of(labels, w)
+    in_slots = lambda x: Reorder.apply(x.expand(len(labels), *x.shape), order, place).flatten(0, 1)
+    of_slots = lambda x: Reorder.apply(x.unflatten(0, labels.shape[:2]), place, order)
+    rows = in_slots(q)
+    y, lse = attend(rows, shared_keys(rows), in_slots(v), first.flatten(0, 1), w)
+    lse = of_slots(lse[..., None].clamp_min(-1e30))
+    y = (of_slots(y) * lse.softmax(0)).sum(0).to(v.dtype)
+    return torch.where(lse.amax(0) < -1e29, v, y)
+
+
+def in_chunks(q, k, v, first, w):
+    """By hand: chunks of w slots see themselves and the chunk before."""
+    n, pad = q.shape[2], -q.shape[2] % w
+    chunks = lambda x: F.pad(x, (0, 0, 0, pad)).unflatten(2, (-1, w))
+    with_earlier = lambda x: torch.cat((F.pad(x, (0, 0, 0, 0, 1, 0))[:, :, :-1], x), 3)
+    first = F.pad(first, (0, pad), value=n).unflatten(2, (-1, w))[..., None]
+    slot = torch.arange(n + pad, device=q.device).view(-1, w)
+    key = (slot[:, :1] - w + torch.arange(2 * w, device=q.device))[:, None]
+    sees = (first <= key) & (key < slot[..., None])
+    scores = (chunks(q) @ with_earlier(chunks(k)).mT).float() * q.shape[-1] ** -0.5
+    scores = scores.masked_fill(~sees, -1e30)
+    lse = scores.logsumexp(-1, keepdim=True)
+    p = (scores - lse).exp().masked_fill(~sees, 0).to(v.dtype)
+    return (p @ with_earlier(chunks(v))).flatten(2, 3)[:, :, :n], lse.flatten(2)[..., :n]
+
+
+def flex_windows(q, k, v, first, w, block=128):
     n, blocks = q.shape[2], -(-q.shape[2] // block)
-    sums = F.pad(k.float(), (0, 0, 0, -n % block)).unflatten(2, (blocks, block)).sum(3)
-    gates = q[:, :, ::block].float() @ sums.transpose(-1, -2)
-    earlier = torch.ones(blocks, blocks, dtype=torch.bool, device=q.device).tril(-1)
-    gates = gates.masked_fill(~earlier, -torch.inf)
-    gates = gates.masked_fill(torch.eye(blocks, dtype=torch.bool, device=q.device), torch.inf)
-    best = gates.topk(min(most, blocks), -1)
-    return best.indices.masked_fill(best.values == -torch.inf, -1)
+    at = torch.arange(blocks, device=q.device)
+    oldest = first[..., ::block] // block  # of the block's first slot; the others see no earlier one
+    mask = block_mask(at - oldest + 1, (oldest[..., None] + at).clamp_max(blocks - 1),
+                      lambda b, h, i, j: (first[b, h, i] <= j) & (j < i), n, block)
+    y, aux = flex_attention(q, k, v, block_mask=mask, kernel_options=tiles(block),
+                            return_aux=AuxRequest(lse=True))
+    return y, aux.lse
+
+# ---- chosen blocks
 
 
 def gathered(q, k, v, block, most):
@@ -109,52 +150,89 @@ def gathered(q, k, v, block, most):
     y = F.scaled_dot_product_attention(*(x.flatten(0, 1) for x in (q, of_chosen(k), of_chosen(v), sees)))
     return y.unflatten(0, (B, H)).flatten(2, 3)[:, :, :n]
 
+
+def flex_blocks(q, k, v, block, most):
+    """The own block is masked, the others are whole."""
+    chosen = chosen_blocks(q, k, block, most)
+    seen, others, blocks = seen_blocks(chosen), chosen[..., 1:], chosen.shape[2]
+    own = torch.arange(blocks, device=q.device)[:, None].expand(*chosen.shape[:3], 1)
+    sees = lambda b, h, i, j: seen[b, h, i // block, j // block] & (j <= i)
+    mask = block_mask(torch.ones_like(own[..., 0]), own, sees, q.shape[2], block,
+                      (others >= 0).sum(-1), others.clamp_min(0))
+    return flex_attention(q, k, v, block_mask=mask, kernel_options=tiles(block))
+
+
+def block_mask(count, keys, mask_mod, n, block, full_count=None, full_keys=None):
+    """From lists of the blocks of keys that each block of queries sees; the backward pass has theirs made."""
+    wide = lambda x: x if x is None else F.pad(x, (0, count.shape[-1] - x.shape[-1])).int()
+    count, full_count = (x if x is None else x.int() for x in (count, full_count))
+    return BlockMask.from_kv_blocks(count, wide(keys), full_count, wide(full_keys), block, mask_mod, (n, n),
+                                    compute_q_blocks=torch.is_grad_enabled())
+
+
+def tiles(block):
+    """FlexAttention's own choice from blocks of 128 on; tiles of smaller blocks must be named."""
+    names = ("fwd_BLOCK_M", "fwd_BLOCK_N", "bwd_BLOCK_M1", "bwd_BLOCK_N1", "bwd_BLOCK_M2", "bwd_BLOCK_N2")
+    return {} if block >= 128 else dict.fromkeys(names, block)
+
 # ---- what is done with them
 
 
-def kinds(B, H, D, device, clusters=5, rounds=3, columns=4, w=9, block=16, most=3):
+def kinds(H, D, device, clusters=5, rounds=3, columns=4, windows=(9, 9), block=16, most=3):
+    """name: (definition, {name of a form: form}); each takes q, k, v and the heads of these."""
     centroids = torch.randn(H, clusters, D, device=device)
     signs = torch.randint(0, 2, (rounds, columns, D), device=device).float() * 2 - 1
-    of_labels = lambda labels: (lambda q, k, v: windowed(q, v, labels(q), w),
-                                lambda q, k, v: dense(q, shared_keys(q), v, label_counts(labels(q), w)))
-    return {"routing": of_labels(lambda q: routing_labels(q, centroids)), "lsh": of_labels(lambda q: lsh_labels(q, signs)),
-            "topk_blocks": (lambda q, k, v: gathered(q, k, v, block, most),
-                            lambda q, k, v: dense(q, k, v, block_counts(q, k, block, most)))}
+    flex_64 = functools.partial(flex_windows, block=64)
+    forms = {"by hand": in_chunks, "FlexAttention, blocks of 128": flex_windows,
+             "FlexAttention, blocks of 64": flex_64}
+    of_labels = lambda labels, w: (
+        lambda q, k, v: dense(q, shared_keys(q), v, label_counts(labels(q), w)),
+        {name: functools.partial(lambda attend, q, k, v: windowed(q, v, labels(q), w, attend), attend)
+         for name, attend in forms.items()})
+    return {"routing": of_labels(lambda q: routing_labels(q, centroids[:q.shape[1]]), windows[0]),
+            "lsh": of_labels(lambda q: lsh_labels(q, signs), windows[1]),
+            "topk_blocks": (lambda q, k, v: dense(q, k, v, block_counts(q, k, block, most)),
+                            {"by hand": lambda q, k, v: gathered(q, k, v, block, most),
+                             "FlexAttention": lambda q, k, v: flex_blocks(q, k, v, block, most)})}
 
 
 def check():
     torch.manual_seed(1)
     for n in (1, 2, 16, 17, 63, 200):
-        for name, (by_hand, definition) in kinds(2, 3, 8, "cpu").items():
-            q, k, v = torch.randn(3, 2, 3, n, 8, dtype=torch.float64)
-            y = definition(q, k, v)
-            torch.testing.assert_close(by_hand(q, k, v), y, rtol=1e-5, atol=1e-5)
+        for name, (definition, forms) in kinds(3, 8, "cpu").items():
+            q, k, v, dy = torch.randn(4, 2, 3, n, 8, dtype=torch.float64)
+            inputs = [x.requires_grad_() for x in (q, k, v)]
+            y, *gradients = with_gradients(definition, inputs, dy)
+            close = functools.partial(torch.testing.assert_close, rtol=1e-5, atol=1e-5)
+            close(with_gradients(forms["by hand"], inputs, dy), [y, *gradients])
+            for form in forms.values():  # FlexAttention has no backward pass on a CPU
+                close(form(*(x.detach() for x in inputs)), y)
             i = n * 2 // 3
             later = [torch.cat((x[:, :, : i + 1], torch.randn_like(x[:, :, i + 1:])), 2) for x in (q, k, v)]
             torch.testing.assert_close(definition(*later)[:, :, : i + 1], y[:, :, : i + 1])
     print("content_peer.py: the forms agree, and no query depends on later tokens")
 
 
-def bench():
-    x = torch.randn(3, 4, 8, 12288, 64, device="cuda", dtype=torch.bfloat16).requires_grad_()
-    for name, w in (("routing", 256), ("lsh", 128), ("topk_blocks", 0)):
-        by_hand = kinds(4, 8, 64, "cuda", 48, 4, 14, w, 64, 8)[name][0]
+def bench(names):
+    q, k, v, dy = torch.randn(4, 4, 8, 12288, 64, device="cuda", dtype=torch.bfloat16)
+    inputs = [x.requires_grad_() for x in (q, k, v)]
+    for kind, (definition, forms) in kinds(8, 64, "cuda", 48, 4, 14, (256, 128), 64, 8).items():
+        if names and kind not in names:
+            continue
         times = []
-        for backward in (False, True):
-            for repeat in range(12):
-                begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                begin.record()
-                with torch.set_grad_enabled(backward):
-                    y = by_hand(*x)
-                if backward:
-                    y.backward(y.detach())
-                end.record()
-                torch.cuda.synchronize()
-                times.append(begin.elapsed_time(end))
-        print(f"{name}: forward {sorted(times[2:12])[5]:.2f} ms, forward + backward {sorted(times[14:])[5]:.2f} ms")
+        for name, form in forms.items():
+            if name == "by hand":
+                times.append(timed(f"{kind}, {name}", definition, lambda: form, inputs, dy))
+            torch.compiler.reset()
+            compiled = functools.partial(torch.compile, form, dynamic=False)
+            times.append(timed(f"{kind}, {name}, compiled", definition, compiled, inputs, dy))
+        if any(times):
+            forward, both = map(min, zip(*filter(None, times)))
+            print(f"{kind}, the best: forward {forward:.2f} ms, forward + backward {both:.2f} ms", flush=True)
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--bench", action="store_true")
-    bench() if parser.parse_args().bench else check()
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--bench", nargs="*", metavar="KIND")
+    names = parser.parse_args().bench
+    check() if names is None else bench(names)
