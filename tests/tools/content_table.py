@@ -2,17 +2,19 @@
 # SPDX-License-Identifier: MIT
 """Trains one model with each kind of attention, on one text and on a long copy, and prints both tables as Markdown.
 
-Usage: content_table.py BIN NOVELS.h5 OUT [--controls BIN] [--gpus 2] [--steps 500] [--copy-steps 800] [--seeds 2] [--seconds 420]
+The copy trains on random symbols in which spans repeat from 16 to 8,000 positions back, and is scored where all repeat 8,000 back.
+
+Usage: content_table.py BIN NOVELS.h5 OUT [--controls BIN] [--gpus 2] [--steps 500] [--copy-steps 1500] [--seeds 2] [--seconds 420]
 
 BIN has the programs. --controls: those of a build with tests/tools/content_controls.patch, whose labels and blocks are random.
 A GPU has one run at a time; the first seed of all kinds comes first, long runs before short ones. No run starts behind --seconds.
 OUT gets configs, logs, runs.jsonl (a line a run), and table.md. --small: sizes for a CPU, to try the script."""
 import argparse
-import collections
 import json
 import os
 import pathlib
 import queue
+import random
 import re
 import subprocess
 import threading
@@ -36,12 +38,12 @@ TEXT = {
     "`routing` in half, labels at random": (half(ROUTING), True, 36), "`topk_blocks`, blocks at random": (BLOCKS, True, 37),
 }
 COPY = {
-    "`all`": (half("{kind: all}"), False, 20), "`local`": (LOCAL, False, 7), "`fixed`": (half(FIXED), False, 8),
-    "`routing`": (half(ROUTING), False, 9), "`lsh`, 4 rounds": (half(LSH % 4), False, 12),
-    "`topk_blocks`": (half(BLOCKS), False, 9), "`routing`, labels at random": (half(ROUTING), True, 9),
-    "`topk_blocks`, blocks at random": (half(BLOCKS), True, 9),
+    "`all`": (half("{kind: all}"), False, 12), "`local`": (LOCAL, False, 6), "`fixed`": (half(FIXED), False, 7),
+    "`routing`": (half(ROUTING), False, 7), "`lsh`, 4 rounds": (half(LSH % 4), False, 9),
+    "`topk_blocks`": (half(BLOCKS), False, 7), "`routing`, labels at random": (half(ROUTING), True, 7),
+    "`topk_blocks`, blocks at random": (half(BLOCKS), True, 7),
 }
-DISTANCE, SYMBOLS, RENEWED = 8000, 64, 0.05
+LEAST, SYMBOLS = 16, 64  # of distances; token values
 CONFIG = """name: {name}
 seed: {seed}
 precision: bf16
@@ -88,7 +90,7 @@ class Run:
         self.cost = guess * steps
         self.name = f"{task}_{re.sub('[^a-z0-9]+', '_', row).strip('_')}_{seed}"
         sizes = (dict(context=384, layers=2, width=64, heads=4) if a.small else
-                 dict(context=12288, layers=4, width=256, heads=4) if copy else dict(context=12288, layers=12, width=512, heads=8))
+                 dict(context=12288, layers=4, width=256, heads=2) if copy else dict(context=12288, layers=12, width=512, heads=8))
         self.folder, self.config = a.out / self.name, a.out / f"{self.name}.yaml"
         self.config.write_text(CONFIG.format(
             name=self.name, seed=seed, data=a.out / "copy.h5" if copy else a.novels, vocab=SYMBOLS if copy else 256, steps=steps,
@@ -111,13 +113,37 @@ class Run:
         result = {"ms": 1e3 * (last["elapsed_s"] - first["elapsed_s"]) / (last["step"] - first["step"]), "bits": last["valid_bits"],
                   "gib": float(peak) / 1024 ** "GMK".index(unit), "seconds": last["elapsed_s"]}
         if self.task == "copy":
-            distance = 256 if a.small else DISTANCE
             scored = json.loads(re.search(r"^\{.*\}$", call(
-                "evaluate", "--checkpoint", self.folder / "latest.h5", "--split", "valid", "--device", a.device, "--no-verify",
-                "--min-context", str(distance)), re.M)[0])
+                "evaluate", "--checkpoint", self.folder / "latest.h5", "--data", a.out / "far.h5", "--split", "test",
+                "--min-context", str(a.distance), "--device", a.device), re.M)[0])
             # The first window's beginning repeats nothing that the model sees: log2(64) = 6 bits each.
-            result["bits"] = (scored["bits"] * scored["tokens"] - 6 * distance) / (scored["tokens"] - distance)
+            result["bits"] = (scored["bits"] * scored["tokens"] - 6 * a.distance) / (scored["tokens"] - a.distance)
         return result
+
+
+def spans(length, most):
+    """Half of the spans are random, half repeat; their lengths and distances are uniform in the logarithm."""
+    draw, symbols, out = random.Random(1), bytes(i % SYMBOLS for i in range(256)), bytearray()
+    while len(out) < length:
+        size, distance = (int(LEAST * (most / LEAST) ** draw.random()) for _ in range(2))
+        if draw.random() < 0.5 or len(out) < most:
+            out += draw.randbytes(size).translate(symbols)
+        else:
+            out += out[len(out) - distance:][:size]
+    return out[:length]
+
+
+def prepare_copies(a):
+    """copy.h5, far.h5. Returns what a model that copies would reach."""
+    tokens = spans(400_000 if a.small else 24_000_000, a.distance)
+    wide = bytearray(2 * len(tokens))
+    wide[::2] = tokens
+    (a.out / "copy.bin").write_bytes(wide)
+    def prepare(*arguments):
+        return subprocess.run([a.bin / "prepare", *map(str, arguments)], check=True, capture_output=True, text=True).stdout
+    prepare("tokens", a.out / "copy.bin", "--vocab", SYMBOLS, "--split", "0.96,0.02,0.02", "--out", a.out / "copy.h5")
+    return prepare("copy", "--distance", a.distance, "--vocab", SYMBOLS, "--resample", 0.001, "--length", 25 * a.distance,
+                   "--split", "0.1,0.1,0.8", "--out", a.out / "far.h5").split("\n")[0]
 
 
 def work(a, gpu, runs, results, began):
@@ -159,7 +185,7 @@ def main():
         parser.add_argument(name, type=pathlib.Path)
     parser.add_argument("--controls", type=pathlib.Path)
     parser.add_argument("--device", default="cuda")
-    for name, default in (("gpus", 2), ("steps", 500), ("copy-steps", 800), ("seeds", 2), ("copy-seeds", 1), ("seconds", 420)):
+    for name, default in (("gpus", 2), ("steps", 500), ("copy-steps", 1500), ("seeds", 2), ("copy-seeds", 1), ("seconds", 420)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--only", help="rows that match this expression")
@@ -167,9 +193,8 @@ def main():
     a.out, a.novels = a.out.resolve(), a.novels.resolve()
     a.out.mkdir(parents=True, exist_ok=True)
     began = time.time()
-    said = subprocess.run([a.bin / "prepare", "copy", "--distance", str(256 if a.small else DISTANCE), "--vocab", str(SYMBOLS),
-                           "--resample", str(RENEWED), "--length", "400000" if a.small else "16000000", "--split", "0.98,0.01,0.01",
-                           "--out", a.out / "copy.h5"], check=True, capture_output=True, text=True).stdout
+    a.distance = 256 if a.small else 8000
+    entropy = prepare_copies(a)
     every = [Run(a, task, row, seed) for task, rows, seeds in (("copy", COPY, a.copy_seeds), ("text", TEXT, a.seeds))
              for row, (_, random, _) in rows.items() for seed in range(seeds)
              if (a.controls or not random) and re.search(a.only or "", f"{task} {row}")]
@@ -181,7 +206,12 @@ def main():
         worker.start()
     for worker in workers:
         worker.join()
-    text = table("text", TEXT, results, "") + "\n" + table("copy", COPY, results, " (" + said.split("\n")[0] + ")")
+    for row in () if a.small else ("`fixed`", "`routing` in half of the heads, `local` in the others"):
+        config = next((run.config for run in every if run.task == "text" and run.row == row), None)
+        done = config and subprocess.run([a.bin / "bench", "step", "--config", config, "--json", "--no-breakdown",
+                                          "--device", a.device], capture_output=True, text=True)
+        print(f"bench step, {row}: {done and done.stdout + done.stderr}", flush=True)
+    text = table("text", TEXT, results, "") + "\n" + table("copy", COPY, results, f" ({entropy})")
     (a.out / "table.md").write_text(text)
     print(text + f"{time.time() - began:.0f} s", flush=True)
 
