@@ -2,9 +2,9 @@
 # SPDX-License-Identifier: MIT
 """Trains one model with each kind of attention, on one text and on a long copy, and prints both tables as Markdown.
 
-The copy trains on random symbols in which spans repeat from 16 to 8,000 positions back, and is scored where all repeat 8,000 back.
+The copy trains on text in which half of the spans repeat what came 16 to 8,000 bytes before; it is scored where 8,000 bytes repeat.
 
-Usage: content_table.py BIN NOVELS.h5 OUT [--controls BIN] [--gpus 2] [--steps 500] [--copy-steps 1500] [--seeds 2] [--seconds 420]
+Usage: content_table.py BIN NOVELS.txt OUT [--controls BIN] [--gpus 2] [--steps 500] [--copy-steps 1500] [--seeds 2] [--seconds 420]
 
 BIN has the programs. --controls: those of a build with tests/tools/content_controls.patch, whose labels and blocks are random.
 A GPU has one run at a time; the first seed of all kinds comes first, long runs before short ones. No run starts behind --seconds.
@@ -43,13 +43,12 @@ COPY = {
     "`topk_blocks`": (half(BLOCKS), False, 7), "`routing`, labels at random": (half(ROUTING), True, 7),
     "`topk_blocks`, blocks at random": (half(BLOCKS), True, 7),
 }
-LEAST, SYMBOLS = 16, 64  # of distances; token values
+LEAST = 16  # distance
 CONFIG = """name: {name}
 seed: {seed}
 precision: bf16
 data: {{path: {data}}}
 model:
-  vocab: {vocab}
   context: {context}
   layers: {layers}
   width: {width}
@@ -93,7 +92,7 @@ class Run:
                  dict(context=12288, layers=4, width=256, heads=2) if copy else dict(context=12288, layers=12, width=512, heads=8))
         self.folder, self.config = a.out / self.name, a.out / f"{self.name}.yaml"
         self.config.write_text(CONFIG.format(
-            name=self.name, seed=seed, data=a.out / "copy.h5" if copy else a.novels, vocab=SYMBOLS if copy else 256, steps=steps,
+            name=self.name, seed=seed, data=a.out / ("copy.h5" if copy else "novels.h5"), steps=steps,
             warmup=steps // 10 + 1, log_every=max(1, steps // 20), eval_tokens=16 * sizes["context"],
             attention=small(pattern) if a.small else pattern, **sizes))
 
@@ -113,37 +112,39 @@ class Run:
         result = {"ms": 1e3 * (last["elapsed_s"] - first["elapsed_s"]) / (last["step"] - first["step"]), "bits": last["valid_bits"],
                   "gib": float(peak) / 1024 ** "GMK".index(unit), "seconds": last["elapsed_s"]}
         if self.task == "copy":
-            scored = json.loads(re.search(r"^\{.*\}$", call(
-                "evaluate", "--checkpoint", self.folder / "latest.h5", "--data", a.out / "far.h5", "--split", "test",
-                "--min-context", str(a.distance), "--device", a.device), re.M)[0])
-            # The first window's beginning repeats nothing that the model sees: log2(64) = 6 bits each.
-            result["bits"] = (scored["bits"] * scored["tokens"] - 6 * a.distance) / (scored["tokens"] - a.distance)
+            # Both splits begin with the same window, whose beginning repeats nothing: it cancels.
+            bits, tokens = 0, 0
+            for split, sign in (("test", 1), ("valid", -1)):
+                scored = json.loads(re.search(r"^\{.*\}$", call(
+                    "evaluate", "--checkpoint", self.folder / "latest.h5", "--data", a.out / "far.h5", "--split", split,
+                    "--min-context", str(a.distance), "--device", a.device), re.M)[0])
+                bits, tokens = bits + sign * scored["bits"] * scored["tokens"], tokens + sign * scored["tokens"]
+            result["bits"] = bits / tokens
         return result
 
 
-def spans(length, most):
-    """Half of the spans are random, half repeat; their lengths and distances are uniform in the logarithm."""
-    draw, symbols, out = random.Random(1), bytes(i % SYMBOLS for i in range(256)), bytearray()
+def repeating(text, length, most):
+    """Half of the spans go on in the text, half repeat; lengths and distances are uniform in the logarithm."""
+    draw, out, at = random.Random(1), bytearray(), 0
     while len(out) < length:
         size, distance = (int(LEAST * (most / LEAST) ** draw.random()) for _ in range(2))
         if draw.random() < 0.5 or len(out) < most:
-            out += draw.randbytes(size).translate(symbols)
+            out += text[at:at + size]
+            at += size
         else:
             out += out[len(out) - distance:][:size]
     return out[:length]
 
 
-def prepare_copies(a):
-    """copy.h5, far.h5. Returns what a model that copies would reach."""
-    tokens = spans(400_000 if a.small else 24_000_000, a.distance)
-    wide = bytearray(2 * len(tokens))
-    wide[::2] = tokens
-    (a.out / "copy.bin").write_bytes(wide)
-    def prepare(*arguments):
-        return subprocess.run([a.bin / "prepare", *map(str, arguments)], check=True, capture_output=True, text=True).stdout
-    prepare("tokens", a.out / "copy.bin", "--vocab", SYMBOLS, "--split", "0.96,0.02,0.02", "--out", a.out / "copy.h5")
-    return prepare("copy", "--distance", a.distance, "--vocab", SYMBOLS, "--resample", 0.001, "--length", 25 * a.distance,
-                   "--split", "0.1,0.1,0.8", "--out", a.out / "far.h5").split("\n")[0]
+def prepare(a):
+    """novels.h5, copy.h5; far.h5, whose splits hold whole repetitions."""
+    text = a.novels.read_bytes()
+    seen, held_out = text[:len(text) * 9 // 10], text[len(text) * 19 // 20:][:a.distance]
+    for name, content, split in (("novels", text, "0.9,0.05,0.05"), ("far", 20 * held_out, "0.1,0.1,0.8"),
+                                 ("copy", repeating(seen, min(len(seen), 24_000_000), a.distance), "0.98,0.01,0.01")):
+        (a.out / f"{name}.bin").write_bytes(content)
+        subprocess.run([a.bin / "prepare", "text", a.out / f"{name}.bin", "--split", split, "--out", a.out / f"{name}.h5"],
+                       check=True, stdout=subprocess.DEVNULL)
 
 
 def work(a, gpu, runs, results, began):
@@ -168,8 +169,8 @@ def work(a, gpu, runs, results, began):
         print(json.dumps(line), flush=True)
 
 
-def table(task, rows, results, entropy):
-    lines = [f"| {task}{entropy} | bits, mean | of each seed | ms a step | GiB |", "|---|---|---|---|---|"]
+def table(task, rows, results):
+    lines = [f"| {task} | bits, mean | of each seed | ms a step | GiB |", "|---|---|---|---|---|"]
     for row in rows:
         of_row = [result for run, result in sorted(results, key=lambda r: r[0].seed) if run.task == task and run.row == row]
         if of_row:
@@ -194,7 +195,7 @@ def main():
     a.out.mkdir(parents=True, exist_ok=True)
     began = time.time()
     a.distance = 256 if a.small else 8000
-    entropy = prepare_copies(a)
+    prepare(a)
     every = [Run(a, task, row, seed) for task, rows, seeds in (("copy", COPY, a.copy_seeds), ("text", TEXT, a.seeds))
              for row, (_, random, _) in rows.items() for seed in range(seeds)
              if (a.controls or not random) and re.search(a.only or "", f"{task} {row}")]
@@ -211,7 +212,7 @@ def main():
         done = config and subprocess.run([a.bin / "bench", "step", "--config", config, "--json", "--no-breakdown",
                                           "--device", a.device], capture_output=True, text=True)
         print(f"bench step, {row}: {done and done.stdout + done.stderr}", flush=True)
-    text = table("text", TEXT, results, "") + "\n" + table("copy", COPY, results, f" ({entropy})")
+    text = table("text", TEXT, results) + "\n" + table("copy", COPY, results)
     (a.out / "table.md").write_text(text)
     print(text + f"{time.time() - began:.0f} s", flush=True)
 
