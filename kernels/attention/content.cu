@@ -123,7 +123,7 @@ void compute(CudaQueue& queue, const Labels& k) {
     const int pitch = static_cast<int>(k.q.size) + kApart;
     const auto of_warp = static_cast<int>(kLabelRows * pitch * sizeof(T)),
                of_rows = static_cast<int>(kDirections * k.q.size * sizeof(float));
-    constexpr int kShared = 160 << 10;
+    constexpr int kShared = 96 << 10;
     const int warps = std::clamp((kShared - of_rows) / of_warp, 1, kMostLabelWarps);
     attention::start(queue, label_kernel<T>,
                      blocks_for(k.q.batch * k.q.heads * blocks_for(k.q.time, warps * kLabelRows), 1),

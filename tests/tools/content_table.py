@@ -4,7 +4,7 @@
 
 The copy trains on text in which half of the spans repeat what came 16 to 8,000 bytes before; it is scored where 8,000 bytes repeat.
 
-Usage: content_table.py BIN NOVELS.txt OUT [--controls BIN] [--gpus 2] [--steps 500] [--copy-steps 1500] [--seeds 2] [--seconds 420]
+Usage: content_table.py BIN NOVELS.txt OUT [--controls BIN] [--gpus 0,1] [--steps 500] [--copy-steps 1500] [--seeds 2] [--seconds 420]
 
 BIN has the programs. --controls: those of a build with tests/tools/content_controls.patch, whose labels and blocks are random.
 A GPU has one run at a time; the first seed of all kinds comes first, long runs before short ones. No run starts behind --seconds.
@@ -186,8 +186,9 @@ def main():
         parser.add_argument(name, type=pathlib.Path)
     parser.add_argument("--controls", type=pathlib.Path)
     parser.add_argument("--device", default="cuda")
-    for name, default in (("gpus", 2), ("steps", 500), ("copy-steps", 1500), ("seeds", 2), ("copy-seeds", 1), ("seconds", 420)):
+    for name, default in (("steps", 500), ("copy-steps", 1500), ("seeds", 2), ("copy-seeds", 1), ("seconds", 420)):
         parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--gpus", default="0,1")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--only", help="rows that match this expression")
     a = parser.parse_args()
@@ -202,7 +203,7 @@ def main():
     runs, results = queue.Queue(), []
     for run in sorted(every, key=lambda run: (run.seed, -run.cost)):
         runs.put(run)
-    workers = [threading.Thread(target=work, args=(a, gpu, runs, results, began)) for gpu in range(a.gpus)]
+    workers = [threading.Thread(target=work, args=(a, gpu, runs, results, began)) for gpu in a.gpus.split(",")]
     for worker in workers:
         worker.start()
     for worker in workers:

@@ -86,7 +86,8 @@ TEST(Residual, BackwardAddsWhenAsked) {
   run(queue, added.forward());
   run(queue, stored.backward());
   run(queue, added.backward(true));
-  for (const auto member : {&ResidualData::dx, &ResidualData::dbranch, &ResidualData::dbias, &ResidualData::dw, &ResidualData::db})
+  for (const auto member : {&ResidualData::dx, &ResidualData::dbranch, &ResidualData::dbias,
+                            &ResidualData::dw, &ResidualData::db})
     for (std::size_t i = 0; i < (before.*member).size(); ++i)
       EXPECT_NEAR((added.*member)[i], (before.*member)[i] + (stored.*member)[i], 1e-12);
 }

@@ -179,10 +179,14 @@ std::string awkward_error(int how, int64_t n = 8) {
 }
 
 TEST(PatternTiles, MistakesOfAPatternAreNamed) {
-  EXPECT_TRUE(awkward_error(0).starts_with("awkward: query 7 names keys -1 .. 7 in steps of 1")) << awkward_error(0);
-  EXPECT_TRUE(awkward_error(1).starts_with("awkward: query 7 names keys 0 .. 7 in steps of 0")) << awkward_error(1);
-  EXPECT_TRUE(awkward_error(2).starts_with("awkward, keys: positions 0 and 1 share slot 0")) << awkward_error(2);
-  EXPECT_TRUE(awkward_error(3).starts_with("awkward, keys: position 0 has the negative slot -1")) << awkward_error(3);
+  EXPECT_TRUE(awkward_error(0).starts_with("awkward: query 7 names keys -1 .. 7 in steps of 1"))
+      << awkward_error(0);
+  EXPECT_TRUE(awkward_error(1).starts_with("awkward: query 7 names keys 0 .. 7 in steps of 0"))
+      << awkward_error(1);
+  EXPECT_TRUE(awkward_error(2).starts_with("awkward, keys: positions 0 and 1 share slot 0"))
+      << awkward_error(2);
+  EXPECT_TRUE(awkward_error(3).starts_with("awkward, keys: position 0 has the negative slot -1"))
+      << awkward_error(3);
   EXPECT_TRUE(awkward_error(4, 0).starts_with("a sequence has 1 to 1073741824 positions, got 0"))
       << awkward_error(4, 0);
   EXPECT_EQ(awkward_error(4), "no error");
