@@ -1,4 +1,4 @@
-# One GPU: usage n.sh COMMIT. Build (100 s), then the whole suite for the record (256 s on an H200 in July's recipe), then times, while there is time.
+# One GPU: usage n.sh COMMIT. Build (100 s), then the whole suite for the record (256 s on one H200), then times, while there is time.
 # Don't set OMP_WAIT_POLICY: passive waiting made the suite 1.6 times as slow. Keep CudaMulti* for a machine with two GPUs and a call of its own.
 T0=$SECONDS; say() { echo "[$((SECONDS-T0)) s] $*"; }
 tar xf .carry/nl.tar -C /usr/include
