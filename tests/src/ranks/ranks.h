@@ -22,6 +22,8 @@
 #include "tests/temp_dir.h"
 
 namespace weft {
+constexpr std::chrono::seconds kPatience{20};
+
 // A port of the loopback interface that nobody uses.
 inline int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
