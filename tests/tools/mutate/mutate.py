@@ -10,7 +10,8 @@ WEFT_MUTANT=7 in the environment switches one on. First every test runs by itsel
 reaches: no other test can notice them. Then mistakes --skip to --skip + --count run, each against the tests that
 reach it, those of its own folder first, until one fails. Noticed: a test fails, crashes or takes four times its time.
 Printed and in build/mutants/SEED/results.json: each mistake and its end. A run that was stopped goes on where it was;
---again judges once more those that survived. equivalent.txt lists those that change nothing.
+--again judges once more those that survived. equivalent.txt lists those that change nothing: file, line, what stands
+there instead, reason.
 """
 import argparse, collections, concurrent.futures, hashlib, json, os, random, re, shutil, subprocess, sys, tempfile, time
 from pathlib import Path
@@ -335,7 +336,7 @@ def main():
     alive = [m for m in mutants if not m.get("dropped")][args.skip:args.skip + args.count]
     if args.only:
         alive = [mutants[int(n)] for n in args.only.split(",")]
-    known = [tuple(line.split("  ")[:2]) for line in (HERE / "equivalent.txt").read_text().splitlines()]
+    known = [tuple(line.split("  ")[:3]) for line in (HERE / "equivalent.txt").read_text().splitlines()]
     results, homes = WORK / "results.json", folders_of_suites()  # a line per mistake, the last one counts
     ends = {}
     if results.exists():
@@ -346,7 +347,7 @@ def main():
         result = ends.get(m["number"], "survived")
         if m["number"] not in ends or args.only or (args.again and result.startswith("survived")):
             result = judge(m, tests, homes)
-        if result.startswith("survived") and (m["file"], line) in known:
+        if result.startswith("survived") and (m["file"], line, m["text"] or "dropped") in known:
             result = "equivalent"
         print(f"{m['number']} {m['file']}:{m['line']} {m['kind']}: {result}\n    {line}\n    -> {m['text']}", flush=True)
         with open(results, "a") as file:
