@@ -5,7 +5,6 @@
 
 #include "models/layers.h"
 #include "models/model.h"
-#include "src/attention_maps.h"
 
 namespace weft {
 class SparseTransformer : public Model {

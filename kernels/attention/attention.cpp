@@ -5,7 +5,6 @@
 #include "kernels/attention/attention.h"
 #include "kernels/attention/check.h"
 #include "kernels/attention/online_softmax.h"
-#include "kernels/cpu.h"
 
 namespace weft {
 namespace {

@@ -2,7 +2,6 @@
 // Argument checks that the CPU and CUDA forms share.
 #include "kernels/attention/check.h"
 #include <algorithm>
-#include <cstdint>
 #include <utility>
 
 namespace weft {

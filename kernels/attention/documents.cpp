@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/attention/documents.h"
-#include <algorithm>
 #include <array>
 #include "kernels/cpu.h"
 

@@ -3,7 +3,6 @@
 #pragma once
 
 #include "kernels/device/dependent_launch.cuh"
-#include "kernels/device/mma.cuh"
 #include "kernels/device/vector8.cuh"
 #include "kernels/sampling/decode_linear.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/attention/attention_file.h"
 #include <filesystem>
-#include <numeric>
 #include "kernels/attention/select.h"
 #include "kernels/timer.h"
 #include "src/attention_maps.h"

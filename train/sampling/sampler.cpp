@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sampler.h"
-#include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
 

@@ -2,7 +2,6 @@
 #include "train/trainer/report.h"
 #include <cstdio>
 #include <ranges>
-#include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/trainer/trainer.h"
 
