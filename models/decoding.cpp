@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Sampling one position at a time: the caches of keys and values, and the step of the model.
 #include "models/decoding.h"
-#include "kernels/sampling/gather_rows.h"
 #include "models/sparse_transformer.h"
 
 namespace weft {

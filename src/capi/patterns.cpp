@@ -4,6 +4,13 @@
 #include "src/patterns/more/content.h"
 #include "src/patterns/more/layout.h"
 
+namespace weft {
+// Stands in for HDF5, which the C library does not link.
+BlockLayout read_hdf5_layout(const std::string& path, const std::string&) {
+  fail(path, ": is not a .npy file, and this library reads no others; pass the layout in memory");
+}
+}  // namespace weft
+
 namespace weft::capi {
 namespace {
 constexpr std::size_t kLongestArray = std::size_t{1} << 24;

@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
-#include "src/files/weights.h"
 
 namespace weft {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// AttentionPattern: which keys a query sees, stated once, as in the paper. Tile tables (tile_tables.h),
+// AttentionPattern: which keys a query sees, stated once, as in the paper. Tile tables (packed_maps.h),
 // decoding and drawings are built from it; no other code knows the patterns by name.
 #pragma once
 

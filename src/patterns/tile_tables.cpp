@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // One query tile at a time: runs of keys become runs of key slots, and those become bits.
-#include "src/patterns/tile_tables.h"
 #include <algorithm>
 #include <array>
 #include <deque>
 #include <limits>
 #include <numeric>
 #include <unordered_map>
+#include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"
 
 namespace weft {

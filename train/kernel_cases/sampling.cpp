@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Sampling: awkward sizes to verify, and those of a 59 M image model with 256 samples at a time to time.
 #include "kernels/sampling/choose_token.h"
+#include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_linear.h"
-#include "kernels/sampling/gather_rows.h"
 #include "train/kernel_cases/kernel_cases.h"
 
 namespace weft {
