@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The batch of an update.
-//
-// A training sequence is a window of `context` tokens that begins anywhere in the stream. Philox, a
-// counter-based generator, draws the place from (seed, step, index in the batch). There is no state to save:
-// a run resumes from its step, and each process reads its own windows of one batch.
+// Philox, a counter-based generator, draws where a window begins: there is no state to save.
 #include "data/batch_source.h"
 #include <algorithm>
 #include <numeric>

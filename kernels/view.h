@@ -79,6 +79,13 @@ template <class F> void dispatch_float(DType t, F&& f) {
   }
 }
 
+// The same with any type.
+template <class F> void dispatch_any(DType t, F&& f) {
+  if (t == DType::i32) return f.template operator()<int32_t>();
+  if (t == DType::u8) return f.template operator()<uint8_t>();
+  dispatch_float(t, f);
+}
+
 // Stores or adds `value` at element i of a gradient of element type T.
 template <class T, class V> inline void store(T* out, int64_t i, V value, bool accumulate) {
   using W = wide_t<T>;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Look-up tables, blending with a degenerate image, and one nearest-neighbour sampler.
-#include "data/augment/randaugment.h"
 #include <algorithm>
 #include <numbers>
 #include <numeric>

@@ -2,7 +2,6 @@
 #include "train/attention/attention_file.h"
 #include <filesystem>
 #include "kernels/attention/select.h"
-#include "kernels/timer.h"
 #include "src/attention_maps.h"
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
