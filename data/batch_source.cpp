@@ -47,9 +47,8 @@ void BatchSource::read(int64_t step, int64_t first, int64_t count, int64_t conte
   read_images(step, first, count, out);
 }
 
-// Windows may be shorter than the context early in training (train.context_schedule). They lie anywhere in
-// the full context, which trains every row of the position tables. Offsets are whole rows: patterns keep
-// phase.
+// With train.context_schedule windows may be shorter than the context. They lie anywhere in it, which trains
+// every row of the position tables. Offsets are whole rows: patterns keep phase.
 void BatchSource::read_windows(int64_t step, int64_t first, int64_t count, int64_t context,
                                HostBatch& out) const {
   batcher_.read(step, first, count, context, out.tokens);

@@ -82,8 +82,7 @@ void check_finite(CudaQueue& q, const char* kernel, const std::vector<TensorView
 }
 
 // ---- time of launches on a GPU, between two events. What events add is measured with an empty kernel
-// against launches in a CUDA graph, and subtracted. Where the host is not ahead, the time is that of the
-// launch. ----
+// against launches in a CUDA graph, and subtracted. If the host is not ahead, it is the launch's time. ----
 
 namespace {
 constexpr int kEmptyLaunches = 200;

@@ -19,8 +19,7 @@ namespace weft {
 struct CpuQueue;
 struct CudaQueue;
 
-// ---- a queue with a LaunchProfile records kernel, shape, bytes, FLOP and time of every launch of eager code
-// ----
+// ---- a queue with a LaunchProfile records kernel, shape, bytes, FLOP and time of every eager launch ----
 
 // The least that a launch moves and computes: each operand read or written once. 0: unknown.
 struct LaunchCost {

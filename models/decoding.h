@@ -9,8 +9,7 @@
 #include "src/patterns/cache_rows.h"
 
 namespace weft {
-// The cache of the layers with one pattern: which of its rows belong to which head, and which rows a position
-// is written to and reads.
+// The cache of the layers with one pattern: the rows of each head, and which a position writes and reads.
 class CacheLayout {
  public:
   // For texts of `length` positions. Throws Error unless the pattern is causal.
@@ -24,8 +23,7 @@ class CacheLayout {
   // What does not change from position to position: group_of_head (H), first_row (H).
   int64_t fixed_words() const { return 2 * heads(); }
   void append_fixed(std::vector<int32_t>& words) const;
-  // What does: key_start (groups + 1), row (H), and the listed rows, at most listed_words(). Positions as
-  // many.
+  // What does: key_start (groups + 1), row (H), the listed rows, at most listed_words(); as many positions.
   int64_t step_words() const { return groups() + 1 + heads() + listed_words() * (positions_ ? 2 : 1); }
   int64_t listed_words() const { return groups() * longest_; }
   void append_step(int64_t position, std::vector<int32_t>& words) const;

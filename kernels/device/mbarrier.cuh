@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Synchronization of warpgroups and TMA on sm_90a: mbarriers (PTX ISA, "Parallel Synchronization and
-// Communication Instructions: mbarrier"), barriers of a warpgroup, the register split, and
-// clusters of thread blocks.
+// Communication Instructions: mbarrier"), barriers of a warpgroup, the register split, and clusters.
 #pragma once
 
 #include <cstdint>

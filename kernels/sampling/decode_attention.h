@@ -25,8 +25,7 @@ struct AttentionDecode {
   const int32_t* own_row = nullptr;  // (H)  in the queue's memory
   // No list is longer; 0: unknown. The kernel just before must not write cache and lists: CUDA prefetches.
   int64_t longest = 0;
-  // Positions of the listed rows: a sequence sees those from first_key (B) i32 on, of its document. Absent:
-  // all.
+  // Positions of the listed rows: a sequence sees those of its document, from first_key (B) i32 on. Or none.
   const int32_t* key_positions = nullptr;
   TensorView first_key{};
   // Where own_count of a sequence and head is not negative, its list is as long and begins at own_list.

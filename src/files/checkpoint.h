@@ -26,9 +26,8 @@ void save_checkpoint(const std::string& path, Device&, const ParameterStore&, co
 // Called instead by the other ranks of a store with shards, while one of them saves: it needs their parts.
 void join_save_checkpoint(const ParameterStore&);
 
-// Reads weights, and for training optimizer state and EMA, into `store`. Checks every name, shape and value
-// before the first weight changes: an Error names what is missing, extra, different or not finite.
-// `use_ema`: EMA as the weights.
+// Reads weights (`use_ema`: the EMA as such), and for training optimizer state and EMA, into `store`. Checks
+// all before a weight changes: an Error names what is missing, extra, different or not finite.
 TrainState load_checkpoint(const std::string& path, Device&, ParameterStore& store, bool use_ema = false);
 
 // The config text of a checkpoint, and whether it holds a moving average; neither reads weights.
@@ -74,8 +73,7 @@ std::vector<std::string> take_initial_weights(const std::string& path, const Con
                                               ParameterStore&);
 
 // ---- safetensors (https://github.com/huggingface/safetensors): the length of the header in 8 bytes, the
-// header in JSON, the arrays one behind the other. Ours have the config, the step and which weights these are
-// as metadata.
+// header in JSON, the arrays. Our metadata: the config, the step and which weights these are. ----
 
 // F32 or BF16. Every number of the header is checked against the file before any is used.
 WeightsFile safetensors_weights(const std::string& path);

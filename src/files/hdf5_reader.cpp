@@ -71,8 +71,7 @@ std::size_t elements_of(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
 }
 
-// By its number: the file of this name may be another one by now. (HDF5's default driver follows the link
-// back.)
+// By its number: the name may be another file's by now. (HDF5's default driver follows the link back.)
 Hdf5Reader::Hdf5Reader(std::string path, int file, int64_t size) : path_(std::move(path)) {
   start_hdf5();
   const std::string opened = str("/proc/self/fd/", file);

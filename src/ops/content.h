@@ -17,8 +17,7 @@ struct ContentLayer {
   bool normed = false;  // QK-norm: keys that are made of queries have it
 };
 
-// Without an order. q: of these heads; centroids: (H C D), empty of hashes; `memory` gets labels and
-// directions.
+// Without an order. q: of these heads; centroids (H C D), none of hashes; `memory`: labels and directions.
 Labels labels_of(Ctx&, const ContentLayer&, const ContentHeads&, const HeadsView& q, const Tensor& centroids,
                  std::vector<Tensor>& memory);
 

@@ -6,8 +6,7 @@
 #include "src/patterns/spec.h"
 
 namespace weft {
-// For each of the first n positions the last query that reads it, -1: none. Error unless the pattern is
-// causal.
+// The last query that reads each of the first n positions, -1: none. Error unless the pattern is causal.
 std::vector<int32_t> last_readers(const AttentionPattern&, int head, int64_t n);
 
 struct CacheRows {

@@ -52,8 +52,7 @@ class AttentionPattern {
   // No query sees a later key: what an autoregressive model needs.
   virtual bool causal() const { return true; }
 
-  // Content decides which of these keys a query of the head sees (src/ops/content.h), at most this many; 0:
-  // all.
+  // Content (src/ops/content.h) decides which of these keys a query sees, at most so many; 0: all.
   virtual int64_t most_keys(int /*head*/) const { return 0; }
   virtual void content(int /*heads*/, std::vector<ContentHeads>&) const {}  // those heads, appended
 

@@ -45,8 +45,7 @@ class Communicator {
   const int rank_, size_;
 };
 
-// Collective. With one rank, all calls do nothing. Device and group outlive it; CUDA graphs with its calls
-// end before it.
+// Collective. With one rank, calls do nothing. Device and group outlive it, CUDA graphs of its calls do not.
 std::unique_ptr<Communicator> make_communicator(Device&, ProcessGroup&);
 
 // For CUDA and two processes or more (src/ranks/cuda/). Throws Error when built without NCCL.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// ProcessGroup: the processes of one run. They send small messages over TCP through rank 0, and watch that
-// all live.
+// ProcessGroup: the processes of a run. They send small messages over TCP by rank 0, and watch each other.
 #pragma once
 
 #include <chrono>

@@ -14,8 +14,7 @@ std::vector<Field> fields_of(const PatternSpec& spec) {
 }
 
 // What a query may see: all earlier positions. As `slots` the neighbours in place of which content puts
-// others: labels have the last `window` slots before the own one; blocks the own one, up to the own slot, and
-// those before it.
+// others: of labels the last `window` slots before the own one; of blocks the own one so far, and earlier.
 class Content : public AttentionPattern {
  public:
   explicit Content(const PatternSpec& spec, bool slots = false) : spec_(spec), slots_(slots) {}
