@@ -3,10 +3,8 @@
 // at fixed places, so that one CUDA graph serves every position.
 #pragma once
 
-#include "kernels/sampling/decode_blocks.h"
 #include "models/layers.h"
 #include "models/model.h"
-#include "src/patterns/cache_rows.h"
 
 namespace weft {
 // The cache of the layers with one pattern: the rows of each head, and which a position writes and reads.

@@ -20,11 +20,9 @@ Order color_order(const ImageShape&, int64_t value);
 // Rows become columns; wants a square.
 Order transposition_order(const ImageShape&);
 Order flip_order(const ImageShape&);  // left to right
-// Tile p of grid x grid becomes tile permutation[p], the permutation with number `value` in lexicographic
-// order. Wants sides that `grid` divides.
+// Tile p becomes tile permutation[p], number `value` in lexicographic order. `grid` divides the sides.
 Order jigsaw_order(const ImageShape&, int64_t grid, int64_t value);
-// Fisher-Yates from the last place down: place i is exchanged with place floor((i + 1) * r / 2^32), r the
-// first word of the Philox block of counter i.
+// Fisher-Yates from the last place down: i with floor((i + 1) * r / 2^32), r: first word of Philox block i.
 Order random_order(int64_t tokens, uint64_t seed);
 
 // `first`, then `second`: (first * second)[t] = first[second[t]].
@@ -98,8 +96,7 @@ std::vector<AugmentChoice> all_choices(const Config&);
 
 // ---- RandAugment (Cubuk et al. 2019, arXiv 1909.13719): N operations of sixteen, drawn uniformly with
 // replacement, all of one magnitude M from 0 to 10. They are those of Pillow's ImageOps, ImageEnhance and
-// Image.transform (affine, nearest neighbour), pixel for pixel (tests/golden/randaugment.h5); places that an
-// operation leaves empty become 128. ----
+// Image.transform (affine, nearest neighbour), pixel for pixel; places that they leave empty become 128. ----
 
 struct RgbImage {
   int64_t height = 0, width = 0;

@@ -107,8 +107,7 @@ std::string prepare_tokens(const PrepareTokens& o) {
                           {{"bytes", o.bytes}});
 }
 
-// ---- texts that are downloaded. A novel loses its byte-order mark, its carriage returns and the newlines at
-// both ends; three newlines follow it. ----
+// ---- downloaded texts. A novel loses its byte-order mark, carriage returns and newlines at both ends ----
 
 namespace {
 namespace fs = std::filesystem;

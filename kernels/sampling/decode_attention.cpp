@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The definition: softmax over the listed rows of the cache, in wide(T).
-#include "kernels/sampling/decode_attention.h"
 #include <limits>
 #include "kernels/attention/check.h"
 #include "kernels/cpu.h"
+#include "kernels/sampling/decode_list.h"
 
 namespace weft {
 namespace {

@@ -5,7 +5,7 @@
 #include "kernels/attention/check.h"
 #include "kernels/device/dependent_launch.cuh"
 #include "kernels/device/vector8.cuh"
-#include "kernels/sampling/decode_attention.h"
+#include "kernels/sampling/decode_list.h"
 
 namespace weft {
 namespace attention {

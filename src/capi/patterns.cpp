@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Patterns from the structs of the C interface.
 #include "src/capi/handles.h"
-#include "src/patterns/more/content.h"
 #include "src/patterns/more/layout.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 // Stands in for HDF5, which the C library does not link.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // YAML to Config.
-#include <yaml-cpp/emitfromevents.h>
+#include <yaml-cpp/anchor.h>
+#include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
 #include <algorithm>
 #include <set>
@@ -26,10 +27,19 @@ std::string found_text(const YAML::Node& node) {
 bool is_plain(const YAML::Node& node) { return node.IsScalar() && node.Tag() != "!"; }
 
 // Counts documents: YAML::LoadAll never ends where something follows a flow collection ("{a: b}, c").
-class DocumentCount : private YAML::Emitter, public YAML::EmitFromEvents {
+class DocumentCount : public YAML::EventHandler {
  public:
-  DocumentCount() : EmitFromEvents(static_cast<YAML::Emitter&>(*this)) {}
   void OnDocumentStart(const YAML::Mark&) override { ++count; }
+  void OnDocumentEnd() override {}
+  void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+  void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                       YAML::EmitterStyle::value) override {}
+  void OnSequenceEnd() override {}
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
+  }
+  void OnMapEnd() override {}
   int count = 0;
 };
 

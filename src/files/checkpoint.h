@@ -61,8 +61,7 @@ struct TakenWeights {
   std::vector<std::string> unused;        // in the file, and no parameter
 };
 // Copies into an allocated store, and its moving average, what has its name and shape. Of position.0 a file
-// may hold fewer rows: a longer context. Throws Error for other shapes, and for position tables of other
-// axes. Collective where the store has shards.
+// may hold fewer rows: a longer context. Error for other shapes and position axes. Collective with shards.
 TakenWeights take_weights(const WeightsFile&, Device&, ParameterStore&);
 
 // train --init: fine-tuning from the weights of another run.

@@ -112,8 +112,7 @@ struct StoredBytes {
 // the process remembers that of files of 1 MiB on, a note in the user's cache folder of those of 256 MiB on.
 void check_once(int file, const std::string& what, const std::function<void()>& check);
 
-// Syncs the folder of `path`, without which a new name is not on the disk. Folders that cannot be synced
-// (some network disks) are let pass.
+// Syncs the folder of `path`, so that new names are on the disk, where it can be (not on some network disks).
 void sync_names_beside(const std::string& path);
 
 // The last words of a process that fails. Writes "error: <what>" at once, with "; " for line ends: to the

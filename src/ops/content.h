@@ -5,7 +5,6 @@
 
 #include "src/attention_maps.h"
 #include "src/ops.h"
-#include "src/patterns/more/content.h"
 
 namespace weft {
 // The heads of a layer where content decides.

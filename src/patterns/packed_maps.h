@@ -42,8 +42,7 @@ class PackedMaps {
   PackedMaps(const AttentionPattern&, int heads, Lengths, int64_t head_size, int edge = 0);
 
   std::size_t bytes() const { return bytes_; }
-  // Writes bytes() bytes to `image`, with pointers for an image at `base` (16-byte aligned, as memory of
-  // operator new is; may be `image`).
+  // Writes bytes() bytes to `image`, with pointers for an image at `base` (16-byte aligned; may be `image`).
   AttentionMaps write(void* image, void* base) const;
 
   int passes() const { return static_cast<int>(passes_.size()); }

@@ -3,7 +3,6 @@
 // on every rank, and in every run with as many ranks.
 #pragma once
 
-#include <span>
 #include "src/device.h"
 #include "src/ranks/process_group.h"
 

@@ -2,9 +2,8 @@
 // TCP connections between the processes of a run, and the frames that go over them.
 #pragma once
 
-#include <chrono>
 #include "src/files/files.h"
-#include "src/ranks/world.h"
+#include "src/ranks/process_group.h"
 
 namespace weft {
 using Clock = std::chrono::steady_clock;

@@ -1,11 +1,6 @@
 // SPDX-License-Identifier: MIT
 // y_i, lse_i and dq_i from the keys of query i; dk_j and dv_j from the queries of key j and the kernel's lse.
-#include "train/attention/spot_check.h"
-#include <algorithm>
-#include <limits>
-#include <numeric>
-#include <random>
-#include "src/patterns/pattern.h"
+#include "train/attention/oracle.h"
 
 namespace weft {
 namespace {

@@ -21,8 +21,7 @@ struct Program {
 
 struct SaidElsewhere {};  // thrown by `work` when another process says what went wrong
 
-// Starts OpenMP's threads, before other things take the memory: libgomp itself can only end the process.
-// Throws Error when there is no room for them.
+// Starts OpenMP's threads first; Error when there is no room: libgomp itself can only end the process.
 void start_threads();
 
 std::string out_of_memory();  // what a program on a model says of std::bad_alloc

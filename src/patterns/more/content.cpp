@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // routing, lsh and topk_blocks: which keys a query sees depends on what q and k hold (src/ops/content.h).
-#include "src/patterns/more/content.h"
 #include <algorithm>
 #include "src/config/names.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

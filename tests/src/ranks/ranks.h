@@ -18,7 +18,7 @@
 #include <thread>
 #include <vector>
 #include "src/ranks/communicator.h"
-#include "src/ranks/world.h"
+#include "src/ranks/process_group.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
