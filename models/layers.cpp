@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "models/layers.h"
+#include <numeric>
 #include "kernels/sampling/decode_linear.h"
 #include "models/model.h"
 

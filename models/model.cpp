@@ -4,6 +4,7 @@
 #include "kernels/attention/documents.h"
 #include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
+#include "src/ops/content.h"
 
 namespace weft {
 const std::vector<ModelKind>& models() {

@@ -5,6 +5,7 @@
 
 #include "models/layers.h"
 #include "models/model.h"
+#include "src/attention_maps.h"
 
 namespace weft {
 class SparseTransformer : public Model {

@@ -6,6 +6,7 @@
 #include <limits>
 #include "kernels/attention/check.h"
 #include "kernels/attention/tiles.h"
+#include "kernels/cpu.h"
 
 namespace weft {
 namespace {

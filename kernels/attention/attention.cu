@@ -2,6 +2,7 @@
 // Attention on CUDA: what it takes, the launch of what select() answers, and delta.
 #include <array>
 #include <initializer_list>
+#include <utility>
 #include "kernels/attention/attention.h"
 #include "kernels/attention/check.h"
 #include "kernels/attention/launchers.h"

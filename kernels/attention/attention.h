@@ -7,6 +7,7 @@
 // (src/patterns/packed_maps.h) makes from any AttentionPattern.
 #pragma once
 
+#include <cmath>
 #include "kernels/queue.h"
 
 namespace weft {

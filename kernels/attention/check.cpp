@@ -2,6 +2,7 @@
 // Argument checks that the CPU and CUDA forms share.
 #include "kernels/attention/check.h"
 #include <algorithm>
+#include <cstdint>
 #include <utility>
 
 namespace weft {

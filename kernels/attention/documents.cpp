@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/attention/documents.h"
+#include <algorithm>
 #include <array>
 #include "kernels/cpu.h"
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <initializer_list>
 #include "kernels/form_reasons.h"
+#include "kernels/view.h"
 
 namespace weft {
 const char* name_of(AttentionForm form) {

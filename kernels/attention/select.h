@@ -3,6 +3,7 @@
 // its answer, and `inspect`, `bench`, the C library and the tests print it.
 #pragma once
 
+#include <string>
 #include <string_view>
 #include "kernels/attention/attention.h"
 

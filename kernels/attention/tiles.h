@@ -4,8 +4,13 @@
 // along them, so that softmax needs no sums across a vector register.
 #pragma once
 
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
 #include "kernels/attention/attention.h"
 #include "kernels/cpu.h"
+#include "kernels/queue.h"
 
 namespace weft::attention {
 constexpr std::size_t kLineBytes = 64;  // a cache line, and the widest vector register there is

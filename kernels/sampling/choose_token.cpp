@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The definition: sorts the tokens by rank, then sums in that order.
 #include "kernels/sampling/choose_token.h"
+#include <algorithm>
+#include <cmath>
 #include <numeric>
+#include <vector>
 #include "kernels/cpu.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

@@ -4,6 +4,7 @@
 // largest key such that the tokens with at least that key fulfil a condition on their number or sum. A binary
 // search finds it bit by bit. Sums have a fixed order, in which a sum of more tokens is never smaller.
 #include <curand_kernel.h>
+#include <bit>
 #include "kernels/device/cuda.cuh"
 #include "kernels/sampling/choose_token.h"
 

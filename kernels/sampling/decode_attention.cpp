@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 // The definition: softmax over the listed rows of the cache, in wide(T).
+#include <algorithm>
+#include <cmath>
 #include <limits>
+#include <vector>
 #include "kernels/attention/check.h"
 #include "kernels/cpu.h"
 #include "kernels/sampling/decode_list.h"

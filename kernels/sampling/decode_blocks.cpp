@@ -2,6 +2,7 @@
 // The definition: block after block, in the steps that DecodeLinear and AttentionDecode define.
 #include "kernels/sampling/decode_blocks.h"
 #include "kernels/sampling/decode_blocks_steps.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

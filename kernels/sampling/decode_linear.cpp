@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // The definition: the normalised row, then a dot product for each element.
 #include "kernels/sampling/decode_linear.h"
+#include <vector>
 #include "kernels/cpu.h"
 #include "kernels/layers/layernorm.h"
+#include "kernels/view.h"
 
 namespace weft {
 namespace {

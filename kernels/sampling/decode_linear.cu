@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // DecodeLinear on CUDA: tensor cores where types and sizes allow, otherwise f32 multiply-adds, where a warp
 // reads the weights of a column once for eight rows. The order of additions depends on K alone.
+#include <type_traits>
 #include "kernels/sampling/decode_linear_mma.cuh"
 
 namespace weft {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/device/dependent_launch.cuh"
+#include "kernels/device/mma.cuh"
 #include "kernels/device/vector8.cuh"
 #include "kernels/sampling/decode_linear.h"
 

@@ -3,6 +3,7 @@
 // warps 16 by 16. Weights are prefetched before the previous kernel has ended.
 #pragma once
 
+#include "kernels/device/mma.cuh"
 #include "kernels/sampling/decode_linear.cuh"
 
 namespace weft::decode_linear {

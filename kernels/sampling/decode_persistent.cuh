@@ -16,6 +16,7 @@
 // A thread that waits about two seconds traps: an error is better than a hang.
 #pragma once
 
+#include "kernels/device/vector8.cuh"
 #include "kernels/layers/rotary.cuh"
 #include "kernels/sampling/decode_blocks.h"
 #include "kernels/sampling/decode_persistent.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/attention/attention_file.h"
 #include <filesystem>
+#include <numeric>
 #include "kernels/attention/select.h"
 #include "src/attention_maps.h"
 #include "src/config/config.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluation/evaluator.h"
 #include <numbers>
+#include <numeric>
 #include "data/batch_source.h"
 #include "kernels/layers/pointwise.h"
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include "src/files/files.h"
 #include "src/patterns/more/layout.h"
+#include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"

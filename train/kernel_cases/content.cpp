@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What decides by content which keys a head sees: labels and their order, chosen blocks, lists for sampling.
+#include "kernels/attention/content.h"
 #include "src/ops/content.h"
 #include "train/kernel_cases/kernel_cases.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sample_run.h"
 #include <signal.h>
+#include <unistd.h>
 #include "data/formats/audio_file.h"
 #include "train/program/json.h"
 #include "train/program/program.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sampler.h"
+#include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
 

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <ranges>
 #include "data/formats/raw_file.h"
+#include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/trainer/trainer.h"
 

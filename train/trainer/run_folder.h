@@ -6,6 +6,9 @@
 //   lock                 host and pid of the process that writes here; the kernel drops the lock at its end
 #pragma once
 
+#include <cstdint>
+#include <optional>
+#include <string>
 #include "src/files/checkpoint.h"
 #include "src/ranks/sockets.h"
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
+#include "kernels/attention/ampere/mainloop.cuh"
 #include "kernels/attention/launch.cuh"
 
 namespace weft::attention::ampere {

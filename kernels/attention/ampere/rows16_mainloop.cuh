@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
+#include "kernels/attention/ampere/mainloop.cuh"
 
 namespace weft::attention::ampere {
 inline constexpr int kRows16Warps = 2;  // of a block: they share nothing but its place in the grid

@@ -4,6 +4,7 @@
 // side; a thread has 4 rows by 2 columns (2 by 1) of scores.
 #pragma once
 
+#include <algorithm>
 #include "kernels/attention/direction.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/launchers.h"
