@@ -1,9 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The batch of an update.
-//
-// A training sequence is a window of `context` tokens that begins anywhere in the stream. Philox, a
-// counter-based generator, draws the place from (seed, step, index in the batch). There is no state to save:
-// a run resumes from its step, and each process reads its own windows of one batch.
+// Philox, a counter-based generator, draws where a window begins: there is no state to save.
 #include "data/batch_source.h"
 #include <algorithm>
 #include <numeric>
@@ -51,9 +47,8 @@ void BatchSource::read(int64_t step, int64_t first, int64_t count, int64_t conte
   read_images(step, first, count, out);
 }
 
-// Windows may be shorter than the context early in training (train.context_schedule). They lie anywhere in
-// the full context, which trains every row of the position tables. Offsets are whole rows: patterns keep
-// phase.
+// With train.context_schedule windows may be shorter than the context. They lie anywhere in it, which trains
+// every row of the position tables. Offsets are whole rows: patterns keep phase.
 void BatchSource::read_windows(int64_t step, int64_t first, int64_t count, int64_t context,
                                HostBatch& out) const {
   batcher_.read(step, first, count, context, out.tokens);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The batch of an update: windows of a stream of tokens, or whole images, mixed and augmented. A pure
-// function of (seed, step, index in the batch): a run resumes from its step, and all processes read the same
-// batch.
+// function of (seed, step, index in the batch): runs resume from a step, and processes share a batch.
 #pragma once
 
 #include "data/augment/augment.h"

@@ -55,8 +55,7 @@ class TokenDataset {
 // Keeps the random numbers that order the data apart from dropout's under the same seed.
 inline constexpr uint64_t kOrderKey = 0x6f72646572;
 
-// Which of `count` images training sees as number `index`: each once an epoch of `count`, in an order that
-// depends on (seed, epoch) alone.
+// Which of `count` images training sees as number `index`: each once an epoch, ordered by (seed, epoch).
 int64_t image_at(uint64_t seed, int64_t index, int64_t count);
 
 // The images of one split, as `prepare` writes them.
@@ -81,8 +80,7 @@ struct TokenArray : NpyArray {
 };
 
 // A file as data/README.md describes it, in memory of a few MiB: `tokens` may be a mapped file. The shares of
-// train, valid and test, in this order, must sum to 1. `attributes` are further numbers of the file. Returns
-// one line for people.
+// train, valid and test must sum to 1. `attributes`: further numbers of the file. Returns a line for people.
 std::string write_token_file(const std::string& path, const TokenArray& tokens, int64_t vocab,
                              const std::vector<double>& split, const std::string& description,
                              const std::vector<std::string>& sources = {},

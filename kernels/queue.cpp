@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The debug level, read once from the environment, and what it does on the CPU.
+// The debug level, read once from the environment, and what it does on the CPU; time there.
 #include "kernels/queue.h"
 #include <chrono>
 #include <cstdio>
@@ -27,6 +27,12 @@ class CpuProfile : public LaunchProfile {
   std::chrono::steady_clock::time_point began_;
   std::vector<LaunchRecord> records_;
 };
+
+int64_t nanoseconds_now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
 }  // namespace
 
 int debug_level() {
@@ -77,4 +83,34 @@ void check_finite(CpuQueue& q, const char* kernel, const std::vector<TensorView>
 }
 
 std::unique_ptr<LaunchProfile> make_launch_profile(CpuQueue&) { return std::make_unique<CpuProfile>(); }
+
+std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()>& before,
+                              const std::function<void()>& work) {
+  std::vector<double> milliseconds;
+  for (int i = 0; i < repeats; ++i) {
+    before();
+    const int64_t began = nanoseconds_now();
+    work();
+    milliseconds.push_back(static_cast<double>(nanoseconds_now() - began) * 1e-6);
+  }
+  return milliseconds;
+}
+
+int64_t multiprocessors(CpuQueue&) { return 1; }
+
+void read_clocks(CpuQueue&, ClockReading* readings) { *readings = {0, nanoseconds_now()}; }
+
+double clock_mhz(std::span<const ClockReading> began, std::span<const ClockReading> ended) {
+  double cycles = 0, nanoseconds = 0;
+  for (std::size_t i = 0; i < began.size(); ++i) {
+    if (began[i].nanoseconds == 0 || ended[i].nanoseconds == 0) continue;
+    cycles += static_cast<double>(ended[i].cycles - began[i].cycles);
+    nanoseconds += static_cast<double>(ended[i].nanoseconds - began[i].nanoseconds);
+  }
+  return nanoseconds > 0 ? cycles / nanoseconds * 1e3 : 0;
+}
+
+void count_time(CpuQueue&, int64_t* nanoseconds, bool ends) {
+  *nanoseconds += ends ? nanoseconds_now() : -nanoseconds_now();
+}
 }  // namespace weft

@@ -79,6 +79,13 @@ template <class F> void dispatch_float(DType t, F&& f) {
   }
 }
 
+// The same with any type.
+template <class F> void dispatch_any(DType t, F&& f) {
+  if (t == DType::i32) return f.template operator()<int32_t>();
+  if (t == DType::u8) return f.template operator()<uint8_t>();
+  dispatch_float(t, f);
+}
+
 // Stores or adds `value` at element i of a gradient of element type T.
 template <class T, class V> inline void store(T* out, int64_t i, V value, bool accumulate) {
   using W = wide_t<T>;
@@ -86,8 +93,7 @@ template <class T, class V> inline void store(T* out, int64_t i, V value, bool a
       static_cast<T>(accumulate ? static_cast<W>(out[i]) + static_cast<W>(value) : static_cast<W>(value));
 }
 
-// ---- checks of shapes and types that the CPU and CUDA forms of a kernel share; `what` is "kernel: name"
-// ----
+// ---- checks of shapes and types that both forms of a kernel share; `what` is "kernel: name" ----
 
 // `v` holds `size` elements of type `t`, in any shape.
 inline void expect_size(const TensorView& v, DType t, int64_t size, const char* what) {

@@ -3,14 +3,11 @@
 // at fixed places, so that one CUDA graph serves every position.
 #pragma once
 
-#include "models/content_cache.h"
 #include "models/layers.h"
 #include "models/model.h"
-#include "src/patterns/cache_rows.h"
 
 namespace weft {
-// The cache of the layers with one pattern: which of its rows belong to which head, and which rows a position
-// is written to and reads.
+// The cache of the layers with one pattern: the rows of each head, and which a position writes and reads.
 class CacheLayout {
  public:
   // For texts of `length` positions. Throws Error unless the pattern is causal.
@@ -24,8 +21,7 @@ class CacheLayout {
   // What does not change from position to position: group_of_head (H), first_row (H).
   int64_t fixed_words() const { return 2 * heads(); }
   void append_fixed(std::vector<int32_t>& words) const;
-  // What does: key_start (groups + 1), row (H), and the listed rows, at most listed_words(). Positions as
-  // many.
+  // What does: key_start (groups + 1), row (H), the listed rows, at most listed_words(); as many positions.
   int64_t step_words() const { return groups() + 1 + heads() + listed_words() * (positions_ ? 2 : 1); }
   int64_t listed_words() const { return groups() * longest_; }
   void append_step(int64_t position, std::vector<int32_t>& words) const;
@@ -44,6 +40,31 @@ class CacheLayout {
   std::vector<int32_t> group_of_head_, first_row_;  // a head has rows first_row, first_row + 1 ...
   int64_t rows_ = 0, longest_ = 0;
   bool positions_;
+};
+
+// What sampling keeps of the heads of a layer where content decides: members of labels, or sums of blocks.
+class ContentCache {
+ public:
+  ContentCache(Device&, const ContentLayer&, const AttentionShape&, int64_t batch, int64_t length,
+               const int32_t* position);
+
+  // For DecodeBlock, of the position at *position. `memory` gets what must live until the launch.
+  void set(Ctx&, DecodeBlock&, const std::vector<Var>& centroids, DType, std::vector<Tensor>& memory) const;
+  // The state behind a text from *position = 0 on, q | k | v (1, positions, columns) as they are projected,
+  // of the sequences first .. first + texts - 1.
+  void fill(Ctx&, const TensorView& packed, const std::vector<Var>& centroids, int64_t first,
+            int64_t texts) const;
+  int64_t bytes() const;
+
+ private:
+  DecodeContent content(Ctx&, std::size_t i, const Var& centroids, HeadsView q, int64_t first,
+                        std::vector<Tensor>& memory) const;
+
+  ContentLayer layer_;
+  AttentionShape shape_;
+  std::vector<Tensor> memory_;
+  std::vector<DecodeContent> of_heads_;  // each of layer_.heads, of all sequences, without labels
+  TensorView list_, count_;
 };
 
 class LayerCaches : public DecodeCache {

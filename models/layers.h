@@ -102,8 +102,7 @@ struct ResidualBlock {
   // For one position: its key and value go into the cache, where it attends to `keys`.
   DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
 };
-// x (B, 1, C), the position at *position, through blocks of one shape of attention, one width and activation
-// of the MLP. first_key: as in AttentionDecode.
+// x (B, 1, C), the position at *position, through blocks of one shape. first_key: as in AttentionDecode.
 Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&,
                      Activation, const QkOptions&, const int32_t* position, const Tensor& first_key);
 

@@ -17,12 +17,9 @@ const std::vector<ModelKind>& models() {
 }
 
 std::unique_ptr<Model> make_model(const Config& config, ParameterStore& store, Device& device) {
-  std::string known;
-  for (const ModelKind& model : models()) {
+  for (const ModelKind& model : models())
     if (config.model.kind == model.kind) return model.make(config, store, device);
-    known += str(known.empty() ? "" : ", ", model.kind);
-  }
-  fail("model.kind '", config.model.kind, "': expected one of ", known);
+  fail("model.kind '", config.model.kind, "': expected one of ", joined(models(), ", ", &ModelKind::kind));
 }
 
 AttentionShape attention_shape(const ModelConfig& m) {

@@ -172,20 +172,13 @@ std::vector<double> to_host(Device& device, const TensorView& view) {
   std::vector<char> bytes(static_cast<std::size_t>(view.bytes()));
   device.download(bytes.data(), view);
   std::vector<double> values(static_cast<std::size_t>(view.size()));
-  const auto convert = [&]<class T>() {
+  dispatch_any(view.dtype, [&]<class T>() {
     for (std::size_t i = 0; i < values.size(); ++i) {
       T value;
       std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
       values[i] = static_cast<double>(value);
     }
-  };
-  if (view.dtype == DType::i32) {
-    convert.operator()<int32_t>();
-  } else if (view.dtype == DType::u8) {
-    convert.operator()<uint8_t>();
-  } else {
-    dispatch_float(view.dtype, convert);
-  }
+  });
   return values;
 }
 

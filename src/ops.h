@@ -26,8 +26,7 @@ struct Sequences {
       : tokens(std::move(t)), offsets(std::move(o)), positions(std::move(p)), conditions(std::move(c)) {}
 };
 
-// (B, T) tokens -> (B, T, C). Row 0 is `start` (C), or the sum of the rows of `start` (R, C) that the
-// conditions name; row t is token t - 1.
+// (B, T) -> (B, T, C). Row 0: `start` (C), or the sum of its rows that conditions name; row t: token t - 1.
 Var embedding(Ctx&, const Sequences&, const Var& table, const Var& start,
               const std::vector<PositionTable>& axes);
 // The same for sampling: the row alone whose number is at *row in the queue's memory, (B, 1, C). No gradient.
@@ -57,8 +56,7 @@ struct SumAndNorm {
 SumAndNorm residual_layernorm(Ctx&, const Var& x, const Affine& branch, double p, const Var& w, const Var& b,
                               double eps = 1e-5);
 
-// qkv (B, T, H*Dqk + H*Dqk + H*Dv): q, then k, then v, each head-major -> (B, T, H*Dv).
-// Scale 1 / sqrt(Dqk). `maps` must be for this T.
+// qkv (B, T, H (2 Dqk + Dv)): q, k, v, each head-major -> (B, T, H Dv). Scale 1 / sqrt(Dqk), maps of this T.
 struct AttentionShape {
   int64_t heads = 0, qk_size = 0, v_size = 0;  // H, Dqk, Dv
   int64_t columns() const { return heads * (2 * qk_size + v_size); }

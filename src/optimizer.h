@@ -15,7 +15,6 @@ int64_t context_at(const TrainConfig&, int64_t full_context, int64_t step);
 
 // Launches clipping by the global norm, in f16 the loss scale, and AdamW with the moving average; of
 // store.muon(), Muon. Reads ctx.step, writes ctx.results; may be captured. With several ranks and Muon, or
-// with shards(), it is a collective over `communicator`: each rank updates its parts and gets all weights as
-// kernels read them.
+// with shards(), it is a collective over `communicator`: each rank updates its parts and gets all weights.
 void update_parameters(Ctx&, ParameterStore&, const TrainConfig&, Communicator* communicator = nullptr);
 }  // namespace weft

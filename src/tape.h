@@ -101,17 +101,16 @@ struct Ctx {
   Tensor unshared(const Tensor& t);
   // The gradient of v is dy itself (or dy is added to it). The caller must not write to dy afterwards.
   void pass_gradient(const Var& v, const Tensor& dy);
-  // A model calls this where nothing recorded so far uses a parameter numbered `first` or above: the backward
-  // pass tells `complete` when it is back here.
+  // A model calls this where nothing yet uses a parameter from number `first` on: the backward pass tells
+  // `complete` when it is back here.
   void mark(int32_t first);
 };
 
 // Differentiates `objective`, a Var recorded last by mean(): its gradient is step->loss_gradient.
 void backward(Ctx&, const Var& objective);
 
-// Activation checkpointing (Chen et al. 2016, arXiv 1604.06174): runs `block` and keeps its input and output
-// alone. The backward pass runs the block again, with the same dropout masks: gradients have the same bits.
-// The closure must outlive the step.
+// Activation checkpointing (Chen et al. 2016, arXiv 1604.06174): keeps input and output of `block`, which
+// outlives the step. The backward pass runs it again, with the same dropout masks: equal bits of gradients.
 using Block = std::function<Var(Ctx&, const Var&)>;
 Var recompute(Ctx&, const Block& block, const Var& x);
 }  // namespace weft

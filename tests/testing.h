@@ -10,9 +10,12 @@
 #include <random>
 #include <string>
 #include <vector>
+#include "kernels/queue.h"
 #include "kernels/view.h"
 
 namespace weft {
+inline CpuQueue queue;
+
 inline std::vector<double> normals(int64_t count, unsigned seed, double std = 1) {
   std::mt19937 random(seed);
   std::normal_distribution<double> normal(0, std);

@@ -26,9 +26,7 @@ static CLI::Option* add_out(CLI::App* command, std::string& out) {
 }
 
 static void add_split(CLI::App* command, std::vector<double>& split) {
-  command->add_option("--split", split, "shares of train, valid and test")
-      ->delimiter(',')
-      ->capture_default_str();
+  add_shown(*command, "--split", split, "shares of train, valid and test")->delimiter(',');
 }
 
 static void add_streams(Commands commands, PrepareArguments& a) {

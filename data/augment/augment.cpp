@@ -3,7 +3,6 @@
 #include "data/augment/augment.h"
 #include <algorithm>
 #include <numeric>
-#include "data/augment/randaugment.h"
 #include "kernels/philox.h"
 
 namespace weft {

@@ -20,11 +20,9 @@ Order color_order(const ImageShape&, int64_t value);
 // Rows become columns; wants a square.
 Order transposition_order(const ImageShape&);
 Order flip_order(const ImageShape&);  // left to right
-// Tile p of grid x grid becomes tile permutation[p], the permutation with number `value` in lexicographic
-// order. Wants sides that `grid` divides.
+// Tile p becomes tile permutation[p], number `value` in lexicographic order. `grid` divides the sides.
 Order jigsaw_order(const ImageShape&, int64_t grid, int64_t value);
-// Fisher-Yates from the last place down: place i is exchanged with place floor((i + 1) * r / 2^32), r the
-// first word of the Philox block of counter i.
+// Fisher-Yates from the last place down: i with floor((i + 1) * r / 2^32), r: first word of Philox block i.
 Order random_order(int64_t tokens, uint64_t seed);
 
 // `first`, then `second`: (first * second)[t] = first[second[t]].
@@ -95,4 +93,47 @@ AugmentChoice parse_choice(const std::string& text, const Config&);
 std::string choice_text(const AugmentChoice&, const Config&);
 // Every combination of values of the config's kinds, the last kind varying fastest.
 std::vector<AugmentChoice> all_choices(const Config&);
+
+// ---- RandAugment (Cubuk et al. 2019, arXiv 1909.13719): N operations of sixteen, drawn uniformly with
+// replacement, all of one magnitude M from 0 to 10. They are those of Pillow's ImageOps, ImageEnhance and
+// Image.transform (affine, nearest neighbour), pixel for pixel; places that they leave empty become 128. ----
+
+struct RgbImage {
+  int64_t height = 0, width = 0;
+  std::vector<uint8_t> pixels;  // (height, width, 3), 8 bits each
+};
+
+enum class RandKind : uint8_t {
+  auto_contrast,  // channel by channel: least value to 0, greatest to 255
+  equalize,       // channel by channel: equally many pixels of each value
+  invert,
+  rotate,      // counter-clockwise about the centre, in degrees
+  posterize,   // so many upper bits stay, 0 to 8
+  solarize,    // values from this one on are inverted
+  color,       // 0: grey, 1: as it is, more: more colourful
+  contrast,    // 0: the mean grey
+  brightness,  // 0: black
+  sharpness,   // 0: smoothed; the border stays
+  shear_x,     // pixel (x, y) becomes that at (x + argument * y, y): pixel centres, y down
+  shear_y,
+  translate_x,  // pixel (x, y) becomes that at (x + argument, y)
+  translate_y,
+  cutout,       // of `argument` rows and columns on each side of the middle, as far as the image goes
+  solarize_add  // added to values below 128, at most 255
+};
+inline constexpr int kRandKinds = 16;
+const char* name_of(RandKind);
+
+struct RandOperation {
+  RandKind kind = RandKind::auto_contrast;
+  double argument = 0;          // what the operation takes; without meaning for the first three
+  int64_t row = 0, column = 0;  // cutout: the middle
+};
+
+// The argument of an operation at this magnitude, before a sign is drawn.
+double argument_of(RandKind, double magnitude);
+// The operations that `key` stands for, in the order in which they are applied.
+std::vector<RandOperation> draw_operations(uint64_t key, int64_t count, double magnitude, int64_t height,
+                                           int64_t width);
+void apply(const RandOperation&, RgbImage&);  // in place
 }  // namespace weft

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Look-up tables, blending with a degenerate image, and one nearest-neighbour sampler.
-#include "data/augment/randaugment.h"
 #include <algorithm>
 #include <numbers>
 #include <numeric>
@@ -74,8 +73,7 @@ uint8_t blended(int degenerate, int value, float factor) {
   return result <= 0 ? 0 : result >= 255 ? 255 : static_cast<uint8_t>(result);
 }
 
-// Result (x, y) is the pixel at (a x + b y + c, d x + e y + f), with x and y at pixel centres; kFill outside
-// of the image.
+// Result (x, y) is the pixel at (a x + b y + c, d x + e y + f), x and y at pixel centres; outside kFill.
 struct Affine {
   double a = 1, b = 0, c = 0, d = 0, e = 1, f = 0;
 };

@@ -12,8 +12,7 @@ namespace weft {
 struct ArchiveLimits {
   int64_t member = int64_t{4} << 30, total = int64_t{64} << 30;  // bytes, unpacked
   int64_t count = 10000000;                                      // members
-  // A file unpacks to so many bytes and a hundred times its own: images shrink to a tenth, bombs to a
-  // thousandth.
+  // A file unpacks to so many bytes and 100 times its own: images shrink to a tenth, bombs to a thousandth.
   int64_t small = int64_t{1} << 30;
 };
 

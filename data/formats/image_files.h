@@ -33,8 +33,7 @@ ImageSplit take_chosen(ImageSplit& from, const ImageShape&, int64_t count, uint6
 // Of all choices of images that `prepare` makes.
 inline constexpr uint64_t kSplitSeed = 11172018;
 
-// ---- PNG files as images of 8 bits a channel, through libpng. The stated size is checked before memory is
-// taken. ----
+// ---- PNG files as images of 8 bits a channel, by libpng; sizes are checked before memory is taken ----
 
 struct PngImage {
   ImageShape shape;             // channels: 1 (a grey file) or 3 (red, green, blue)

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-// prepare cifar10: the official binary files, as a folder, as the tar.gz, or one by one.
-// prepare images: a folder of PNG files of one size, or a folder of such folders, one for each label.
-// prepare imagenet64, imagenet32: downsampled ImageNet from numpy files. The published validation images are
-// the test split; the end of the training images validates.
+// prepare cifar10, images, imagenet64 and imagenet32.
 #include <algorithm>
 #include <cctype>
 #include <filesystem>

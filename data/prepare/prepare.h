@@ -62,8 +62,7 @@ std::string prepare_copy(const PrepareCopy&);
 // Bits of a token of the copy task given the token `distance` before it.
 double copy_entropy(int64_t vocab, double resample);
 
-// Images of 32 x 32 x 3. Of the whole CIFAR-10, 2,000 images chosen with kSplitSeed validate, else the last
-// 512.
+// Images of 32 x 32 x 3. Of the whole CIFAR-10, 2,000 chosen with kSplitSeed validate, else the last 512.
 struct PrepareCifar10 {
   std::vector<std::string> from;       // the official folder or tar.gz, or files; none: it is downloaded
   std::vector<std::string> test = {};  // with files: those of the test split

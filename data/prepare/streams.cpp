@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
-// prepare text: a stream of bytes. prepare audio: a stream of mu-law codes. prepare copy: each token repeats
-// the one `distance` before it, unless renewed; a model reaches the entropy only by attending that far.
-// prepare tokens: the numbers of any tokenizer, of a file that is mapped: it need not fit into memory.
-
+// prepare text, audio, copy, tokens, novels and enwik8.
 #include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -88,7 +85,7 @@ std::string prepare_copy(const PrepareCopy& o) {
 std::string prepare_tokens(const PrepareTokens& o) {
   check_not_written(o.file, o.out);
   if (file_beginning(o.file).empty()) fail(o.file, ": is empty");
-  const auto size = std::filesystem::file_size(o.file);
+  const auto size = std::filesystem::file_size(o.file);  // mapped: it need not fit into memory
   const int opened = open(o.file.c_str(), O_RDONLY | O_CLOEXEC);
   const auto unmap = [=](void* bytes) { munmap(bytes, size); };
   const std::unique_ptr<void, decltype(unmap)> mapped(mmap(nullptr, size, PROT_READ, MAP_PRIVATE, opened, 0),
@@ -110,9 +107,7 @@ std::string prepare_tokens(const PrepareTokens& o) {
                           {{"bytes", o.bytes}});
 }
 
-// prepare novels and prepare enwik8, texts that are downloaded. novels: 100 English novels in the public
-// domain, one after the other. Each loses its byte-order mark, its carriage returns and the newlines at both
-// ends; three newlines follow it.
+// ---- downloaded texts. A novel loses its byte-order mark, carriage returns and newlines at both ends ----
 
 namespace {
 namespace fs = std::filesystem;

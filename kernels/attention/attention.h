@@ -86,8 +86,7 @@ struct Band {
 
 // One TileMap for each group of heads with equal patterns, all with tiles of the same edge: one launch.
 struct AttentionPass {
-  // (groups), or (B, groups): AttentionMaps::map_of(), in the queue's memory; no tiles: the group has no
-  // part.
+  // (groups), or (B, groups): AttentionMaps::map_of(), in the queue's memory. No tiles: a group has no part.
   const TileMap* maps = nullptr;
   int32_t edge = kTile;                    // kTile or kSmallTile
   int32_t query_tiles = 0, key_tiles = 0;  // the largest of any group: sizes of the grids

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <numeric>
 #include "kernels/attention/check.h"
 #include "kernels/attention/content_lists.h"
 
@@ -24,6 +26,37 @@ template <class K> void expect_list(const K& k, int64_t batch, int64_t heads, in
   const Expect i32{K::kName, DType::i32};
   i32(k.list.size(), {k.list}), i32(k.list.rows(), {k.count});
 }
+
+template <class T> void label_item(const Labels& k, int64_t i) {
+  const int64_t set = i / k.q.time, h = set % k.q.heads, b = set / k.q.heads % k.q.batch, size = k.q.size;
+  const T* q = k.q.row<const T>(b, i % k.q.time, h);
+  const float* rows = content::directions_of(k, set / k.q.heads / k.q.batch, h);
+  const auto columns = static_cast<int32_t>(k.directions.shape[1]), half = columns / 2;
+  content::Largest<1> label, second;
+  label.join(q, 0, rows, 0, k.centroids ? columns : half, size, !k.centroids);
+  if (!k.centroids) second.join(q, 0, rows + half * size, 0, half, size, true);
+  k.labels.as<int32_t>()[i] = k.centroids ? label.place[0] : label.place[0] * columns + second.place[0];
+}
+
+void sort(const Labels& k) {
+  const int64_t time = k.q.time, count = k.starts.cols() - 1;
+#pragma omp parallel for
+  for (int64_t set = 0; set < k.labels.rows(); ++set) {
+    const int32_t* labels = k.labels.as<int32_t>() + set * time;
+    int32_t *starts = k.starts.as<int32_t>() + set * (count + 1),
+            *order = k.order.as<int32_t>() + set * k.order.cols(),
+            *sorted = k.sorted.as<int32_t>() + set * time;
+    std::fill_n(starts, count + 1, 0);
+    for (int64_t t = 0; t < time; ++t) ++starts[labels[t] + 1];
+    std::partial_sum(starts, starts + count + 1, starts);
+    std::fill(order + time, order + k.order.cols(), -1);
+    std::vector<int32_t> next(starts, starts + count);
+    for (int64_t t = 0; t < time; ++t) {
+      const int32_t slot = next[static_cast<std::size_t>(labels[t])]++;
+      order[slot] = static_cast<int32_t>(t), sorted[slot] = labels[t];
+    }
+  }
+}
 }  // namespace
 
 void check(const Labels& k) {
@@ -33,19 +66,18 @@ void check(const Labels& k) {
   expect_like(k.kName, k.q, k.q);
   i32(sets * k.q.time, {k.labels});
   f32((k.centroids ? k.q.heads : rounds) * columns * k.q.size, {k.directions});
-  WEFT_CHECK(k.centroids ? k.centroids.size() == k.directions.size() && rounds == 1 : columns % 2 == 0,
+  WEFT_CHECK(k.centroids ? k.centroids.size() == k.directions.size() && rounds == 1
+                         : columns % 2 == 0 && columns <= kMostHashColumns,
              k.kName, ": directions ", shape_text(k.directions), " in ", rounds, " rounds");
   if (!k.order) return;
   i32(sets * k.order.cols(), {k.order}), i32(sets * k.q.time, {k.sorted}),
       i32(sets * (labels + 1), {k.starts});
-  i32(sets * ((k.q.time + kLabelPiece - 1) / kLabelPiece) * labels, {k.counts});
 }
 
 void check(const CentroidGradient& k) {
   const Expect i32{k.kName, DType::i32}, w{k.kName, wide(k.q.dtype)};
   const int64_t sets = k.q.batch * k.q.heads, clusters = k.dm.shape[1], size = clusters * k.q.size;
-  w(k.q.heads * size, {k.dm, k.m}), w(sets * size * kClusterPieces, {k.partial}),
-      w(sets * k.q.time, {k.inverse});
+  w(k.q.heads * size, {k.dm, k.m}), w(sets * size * kClusterPieces, {k.partial});
   i32(sets * k.order.cols(), {k.order}), i32(sets * (clusters + 1), {k.starts});
 }
 
@@ -86,7 +118,11 @@ void check(const BlockList& k) {
   i32(sets * k.chosen.cols(), {k.chosen});
 }
 
-void compute(CpuQueue& queue, const Labels& k) { content::in_items(queue, k); }
+void compute(CpuQueue& queue, const Labels& k) {
+  content::directions_in_items(queue, k);
+  dispatch_float(k.q.dtype, [&]<class T>() { content::for_items<label_item<T>>(queue, k, k.labels.size()); });
+  if (k.order) sort(k);
+}
 void compute(CpuQueue& queue, const CentroidGradient& k) { content::in_items(queue, k); }
 void compute(CpuQueue& queue, const SharedKeys& k) { content::in_items(queue, k); }
 void compute(CpuQueue& queue, const OwnValues& k) { content::in_items(queue, k); }

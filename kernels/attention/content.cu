@@ -1,9 +1,139 @@
 // SPDX-License-Identifier: MIT
-// A CUDA thread for each item of content_items.h and content_lists.h.
+// A CUDA thread for each item of content_items.h and content_lists.h; labels and their order have kernels of
+// their own.
+#include <algorithm>
 #include "kernels/attention/content_lists.h"
+#include "kernels/attention/launch.cuh"
+#include "kernels/device/vector8.cuh"
 
 namespace weft {
-void compute(CudaQueue& queue, const Labels& k) { content::in_items(queue, k); }
+namespace {
+using content::data_of, content::kThreads;
+
+// A warp for kLabelRows positions of a (batch, head). Its queries wait in shared memory, `pitch` elements
+// apart; so do kDirections of the directions, or all of a round's, which the warps of a block share. What a
+// lane reads of a direction serves kLabelQueries.
+constexpr int kLabelQueries = 4, kLabelRows = kLabelQueries * kWarp, kMostLabelWarps = 4,
+              kDirections = kMostHashColumns;
+template <class T>
+__global__ void __launch_bounds__(kMostLabelWarps* kWarp)
+    label_kernel(const __grid_constant__ Labels k, int pitch) {
+  extern __shared__ uint4 staged[];
+  const int threads = blockDim.x, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp,
+            of_block = threads / kWarp * kLabelRows, size = static_cast<int>(k.q.size),
+            columns = static_cast<int>(k.directions.shape[1]), half = columns / 2;
+  T* const queries = reinterpret_cast<T*>(staged);
+  float* const rows = reinterpret_cast<float*>(queries + of_block * pitch);
+  const int64_t pieces = (k.q.time + of_block - 1) / of_block, pair = blockIdx.x / pieces,
+                h = pair % k.q.heads, first = blockIdx.x % pieces * of_block, pairs = k.q.batch * k.q.heads;
+  const int left = static_cast<int>(min(k.q.time - first, int64_t{of_block}));
+  for (int i = threadIdx.x; i < of_block * (size / 8); i += threads) {
+    const int row = i / (size / 8), d = i % (size / 8) * 8;
+    store_eight(
+        queries + row * pitch + d,
+        load_eight(content::row_at<const T>(k.q, pair / k.q.heads, first + min(row, left - 1), h) + d));
+  }
+  const T* own = queries + (warp * kLabelRows + lane) * pitch;
+  for (int r = 0; r < k.labels.shape[0]; ++r) {
+    content::Largest<kLabelQueries> label, second;
+    for (int from = 0; from < columns; from += kDirections) {
+      const int count = min(kDirections, columns - from);
+      __syncthreads();
+      for (int i = threadIdx.x; i < count * (size / 4); i += threads)
+        reinterpret_cast<float4*>(rows)[i] =
+            reinterpret_cast<const float4*>(content::directions_of(k, r, h) + from * size)[i];
+      __syncthreads();
+      label.join(own, kWarp * pitch, rows, from, k.centroids ? count : half, size, !k.centroids);
+      if (!k.centroids) second.join(own, kWarp * pitch, rows + half * size, 0, half, size, true);
+    }
+    for (int i = 0; i < kLabelQueries; ++i)
+      if (const int row = warp * kLabelRows + i * kWarp + lane; row < left)
+        data_of<int32_t>(k.labels)[(r * pairs + pair) * k.q.time + first + row] =
+            k.centroids ? label.place[i] : label.place[i] * columns + second.place[i];
+  }
+}
+// A thread block sorts a set; each warp has a piece of the positions. counts[warp][label] becomes the slot of
+// the next member that the warp meets.
+constexpr int kSortWarps = 32;
+__global__ void __launch_bounds__(kSortWarps* kWarp) sort_kernel(const __grid_constant__ Labels k) {
+  extern __shared__ int32_t counts[];
+  constexpr int kSortThreads = kSortWarps * kWarp;
+  const int time = static_cast<int>(k.q.time), labels = static_cast<int>(k.starts.shape[1]) - 1,
+            thread = threadIdx.x, lane = thread % kWarp,
+            piece = (time + kSortThreads - 1) / kSortThreads * kWarp, begin = thread / kWarp * piece,
+            end = min(time, begin + piece);
+  const int64_t set = blockIdx.x;
+  const auto* of_set = data_of<const int32_t>(k.labels) + set * time;
+  auto *starts = data_of<int32_t>(k.starts) + set * (labels + 1),
+       *order = data_of<int32_t>(k.order) + set * k.order.shape[1],
+       *sorted = data_of<int32_t>(k.sorted) + set * time;
+  int32_t *own = counts + thread / kWarp * labels, *totals = counts + kSortWarps * labels;
+  // Counts the members of the piece, and calls f(position, the count of its label before it).
+  const auto label_of = [&](int t) { return t < end ? of_set[t] : -1; };
+  const auto count = [&](auto&& f) {
+    int label = label_of(begin + lane);
+    for (int t = begin + lane, next; t - lane < end; t += kWarp, label = next) {
+      next = label_of(t + kWarp);
+      const int counted = label < 0 ? 0 : own[label];
+      unsigned same = __ballot_sync(kFullWarp, label >= 0);
+      for (int bit = 0; labels - 1 >> bit; ++bit) {
+        const bool set_here = label >> bit & 1;
+        const unsigned others = __ballot_sync(kFullWarp, set_here);
+        same &= set_here ? others : ~others;
+      }
+      const unsigned earlier = same & ((1u << lane) - 1);
+      __syncwarp();
+      if (label >= 0 && earlier == 0) own[label] = counted + __popc(same);
+      __syncwarp();
+      if (label >= 0) f(t, counted + __popc(earlier));
+    }
+  };
+  for (int i = thread; i < kSortWarps * labels; i += kSortThreads) counts[i] = 0;
+  __syncthreads();
+  count([](int, int) {});
+  __syncthreads();
+  for (int g = thread; g < labels; g += kSortThreads) {
+    totals[g] = 0;
+    for (int w = 0; w < kSortWarps; ++w) totals[g] += counts[w * labels + g];
+  }
+  __syncthreads();
+  for (int g = thread; g <= labels; g += kSortThreads) {
+    int sum = 0;
+    for (int before = 0; before < g; ++before) sum += totals[before];
+    starts[g] = sum;
+    for (int w = 0; w < kSortWarps && g < labels; ++w) {
+      const int number = counts[w * labels + g];
+      counts[w * labels + g] = sum;
+      sum += number;
+    }
+  }
+  __syncthreads();
+  count([&](int t, int slot) { order[slot] = t; });
+  for (int g = thread / kWarp; g < labels; g += kSortWarps)
+    for (int slot = starts[g] + lane; slot < starts[g + 1]; slot += kWarp) sorted[slot] = g;
+  for (int64_t slot = time + thread; slot < k.order.shape[1]; slot += kSortThreads) order[slot] = -1;
+}
+}  // namespace
+
+void compute(CudaQueue& queue, const Labels& k) {
+  content::directions_in_items(queue, k);
+  const int64_t sets = k.labels.rows();
+  dispatch_cuda(k.q.dtype, [&]<class T>() {
+    constexpr int kApart = 16 / sizeof(T);  // neighbours read from other banks
+    const int pitch = static_cast<int>(k.q.size) + kApart;
+    const auto of_warp = static_cast<int>(kLabelRows * pitch * sizeof(T)),
+               of_rows = static_cast<int>(kDirections * k.q.size * sizeof(float));
+    constexpr int kShared = 96 << 10;
+    const int warps = std::clamp((kShared - of_rows) / of_warp, 1, kMostLabelWarps);
+    attention::start(queue, label_kernel<T>,
+                     blocks_for(k.q.batch * k.q.heads * blocks_for(k.q.time, warps * kLabelRows), 1),
+                     warps * kWarp, warps * of_warp + of_rows, k, pitch);
+  });
+  if (!k.order) return;
+  const int64_t counts = (kSortWarps + 1) * (k.starts.cols() - 1);
+  attention::start(queue, sort_kernel, static_cast<unsigned>(sets), kSortWarps * kWarp,
+                   static_cast<int>(counts * sizeof(int32_t)), k);
+}
 void compute(CudaQueue& queue, const CentroidGradient& k) { content::in_items(queue, k); }
 void compute(CudaQueue& queue, const SharedKeys& k) { content::in_items(queue, k); }
 void compute(CudaQueue& queue, const OwnValues& k) { content::in_items(queue, k); }

@@ -35,13 +35,12 @@ struct Labels {
   uint64_t seed = 0;
   uint32_t site = 0;
   const StepScalars* step = nullptr;  // null: draw 0
-  TensorView order{};                 // (S, slots)      i32: slot -> position, -1 from T on; or absent
-  TensorView sorted{};                // (S, T)          i32: labels by slot
-  TensorView starts{};                // (S, G + 1)      i32: first slot of each label
-  TensorView counts{};                // (S, pieces, G)  i32: scratch
+  TensorView order{};                 // (S, slots)  i32: slot -> position, -1 from T on; or absent
+  TensorView sorted{};                // (S, T)      i32: labels by slot
+  TensorView starts{};                // (S, G + 1)  i32: first slot of each label
 };
 WEFT_KERNEL(Labels);
-constexpr int64_t kLabelPiece = 128;  // positions that are counted at a time
+constexpr int kMostHashColumns = 32;  // of a round
 
 // Spherical k-means as a gradient: dm_c = kappa (m_c - s_c / |s_c|), s_c = sum of q_i / |q_i| over the
 // members of cluster c, of all sequences, in a fixed order; 0 without members. kappa = 1e-4 loss_gradient:
@@ -50,7 +49,6 @@ struct CentroidGradient {
   static constexpr const char* kName = "content_centroid_gradient";
   TensorView dm, m;          // (H, C, D)             wide(T)
   TensorView partial;        // (B, H, C, pieces, D)  wide(T): scratch
-  TensorView inverse;        // (B, H, T)             wide(T): scratch, 1 / |q|
   HeadsView q;               // (B, T, H, D)          T
   TensorView order, starts;  // of Labels
   const StepScalars* step = nullptr;

@@ -39,6 +39,55 @@ template <auto kItem, class K> void for_items(CpuQueue&, const K& k, int64_t n) 
 template <class F> void dispatch(DType t, F&& f) { dispatch_float(t, f); }
 #endif
 
+// Items of several lanes: a warp of CUDA, or the one lane of the CPU. Their number is that of items times
+// kLanes.
+#ifdef __CUDACC__
+inline constexpr int kLanes = kWarp;
+#else
+inline constexpr int kLanes = 1;
+#endif
+WEFT_ITEM int lane() {
+#ifdef __CUDA_ARCH__
+  return threadIdx.x % kLanes;
+#else
+  return 0;
+#endif
+}
+WEFT_ITEM void sync_lanes() {
+#ifdef __CUDA_ARCH__
+  __syncwarp();
+#endif
+}
+// How many lanes say yes: those before this one, and all.
+struct Votes {
+  int before, all;
+};
+WEFT_ITEM Votes votes(bool yes) {
+#ifdef __CUDA_ARCH__
+  const unsigned all = __ballot_sync(kFullWarp, yes);
+  return {__popc(all & ((1u << lane()) - 1)), __popc(all)};
+#else
+  return {0, yes};
+#endif
+}
+// The sum of the lanes up to this one.
+WEFT_ITEM int32_t sum_up_to(int32_t x) {
+#ifdef __CUDA_ARCH__
+  for (int o = 1; o < kLanes; o *= 2) {
+    const int32_t earlier = __shfl_up_sync(kFullWarp, x, o);
+    if (lane() >= o) x += earlier;
+  }
+#endif
+  return x;
+}
+WEFT_ITEM int32_t of_last_lane(int32_t x) {
+#ifdef __CUDA_ARCH__
+  return __shfl_sync(kFullWarp, x, kLanes - 1);
+#else
+  return x;
+#endif
+}
+
 template <class T> WEFT_ITEM T* data_of(const TensorView& x) { return static_cast<T*>(x.data); }
 template <class T> WEFT_ITEM T* row_at(const HeadsView& x, int64_t b, int64_t t, int64_t h) {
   return static_cast<T*>(x.data) + b * x.batch_stride + t * x.time_stride + h * x.head_stride;
@@ -60,27 +109,43 @@ template <class W, class T> WEFT_ITEM void write(T* row, const W (&in)[8]) {
 #endif
 }
 
-// sums[i] = q . rows[i] in W, of `size` features, a multiple of 8. Rows from `count` on are the last one.
-template <int N, class W, class T, class R>
-WEFT_ITEM void dots(W (&sums)[N], const T* q, const R* rows, int64_t count, int64_t size) {
-  for (int i = 0; i < N; ++i) sums[i] = 0;
+// sums[i][j] = q_i . rows[j] in W, of `size` features, a multiple of 8; q_i is at q + i pitch. Rows from
+// `count` on are the last one.
+template <int Q, int N, class W, class T, class R>
+WEFT_ITEM void dots(W (&sums)[Q][N], const T* q, int64_t pitch, const R* rows, int64_t count, int64_t size) {
+  for (int i = 0; i < Q; ++i)
+    for (int j = 0; j < N; ++j) sums[i][j] = 0;
   for (int64_t d = 0; d < size; d += 8) {
-    W x[8], y[8];
-    read(x, q + d);
-    for (int i = 0; i < N; ++i) {
-      read(y, rows + (i < count ? i : count - 1) * size + d);
-      for (int e = 0; e < 8; ++e) sums[i] = std::fma(x[e], y[e], sums[i]);
+    W x[Q][8], y[8];
+    for (int i = 0; i < Q; ++i) read(x[i], q + i * pitch + d);
+    for (int j = 0; j < N; ++j) {
+      read(y, rows + (j < count ? j : count - 1) * size + d);
+      for (int i = 0; i < Q; ++i)
+        for (int e = 0; e < 8; ++e) sums[i][j] = std::fma(x[i][e], y[e], sums[i][j]);
     }
   }
 }
 template <class W, class T, class R> WEFT_ITEM W dot_rows(const T* q, const R* row, int64_t size) {
-  W sum[1];
-  dots(sum, q, row, 1, size);
-  return sum[0];
+  W sum[1][1];
+  dots(sum, q, 0, row, 1, size);
+  return sum[0][0];
+}
+// The same by neighbours, each of which has the eight features from d on; in another order on CUDA.
+template <class W, class T>
+WEFT_ITEM W dot_by_eights(const T* q, const T* row, [[maybe_unused]] int64_t d, int64_t size) {
+#ifdef __CUDA_ARCH__
+  const auto eights = static_cast<unsigned>(size / 8);
+  if ((eights & (eights - 1)) == 0 && eights <= kWarp) {
+    W sum = dot_rows<W>(q + d, row + d, 8);
+    for (unsigned o = eights / 2; o > 0; o /= 2) sum += __shfl_xor_sync(__activemask(), sum, o);
+    return sum;
+  }
+#endif
+  return dot_rows<W>(q, row, size);
 }
 constexpr float kLeastNorm = 1e-6f;  // of a query that is divided by its norm
-template <class W, class T> WEFT_ITEM W inverse_norm(const T* row, int64_t size) {
-  const W norm = std::sqrt(dot_rows<W>(row, row, size));
+template <class W> WEFT_ITEM W inverse_norm(W square) {
+  const W norm = std::sqrt(square);
   return 1 / (norm > W(kLeastNorm) ? norm : W(kLeastNorm));
 }
 // out[d] = f(a[d], b[d])
@@ -110,125 +175,68 @@ WEFT_ITEM void signs_item(const Labels& k, int64_t i) {
 template <class W> WEFT_ITEM void direction_item(const Labels& k, int64_t i) {
   const int64_t size = k.q.size;
   const W* centroid = data_of<const W>(k.centroids) + i * size;
-  const float inverse = inverse_norm<float>(centroid, size);
+  const float inverse = inverse_norm(dot_rows<float>(centroid, centroid, size));
   combine_rows<float>(data_of<float>(k.directions) + i * size, centroid, centroid, size,
                       [inverse](float m, float) { return m * inverse; });
 }
 
-// The place of the largest of q . rows[c], c < count, or with `both` of those and then of their negatives.
-template <class T>
-WEFT_ITEM int32_t largest(const T* q, const float* rows, int32_t count, int64_t size, bool both) {
-  int32_t best = 0, best_negative = 0;
-  float top = -INFINITY, top_negative = -INFINITY;
-  for (int32_t c = 0; c < count; c += 8) {
-    float s[8];
-    dots(s, q, rows + c * size, count - c, size);
-    for (int i = 0; i < 8; ++i) {
-      if (s[i] > top) top = s[i], best = c + i;
-      if (-s[i] > top_negative) top_negative = -s[i], best_negative = c + i;
+// The largest products so far, and their places.
+template <int Q> struct Largest {
+  int32_t place[Q];
+  float top[Q];
+  WEFT_ITEM Largest() {
+    for (int i = 0; i < Q; ++i) place[i] = 0, top[i] = -INFINITY;
+  }
+  // Of q_i . rows[c], c < count, whose places begin at `first`; then with `both` of their negatives, which
+  // follow. NaN never wins.
+  template <class T>
+  WEFT_ITEM void join(const T* q, int64_t pitch, const float* rows, int32_t first, int32_t count,
+                      int64_t size, bool both) {
+    Largest negative;
+    for (int32_t c = 0; c < count; c += 8) {
+      float s[Q][8];
+      dots(s, q, pitch, rows + c * size, count - c, size);
+      for (int i = 0; i < Q; ++i)
+        for (int j = 0; j < 8; ++j) {
+          if (s[i][j] > top[i]) top[i] = s[i][j], place[i] = first + c + j;
+          if (-s[i][j] > negative.top[i])
+            negative.top[i] = -s[i][j], negative.place[i] = first + count + c + j;
+        }
     }
+    for (int i = 0; i < Q; ++i)
+      if (both && negative.top[i] > top[i]) top[i] = negative.top[i], place[i] = negative.place[i];
   }
-  return both && top_negative > top ? count + best_negative : best;
-}
-
-template <class T> WEFT_ITEM void label_item(const Labels& k, int64_t i) {
-  const int64_t t = i % k.q.time, h = i / k.q.time % k.q.heads, b = i / k.q.time / k.q.heads % k.q.batch,
-                r = i / k.q.time / k.q.heads / k.q.batch, size = k.q.size;
-  const T* q = row_at<const T>(k.q, b, t, h);
-  const auto columns = static_cast<int32_t>(k.directions.shape[1]), half = columns / 2;
-  const float* rows = data_of<const float>(k.directions) + (k.centroids ? h : r) * columns * size;
-  data_of<int32_t>(k.labels)[i] = k.centroids ? largest(q, rows, columns, size, false)
-                                              : largest(q, rows, half, size, true) * columns +
-                                                    largest(q, rows + half * size, half, size, true);
-}
-
-// A piece of kLabelPiece positions of a set.
-struct Piece {
-  const int32_t* labels;
-  int32_t* counts;  // (G)
-  int64_t set, first, end;
-  WEFT_ITEM Piece(const Labels& k, int64_t i)
-      : labels(data_of<const int32_t>(k.labels) + i / k.counts.shape[1] * k.q.time),
-        counts(data_of<int32_t>(k.counts) + i * k.counts.shape[2]), set(i / k.counts.shape[1]),
-        first(i % k.counts.shape[1] * kLabelPiece),
-        end(first + kLabelPiece < k.q.time ? first + kLabelPiece : k.q.time) {}
 };
-WEFT_ITEM int32_t* starts_of(const Labels& k, int64_t set) {
-  return data_of<int32_t>(k.starts) + set * k.starts.shape[1];
+
+// Of round r and head h.
+WEFT_ITEM const float* directions_of(const Labels& k, int64_t r, int64_t h) {
+  return data_of<float>(k.directions) + (k.centroids ? h : r) * k.directions.shape[1] * k.q.size;
 }
 
-WEFT_ITEM void count_item(const Labels& k, int64_t i) {
-  const Piece piece(k, i);
-  for (int64_t g = 0; g < k.counts.shape[2]; ++g) piece.counts[g] = 0;
-  for (int64_t t = piece.first; t < piece.end; ++t) ++piece.counts[piece.labels[t]];
-}
-
-// Counts of a label become its first place in each piece, relative to the label.
-WEFT_ITEM void label_total_item(const Labels& k, int64_t i) {
-  const int64_t pieces = k.counts.shape[1], labels = k.counts.shape[2], set = i / labels, label = i % labels;
-  int32_t sum = 0;
-  for (int64_t piece = 0; piece < pieces; ++piece) {
-    int32_t& count = data_of<int32_t>(k.counts)[(set * pieces + piece) * labels + label];
-    const int32_t before = sum;
-    sum += count;
-    count = before;
-  }
-  starts_of(k, set)[label + 1] = sum;
-}
-
-WEFT_ITEM void starts_item(const Labels& k, int64_t set) {
-  int32_t* starts = starts_of(k, set);
-  starts[0] = 0;
-  for (int64_t g = 0; g < k.counts.shape[2]; ++g) starts[g + 1] += starts[g];
-  for (int64_t slot = k.q.time; slot < k.order.shape[1]; ++slot)
-    data_of<int32_t>(k.order)[set * k.order.shape[1] + slot] = -1;
-}
-
-WEFT_ITEM void place_item(const Labels& k, int64_t i) {
-  const Piece piece(k, i);
-  const int32_t* starts = starts_of(k, piece.set);
-  for (int64_t t = piece.first; t < piece.end; ++t) {
-    const int32_t label = piece.labels[t], slot = starts[label] + piece.counts[label]++;
-    data_of<int32_t>(k.order)[piece.set * k.order.shape[1] + slot] = static_cast<int32_t>(t);
-    data_of<int32_t>(k.sorted)[piece.set * k.q.time + slot] = label;
-  }
-}
-
-inline void in_items(AnyQueue& queue, const Labels& k) {
+inline void directions_in_items(AnyQueue& queue, const Labels& k) {
   const int64_t size = k.directions.size();
-  dispatch(k.q.dtype, [&]<class T>() {
-    if (k.centroids) for_items<direction_item<wide_t<T>>>(queue, k, size / k.q.size);
-    else for_items<signs_item>(queue, k, (size + kSignsOfCall - 1) / kSignsOfCall);
-    for_items<label_item<T>>(queue, k, k.labels.size());
-  });
-  if (!k.order) return;
-  const int64_t sets = k.labels.rows(), pieces = k.counts.shape[1];
-  for_items<count_item>(queue, k, sets * pieces);
-  for_items<label_total_item>(queue, k, sets * k.counts.shape[2]);
-  for_items<starts_item>(queue, k, sets);
-  for_items<place_item>(queue, k, sets * pieces);
+  if (!k.centroids) return for_items<signs_item>(queue, k, (size + kSignsOfCall - 1) / kSignsOfCall);
+  dispatch(k.q.dtype, [&]<class T>() { for_items<direction_item<wide_t<T>>>(queue, k, size / k.q.size); });
 }
 
 // ---- centroids
 
-template <class T, class W> WEFT_ITEM void inverse_item(const CentroidGradient& k, int64_t i) {
-  const int64_t t = i % k.q.time, h = i / k.q.time % k.q.heads, b = i / k.q.time / k.q.heads;
-  data_of<W>(k.inverse)[i] = inverse_norm<W>(row_at<const T>(k.q, b, t, h), k.q.size);
-}
-
-// A piece of the members of a cluster in one sequence; neighbouring items have neighbouring columns.
-template <class T, class W> WEFT_ITEM void partial_item(const CentroidGradient& k, int64_t i) {
-  const int64_t size = k.q.size, d = i % size, piece = i / size % kClusterPieces,
-                c = i / size / kClusterPieces % k.dm.shape[1],
-                set = i / size / kClusterPieces / k.dm.shape[1];
+// Eight features of a piece of the members of a cluster in one sequence.
+template <class T> WEFT_ITEM void partial_item(const CentroidGradient& k, int64_t i) {
+  using W = wide_t<T>;
+  const int64_t size = k.q.size, d = i % (size / 8) * 8, piece = i / (size / 8) % kClusterPieces,
+                of_cluster = i / (size / 8) / kClusterPieces, c = of_cluster % k.dm.shape[1],
+                set = of_cluster / k.dm.shape[1];
   const int32_t* starts = data_of<const int32_t>(k.starts) + set * k.starts.shape[1] + c;
   const int32_t* order = data_of<const int32_t>(k.order) + set * k.order.shape[1] + starts[0];
   const int64_t members = starts[1] - starts[0];
-  W sum = 0;
-  for (int64_t m = members * piece / kClusterPieces; m < members * (piece + 1) / kClusterPieces; ++m)
-    sum = std::fma(static_cast<W>(row_at<const T>(k.q, set / k.q.heads, order[m], set % k.q.heads)[d]),
-                   data_of<const W>(k.inverse)[set * k.q.time + order[m]], sum);
-  data_of<W>(k.partial)[i] = sum;
+  W sum[8] = {};
+  for (int64_t m = members * piece / kClusterPieces; m < members * (piece + 1) / kClusterPieces; ++m) {
+    const T* q = row_at<const T>(k.q, set / k.q.heads, order[m], set % k.q.heads);
+    const W inverse = inverse_norm(dot_by_eights<W>(q, q, d, size));
+    combine_rows<W>(sum, q + d, sum, 8, [inverse](W x, W before) { return std::fma(x, inverse, before); });
+  }
+  write(data_of<W>(k.partial) + 8 * i, sum);
 }
 
 template <class W> WEFT_ITEM void sum_item(const CentroidGradient& k, int64_t i) {
@@ -251,33 +259,45 @@ template <class W> WEFT_ITEM void gradient_item(const CentroidGradient& k, int64
 inline void in_items(AnyQueue& queue, const CentroidGradient& k) {
   dispatch(k.q.dtype, [&]<class T>() {
     using W = wide_t<T>;
-    for_items<inverse_item<T, W>>(queue, k, k.inverse.size());
-    for_items<partial_item<T, W>>(queue, k, k.partial.size());
+    for_items<partial_item<T>>(queue, k, k.partial.size() / 8);
     for_items<sum_item<W>>(queue, k, k.dm.size());
     for_items<gradient_item<W>>(queue, k, k.dm.size() / k.q.size);
   });
 }
 
-// ---- rows (b, t, h)
+// ---- rows
 
+// The i-th eight features of a view, in the order (b, t, h, d).
+template <class T> WEFT_ITEM T* eight_at(const HeadsView& x, int64_t i) {
+  const int64_t eights = x.size / 8, row = i / eights;
+  return row_at<T>(x, row / x.heads / x.time, row / x.heads % x.time, row % x.heads) + i % eights * 8;
+}
+inline int64_t eights_of(const HeadsView& x) { return x.batch * x.time * x.heads * (x.size / 8); }
+
+// Neighbours have the same row.
 template <class T> WEFT_ITEM void keys_item(const SharedKeys& k, int64_t i) {
   using W = wide_t<T>;
-  const int64_t size = k.q.size, h = i % k.q.heads, t = i / k.q.heads % k.q.time,
-                b = i / k.q.heads / k.q.time;
-  const T* q = row_at<const T>(k.q, b, t, h);
-  T* key = row_at<T>(k.k, b, t, h);
-  const W inverse = k.normed ? W(1) : inverse_norm<W>(q, size);
-  if (!k.dq.data) return combine_rows<W>(key, q, q, size, [=](W x, W) { return x * inverse; });
-  T* dq = row_at<T>(k.dq, b, t, h);
+  const int64_t size = k.q.size, d = i % (size / 8) * 8;
+  const T* q = eight_at<const T>(k.q, i);
+  T* key = eight_at<T>(k.k, i);
+  const W inverse = k.normed ? W(1) : inverse_norm(dot_by_eights<W>(q - d, q - d, d, size));
+  if (!k.dq.data) return combine_rows<W>(key, q, q, 8, [=](W x, W) { return x * inverse; });
   const bool scaled = k.normed || inverse >= 1 / W(kLeastNorm);  // by a constant
-  const W along = scaled ? W(0) : dot_rows<W>(q, key, size) * inverse * inverse;
-  combine_rows<W>(key, key, q, size, [=](W du, W x) { return (du - x * along) * inverse; });
-  combine_rows<W>(dq, dq, key, size, [](W a, W b) { return a + b; });
-  combine_rows<W>(key, key, key, size, [](W, W) { return W(0); });
+  const W along = scaled ? W(0) : dot_by_eights<W>(q - d, key - d, d, size) * inverse * inverse;
+  W of_key[8];
+  combine_rows<W>(of_key, key, q, 8, [=](W du, W x) { return (du - x * along) * inverse; });
+  T* dq = eight_at<T>(k.dq, i);
+  combine_rows<W>(dq, dq, of_key, 8, [](W a, W b) { return a + b; });
+}
+template <class T> WEFT_ITEM void no_keys_item(const SharedKeys& k, int64_t i) {
+  const wide_t<T> zeros[8] = {};
+  write(eight_at<T>(k.k, i), zeros);
 }
 inline void in_items(AnyQueue& queue, const SharedKeys& k) {
-  dispatch(k.q.dtype,
-           [&]<class T>() { for_items<keys_item<T>>(queue, k, k.q.batch * k.q.time * k.q.heads); });
+  dispatch(k.q.dtype, [&]<class T>() {
+    for_items<keys_item<T>>(queue, k, eights_of(k.q));
+    if (k.dq) for_items<no_keys_item<T>>(queue, k, eights_of(k.q));
+  });
 }
 
 template <class T> WEFT_ITEM void own_item(const OwnValues& k, int64_t i) {

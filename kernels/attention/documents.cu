@@ -44,14 +44,19 @@ template <int E> struct LaneSegments {
   // By all lanes: word i has the slots of `other` that are of the same segment as slot lane + 32 i.
   __device__ void part(uint64_t (&word)[2], const LaneSegments& other) const {
 #pragma unroll
-    for (int i = 0; i < 2; ++i)
-#pragma unroll 1
-      for (int r = 0; r < 32; ++r) {
-        const int x = __shfl_sync(0xffffffffu, number[i], r);
-        const uint64_t low = __ballot_sync(0xffffffffu, other.number[0] == x),
-                       high = __ballot_sync(0xffffffffu, other.number[1] == x);
-        if (static_cast<int>(threadIdx.x % 32) == r) word[i] &= x < 0 ? 0 : high << 32 | low;
-      }
+    for (int i = 0; i < 2; ++i) word[i] &= slots_of(number[i], other.number[0], other.number[1]);
+  }
+  // Of a lane's segment x, among those that the lanes have. A step for each segment there is: few.
+  __device__ __noinline__ static uint64_t slots_of(int x, int low, int high) {
+    uint64_t word = 0;
+    for (unsigned left = kFullWarp; left;) {
+      const int one = __shfl_sync(kFullWarp, x, __ffs(left) - 1);
+      const uint64_t slots =
+          uint64_t{__ballot_sync(kFullWarp, high == one)} << 32 | __ballot_sync(kFullWarp, low == one);
+      if (x == one && one >= 0) word = slots;
+      left &= ~__ballot_sync(kFullWarp, x == one);
+    }
+    return word;
   }
 };
 

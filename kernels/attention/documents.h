@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Packed documents: where the document of each row begins, and tile maps that keep segments apart, which
-// every form of attention takes.
+// Packed documents: where those of rows begin, and tile maps for all forms that keep segments apart.
 #pragma once
 
 #include "kernels/attention/attention.h"

@@ -5,8 +5,7 @@
 
 namespace weft {
 namespace {
-// body(n, h, turn) for each row n and each head h of q and then of k. turn: cos and sin of its pairs, or
-// null.
+// body(n, h, turn) for each row n and head h of q, then of k. turn: cos and sin of its pairs, or null.
 template <class W, class Kernel, class Body>
 void for_heads(const Kernel& k, const TensorView& qkv, Body body) {
   const QkForm& f = k.form;

@@ -2,7 +2,6 @@
 // What the Hopper kernels of this folder share: TMA tiles of a matrix, and a cluster of two thread blocks.
 #pragma once
 
-#include "kernels/device/cluster.cuh"
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"

@@ -31,8 +31,7 @@ struct ApplyLossScale {
 WEFT_KERNEL(ApplyLossScale);
 
 // Runs between ClipCoefficient, which sets update_scale to 0 to skip an update, and AdamW. Writes the scale
-// to results->loss_scale, and to *step what counts only applied updates: AdamW's corrections, Muon's
-// momentum.
+// to results->loss_scale, and to *step what counts applied updates: AdamW's corrections, Muon's momentum.
 struct UpdateLossScale {
   static constexpr const char* kName = "update_loss_scale";
   LossScale* state = nullptr;

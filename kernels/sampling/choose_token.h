@@ -6,7 +6,6 @@
 // The forms may differ where u lies within a rounding (1e-13) of a border.
 #pragma once
 
-#include <span>
 #include "kernels/philox.h"
 #include "kernels/queue.h"
 

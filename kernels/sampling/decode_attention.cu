@@ -218,6 +218,24 @@ template <class T, int kQk, int kV, int kAhead> void start(CudaQueue& queue, con
     return launch_dependent(queue, decode_kernel<T, kQk, kV, kAhead, 4>, blocks, 4 * kWarp, d);
   launch_dependent(queue, decode_kernel<T, kQk, kV, kAhead, 16>, blocks, 16 * kWarp, d);
 }
+
+// ---- GatherRows: a thread copies one element ----
+
+constexpr int kThreads = 256;
+
+template <class T> struct Gather {
+  T* y;
+  const T* x;
+  const int32_t* source;
+  int64_t elements, rows, size, heads, time_stride, head_stride;
+};
+
+template <class T> __global__ void __launch_bounds__(kThreads) gather(const Gather<T> a) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= a.elements) return;
+  const int64_t from = a.source[i / a.size % a.rows];
+  if (from >= 0) a.y[i] = a.x[from / a.heads * a.time_stride + from % a.heads * a.head_stride + i % a.size];
+}
 }  // namespace
 }  // namespace attention
 
@@ -236,6 +254,16 @@ void compute(CudaQueue& queue, const AttentionDecode& d) {
     if (d.q.size <= 64 && d.v.size <= 128) return start<T, 1, 2, 3>(queue, d);
     if (d.q.size <= 128 && d.v.size <= 128) return start<T, 2, 2, 2>(queue, d);
     start<T, 4, 4, 1>(queue, d);
+  });
+}
+
+void compute(CudaQueue& q, const GatherRows& k) {
+  if (k.y.size() == 0) return;
+  dispatch_cuda(k.y.dtype, [&]<class T>() {
+    const attention::Gather<T> a = {
+        k.y.as<T>(), k.x.row<const T>(0, 0, 0), k.source,       k.y.size(), k.y.shape[1], k.x.size,
+        k.x.heads,   k.x.time_stride,           k.x.head_stride};
+    attention::gather<<<blocks_for(a.elements, attention::kThreads), attention::kThreads, 0, q.stream>>>(a);
   });
 }
 }  // namespace weft

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Attention in sampling: one query per sequence against a cache of keys and values.
+// Attention in sampling: one query per sequence against a cache of keys and values; and filling the cache.
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -25,8 +25,7 @@ struct AttentionDecode {
   const int32_t* own_row = nullptr;  // (H)  in the queue's memory
   // No list is longer; 0: unknown. The kernel just before must not write cache and lists: CUDA prefetches.
   int64_t longest = 0;
-  // Positions of the listed rows: a sequence sees those from first_key (B) i32 on, of its document. Absent:
-  // all.
+  // Positions of the listed rows: a sequence sees those of its document, from first_key (B) i32 on. Or none.
   const int32_t* key_positions = nullptr;
   TensorView first_key{};
   // Where own_count of a sequence and head is not negative, its list is as long and begins at own_list.
@@ -34,4 +33,14 @@ struct AttentionDecode {
   TensorView own_list{}, own_count{};  // (B, H, places), (B, H)  i32
 };
 WEFT_KERNEL(AttentionDecode);
+
+// Fills a cache from keys or values that one pass has computed for a whole prompt:
+//   y[b, r] = x[0, source[r] / H, source[r] % H], or stays as it is where source[r] = -1
+struct GatherRows {
+  static constexpr const char* kName = "gather_rows";
+  TensorView y;                     // (B, R, D)     T: the cache of B texts with this prompt
+  HeadsView x;                      // (1, T, H, D)  T, T * H < 2^31
+  const int32_t* source = nullptr;  // (R)  in the queue's memory
+};
+WEFT_KERNEL(GatherRows);
 }  // namespace weft

@@ -66,8 +66,7 @@ struct Place {
   int count[kBuffers];
 };
 
-// A thread's place in the thread block. Volatile, so that nothing derived from it lives on in registers while
-// other phases need them.
+// A thread's place in the block. Volatile: nothing derived from it lives on in registers of other phases.
 struct Thread {
   int warp, lane;
 };

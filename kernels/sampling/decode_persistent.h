@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The plan of DecodeBlocks as one persistent kernel, plain functions that tests check on the CPU: who
-// computes what, where it is exchanged, and what lies in shared memory. Nothing that decides the order of a
-// sum depends on the batch.
+// computes what, where it is exchanged, what lies in shared memory. The order of sums is that of any batch.
 #pragma once
 
 #include <algorithm>

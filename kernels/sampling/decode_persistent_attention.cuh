@@ -247,7 +247,7 @@ template <class T, int kQk, int kV> class Attention {
     float top = -INFINITY, sum = 0, y[kValueChunks / 2][4] = {};
   };
 
-  // The first `count` keys of a stage; exponentials are powers of 2.
+  // The first `count` keys of a stage; exponentials are exp2.
   __device__ __forceinline__ void use(Sums& sums, const uint32_t (&q)[kKeyChunks], int half,
                                       int count) const {
     const uint32_t k = stage(half), v = k + kStageKeys * 128 * kQk;

@@ -136,8 +136,7 @@ template <class T> class Matmul {
       load_once(v, of_this_lane_ + static_cast<unsigned>((tile * kTileColumns * inner_ + step * kStep) * 2));
   }
 
-  // Accumulators of kTiles tiles of this half, chunk after chunk. The order of additions depends on the inner
-  // axis alone.
+  // Accumulators of kTiles tiles of this half, chunk after chunk: the inner axis alone orders additions.
   template <int kTiles> __device__ __forceinline__ void chunks() {
     constexpr int kSteps = kLoads / kTiles, kOfChunk = kHalves * kTiles;
     const int pitch = s_.a.memory.pitch(inner_);

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Patterns from the structs of the C interface.
 #include "src/capi/handles.h"
-#include "src/patterns/more/content.h"
 #include "src/patterns/more/layout.h"
+#include "src/patterns/pattern.h"
+
+namespace weft {
+// Stands in for HDF5, which the C library does not link.
+BlockLayout read_hdf5_layout(const std::string& path, const std::string&) {
+  fail(path, ": is not a .npy file, and this library reads no others; pass the layout in memory");
+}
+}  // namespace weft
 
 namespace weft::capi {
 namespace {

@@ -29,8 +29,7 @@ double least_bytes(const weft_pattern& p, Lengths n) {
   for (int64_t i = step / 2; i < n.queries; i += step, ++samples) {
     runs.clear();
     p.pattern->key_runs(0, i, runs);
-    for (const KeyRun& run : runs)
-      keys += static_cast<double>(KeyRun{run.begin, std::min(run.end, n.keys), run.step}.size());
+    keys += static_cast<double>(keys_in(runs, n.keys));
   }
   const double pairs = samples ? keys / static_cast<double>(samples) * static_cast<double>(n.queries) : 0;
   return 16 * pairs / (kTile * kTile) + 8 * static_cast<double>(n.queries + n.keys);

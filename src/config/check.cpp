@@ -3,7 +3,7 @@
 #include <algorithm>
 #include "kernels/philox.h"
 #include "src/config/fields.h"
-#include "src/patterns/more/content.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

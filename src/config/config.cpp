@@ -11,8 +11,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kLargestConfig = 1 << 20;  // bytes
 
-// configs/ in the working directory, then those above the executable (of its source tree, or installed). The
-// folders inside come after each.
+// configs/ of the working directory, then those above the executable; after each the folders inside.
 std::vector<fs::path> config_folders() {
   std::vector<fs::path> roots = {"configs"}, folders;
   std::error_code error;

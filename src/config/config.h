@@ -132,8 +132,7 @@ struct KeyDifference {
 std::vector<KeyDifference> config_differences(const Config& there, const Config& here);
 // The keys with a rule, "a, b, c".
 std::string keys_on_resume(OnResume);
-// Throws Error when values do not fit together, naming file, keys and the nearest values that work.
-// parse_config calls it.
+// Error when values do not fit together: file, keys, nearest values that work. parse_config calls it.
 void check_config(const Config&, ConfigUse = ConfigUse::model);
 
 DType compute_dtype(const Config&);

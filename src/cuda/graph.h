@@ -2,7 +2,6 @@
 // A captured CUDA graph, without CUDA's headers.
 #pragma once
 
-#include <functional>
 #include "kernels/queue.h"
 
 struct CUgraph_st;      // cudaGraph_t

@@ -21,8 +21,7 @@ class StagingRing {
   StagingRing& operator=(StagingRing&&) = delete;  // nor copied
   ~StagingRing();
 
-  // A pinned copy of bytes > 0 bytes at `src`; waits while all buffers are in use. It stays until the stream
-  // has passed the next mark().
+  // A pinned copy of bytes > 0 bytes; waits for a buffer. It stays until the stream passes the next mark().
   const void* stage(const void* src, std::size_t bytes);
   void mark(cudaStream_t);
   // Any buffer of at least that many bytes, which lives as long as this object; null when there is none.

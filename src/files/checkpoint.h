@@ -5,7 +5,8 @@
 // Written to a temporary file, synced, renamed: an earlier checkpoint is never lost.
 #pragma once
 
-#include "src/files/weights.h"
+#include "src/config/config.h"
+#include "src/parameters.h"
 
 namespace weft {
 inline constexpr int64_t kCheckpointFormat = 1;
@@ -25,14 +26,57 @@ void save_checkpoint(const std::string& path, Device&, const ParameterStore&, co
 // Called instead by the other ranks of a store with shards, while one of them saves: it needs their parts.
 void join_save_checkpoint(const ParameterStore&);
 
-// Reads weights, and for training optimizer state and EMA, into `store`. Checks every name, shape and value
-// before the first weight changes: an Error names what is missing, extra, different or not finite.
-// `use_ema`: EMA as the weights.
+// Reads weights (`use_ema`: the EMA as such), and for training optimizer state and EMA, into `store`. Checks
+// all before a weight changes: an Error names what is missing, extra, different or not finite.
 TrainState load_checkpoint(const std::string& path, Device&, ParameterStore& store, bool use_ema = false);
 
 // The config text of a checkpoint, and whether it holds a moving average; neither reads weights.
 std::string checkpoint_config(const std::string& path);
 bool checkpoint_has_ema(const std::string& path);
+
+// ---- weights that travel: those of a checkpoint without the rest of its run, or a safetensors file ----
+
+struct WeightsFile {
+  std::string path;
+  std::string config;                     // the YAML of the model that they are of
+  int64_t step = 0;                       // updates tried before
+  bool ema = false;                       // they are the moving average
+  std::map<std::string, Shape> shapes{};  // by name: the model's path
+  std::function<std::vector<float>(const std::string& name)> read{};
+
+  std::vector<float> values(const std::string& name) const;  // of one array; Error where one is not finite
+  std::string text() const;  // "runs/a/best.h5, the moving average of step 1600"
+};
+
 // The weights alone; the moving average where there is one, unless the `last` are wanted.
 WeightsFile checkpoint_weights(const std::string& path, bool last);
+// A file whose name ends in .safetensors, or else a checkpoint. Of a checkpoint the moving average where
+// there is one; with `last` the last weights. Throws Error for a file that is not all that it should be.
+WeightsFile open_weights(const std::string& path, bool last = false);
+
+// What became of the parameters of a store.
+struct TakenWeights {
+  std::vector<std::string> taken, drawn;  // from the file; missing there and left as they were
+  std::vector<std::string> extended;      // the first rows taken, the others left as they were
+  std::vector<std::string> unused;        // in the file, and no parameter
+};
+// Copies into an allocated store, and its moving average, what has its name and shape. Of position.0 a file
+// may hold fewer rows: a longer context. Error for other shapes and position axes. Collective with shards.
+TakenWeights take_weights(const WeightsFile&, Device&, ParameterStore&);
+
+// train --init: fine-tuning from the weights of another run.
+// Takes what the file (see open_weights) has into an allocated store. Lines for people: what was taken,
+// extended, drawn anew or left, and which keys of the model differ. Throws Error when nothing fits, and when
+// heads differ in number: then weights of equal shape mean something else.
+std::vector<std::string> take_initial_weights(const std::string& path, const Config&, Device&,
+                                              ParameterStore&);
+
+// ---- safetensors (https://github.com/huggingface/safetensors): the length of the header in 8 bytes, the
+// header in JSON, the arrays. Our metadata: the config, the step and which weights these are. ----
+
+// F32 or BF16. Every number of the header is checked against the file before any is used.
+WeightsFile safetensors_weights(const std::string& path);
+
+// All arrays of `weights` as f32 or, rounded to nearest even, as bf16. The file appears whole or not at all.
+void save_safetensors(const std::string& path, const WeightsFile& weights, DType dtype);
 }  // namespace weft

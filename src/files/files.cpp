@@ -168,8 +168,7 @@ void NewFile::open_unnamed() {
   try_names([&] { return bool(file_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL)); });
 }
 
-// Offers free names beside the target, as temporary_, until `takes` takes one; false with an errno: none
-// fits.
+// Offers free names beside the target, as temporary_, until `takes` takes one; false with an errno: none.
 bool NewFile::try_names(const std::function<bool()>& takes) {
   std::random_device random;
   for (int left = 100; left > 0; --left) {

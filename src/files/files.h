@@ -50,8 +50,7 @@ int sync_to_disk(int file);
 bool send_all(int socket, const void* bytes, std::size_t size, int flags = 0);
 bool receive_all(int socket, void* bytes, std::size_t size);
 
-// What a NewFile does with a device or pipe of this name: a format that is read from front to back can go
-// there.
+// What a NewFile does with a device or pipe: a format that is read from front to back can go there.
 enum class Devices : uint8_t { refused, written };
 
 // Throws Error for a name under which no file can appear: empty, too long, that of a folder.
@@ -113,13 +112,11 @@ struct StoredBytes {
 // the process remembers that of files of 1 MiB on, a note in the user's cache folder of those of 256 MiB on.
 void check_once(int file, const std::string& what, const std::function<void()>& check);
 
-// Syncs the folder of `path`, without which a new name is not on the disk. Folders that cannot be synced
-// (some network disks) are let pass.
+// Syncs the folder of `path`, so that new names are on the disk, where it can be (not on some network disks).
 void sync_names_beside(const std::string& path);
 
 // The last words of a process that fails. Writes "error: <what>" at once, with "; " for line ends: to the
-// file descriptor that WEFT_ERROR_FD names, where a launcher reads the lines of its processes, otherwise to
-// stderr.
+// file descriptor WEFT_ERROR_FD, where a launcher reads the lines of its processes, otherwise to stderr.
 void print_error_line(const std::string& what) noexcept;
 
 // ---- the seal of a file: its first 512 bytes hold the length and the hash of all that follows ----
@@ -127,8 +124,7 @@ void print_error_line(const std::string& what) noexcept;
 inline constexpr std::size_t kSealBlock = 512;
 inline std::atomic<bool> verify_seals = true;  // false: --no-verify, a seal is believed
 
-// Writes to a block of kSealBlock zeros the seal of a file with so many bytes behind it, whose FastHash is
-// `hash`.
+// Writes to kSealBlock zeros the seal of a file with so many bytes behind it, of this FastHash.
 void write_seal(char* block, std::size_t size, uint64_t hash);
 
 // Whether the file has a seal; an Error when it does not fit what follows. A large file is read once

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// HDF5 files as a tree of named arrays and attributes. Every failure is an Error that names the file, the
-// object, what was expected and what was found.
+// HDF5 files: a tree of arrays and attributes. Errors name file, object, what was expected and found.
 #pragma once
 
 #include <optional>

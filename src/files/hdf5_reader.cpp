@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <csignal>
 #include <exception>
+#include <numeric>
 #include "src/config/names.h"
 
 namespace weft {
@@ -67,13 +68,10 @@ StoredPlace StoredPlace::from(const std::string& bytes, std::size_t& at) {
 }
 
 std::size_t elements_of(const std::vector<int64_t>& shape) {
-  std::size_t count = 1;
-  for (const int64_t extent : shape) count *= static_cast<std::size_t>(extent);
-  return count;
+  return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
 }
 
-// By its number: the file of this name may be another one by now. (HDF5's default driver follows the link
-// back.)
+// By its number: the name may be another file's by now. (HDF5's default driver follows the link back.)
 Hdf5Reader::Hdf5Reader(std::string path, int file, int64_t size) : path_(std::move(path)) {
   start_hdf5();
   const std::string opened = str("/proc/self/fd/", file);

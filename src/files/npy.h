@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Arrays of whole numbers in numpy's .npy format (versions 1.0, 2.0 and 3.0), read strictly: the answer is an
-// array that lies within the bytes or an Error.
+// Whole numbers in numpy's .npy format (1.0 to 3.0): an array that lies within the bytes, or an Error.
 #pragma once
 
 #include <cstdint>

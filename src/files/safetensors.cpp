@@ -2,8 +2,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
+#include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
-#include "src/files/weights.h"
 
 namespace weft {
 namespace {
@@ -80,8 +80,7 @@ std::string metadata(const json& header, const char* key) {
   return header.at(kMetadata).at(key).get<std::string>();
 }
 
-// The metadata into `weights`; the arrays, which lie one behind the other from the first byte to the last.
-// `where` names what is at fault when this throws.
+// The metadata into `weights`; the arrays, which fill the data in order. `where`: what is at fault.
 std::vector<Array> read_header(const std::vector<char>& bytes, WeightsFile& weights, std::size_t& begin,
                                std::string& where) {
   uint64_t length = 0;

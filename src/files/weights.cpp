@@ -1,5 +1,4 @@
 // SPDX-License-Identifier: MIT
-#include "src/files/weights.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 

@@ -62,8 +62,7 @@ Tensor document_starts(Ctx& ctx, const Tensor& tokens, int64_t separator, const 
   return start;
 }
 
-// Keeps qkv, y and each row's log-sum-exp; qkv alone with options.recompute. Heads where content decides have
-// launches of their own, after that of the others.
+// Keeps qkv, y and log-sum-exps; with options.recompute qkv alone. Heads of content are launched last.
 Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const KeptMaps& maps,
                      const AttentionOptions& options) {
   if (options.recompute) {

@@ -28,10 +28,9 @@ void add_centroids(Ctx& ctx, ContentMaps& made, const Labels& labels, const Var&
   const int64_t* shape = labels.directions.shape;
   const DType w = centroids.dtype();
   made.centroids = centroids, made.moved = ctx.empty({shape[0], shape[1], shape[2]}, w);
-  const Tensor partial = ctx.empty({labels.q.batch * made.moved.size() * kClusterPieces}, w),
-               inverse = ctx.empty({labels.q.batch, labels.q.heads, labels.q.time}, w);
-  ctx.launch(CentroidGradient{made.moved, centroids.value.reshaped(made.moved.shape()), partial, inverse,
-                              labels.q, labels.order, labels.starts, ctx.step});
+  const Tensor partial = ctx.empty({labels.q.batch * made.moved.size() * kClusterPieces}, w);
+  ctx.launch(CentroidGradient{made.moved, centroids.value.reshaped(made.moved.shape()), partial, labels.q,
+                              labels.order, labels.starts, ctx.step});
 }
 
 void add_labels(Ctx& ctx, const ContentLayer& layer, const ContentHeads& content, MapCache& cache,
@@ -41,9 +40,8 @@ void add_labels(Ctx& ctx, const ContentLayer& layer, const ContentHeads& content
   const auto table = [&](int64_t columns) { return ctx.empty({sets, columns}, DType::i32); };
   std::vector<Tensor> memory;
   Labels labels = labels_of(ctx, layer, content, q, centroids.value, memory);
-  const Tensor order = table(ceil_of(time, kTile) * kTile), sorted = table(time), starts = table(count + 1),
-               counts = ctx.empty({sets, ceil_of(time, kLabelPiece), count}, DType::i32);
-  labels.order = order, labels.sorted = sorted, labels.starts = starts, labels.counts = counts;
+  const Tensor order = table(ceil_of(time, kTile) * kTile), sorted = table(time), starts = table(count + 1);
+  labels.order = order, labels.sorted = sorted, labels.starts = starts;
   ctx.launch(labels);
   if (!ctx.tape) made.labels = memory[0], made.directions = memory[1];
   if (ctx.tape && centroids.gradient) add_centroids(ctx, made, labels, centroids);

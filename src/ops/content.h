@@ -5,7 +5,6 @@
 
 #include "src/attention_maps.h"
 #include "src/ops.h"
-#include "src/patterns/more/content.h"
 
 namespace weft {
 // The heads of a layer where content decides.
@@ -17,8 +16,7 @@ struct ContentLayer {
   bool normed = false;  // QK-norm: keys that are made of queries have it
 };
 
-// Without an order. q: of these heads; centroids: (H C D), empty of hashes; `memory` gets labels and
-// directions.
+// Without an order. q: of these heads; centroids (H C D), none of hashes; `memory`: labels and directions.
 Labels labels_of(Ctx&, const ContentLayer&, const ContentHeads&, const HeadsView& q, const Tensor& centroids,
                  std::vector<Tensor>& memory);
 

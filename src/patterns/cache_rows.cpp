@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Last readers: from the last query to the first, each key is met once. Rows: a linear scan.
-#include "src/patterns/cache_rows.h"
 #include <algorithm>
 #include <map>
 #include "src/patterns/pattern.h"

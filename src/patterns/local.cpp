@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // all: dense attention, causal S_i = {j : j <= i}, or every key.
 // local: a sliding window of l = `stride` keys, the own one included: S_i = {j : i - l < j <= i},
-// bidirectional {j : |i - j| < l}. A^(1) of arXiv 1904.10509 section 4.3 has l + 1 keys: there i - l is in
-// the column too.
+// bidirectional {j : |i - j| < l}. A^(1) of arXiv 1904.10509 section 4.3 has l + 1 keys, i - l too.
 #include <algorithm>
 #include "src/patterns/pattern.h"
 

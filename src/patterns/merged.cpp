@@ -3,7 +3,6 @@
 // section 4.2. Each inner pattern less the earlier ones is a part, in the inner pattern's own order of slots.
 #include <algorithm>
 #include "src/patterns/combine.h"
-#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {

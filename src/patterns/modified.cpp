@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <map>
 #include "src/patterns/combine.h"
-#include "src/patterns/more/content.h"
 
 namespace weft {
 namespace {

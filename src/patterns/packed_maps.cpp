@@ -27,8 +27,7 @@ class Writer {
   std::size_t used_ = 0;
 };
 
-// Whether each aligned group of `run` slots holds successive positions, or none; slots may be empty only past
-// the end of the sequence.
+// Whether each aligned group of `run` slots holds successive positions; empty only behind the sequence.
 bool follows(const std::vector<int32_t>& order, std::size_t run, int64_t n) {
   for (std::size_t first = 0; first < order.size(); first += run)
     for (std::size_t i = 1; i < run; ++i) {

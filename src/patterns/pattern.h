@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// AttentionPattern: which keys a query sees, stated once, as in the paper. Tile tables (tile_tables.h),
+// AttentionPattern: which keys a query sees, stated once, as in the paper. Tile tables (packed_maps.h),
 // decoding and drawings are built from it; no other code knows the patterns by name.
 #pragma once
 
@@ -43,8 +43,7 @@ class AttentionPattern {
   // The definition of S_i for one head: does query i see key j?
   virtual bool attends(int head, int64_t i, int64_t j) const = 0;
 
-  // S_i as runs, appended: each key of attends() once, in time that grows with the number of runs. Runs may
-  // reach beyond the sequence; the caller clips them.
+  // S_i as runs, appended: each key of attends() once, in time that grows with the runs. The caller clips.
   virtual void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const = 0;
   // The keys below `keys`, one by one, ascending, appended to `out`.
   void keys_of(int head, int64_t i, int64_t keys, std::vector<int32_t>& out) const;
@@ -52,8 +51,7 @@ class AttentionPattern {
   // No query sees a later key: what an autoregressive model needs.
   virtual bool causal() const { return true; }
 
-  // Content decides which of these keys a query of the head sees (src/ops/content.h), at most this many; 0:
-  // all.
+  // Content (src/ops/content.h) decides which of these keys a query sees, at most so many; 0: all.
   virtual int64_t most_keys(int /*head*/) const { return 0; }
   virtual void content(int /*heads*/, std::vector<ContentHeads>&) const {}  // those heads, appended
 
@@ -101,4 +99,33 @@ inline int64_t tile_ceil(int64_t slots) { return (slots + kTile - 1) / kTile * k
 int64_t keys_in(const std::vector<KeyRun>& runs, int64_t keys);
 // The number of attended pairs of one head, counted from the runs; where content decides, at most.
 int64_t needed_pairs(const AttentionPattern&, int head, Lengths);
+
+// ---- patterns that depend on content: their numbers, and the static tables that they stand on ----
+
+inline constexpr int64_t kMostLabels = 1024;  // clusters, or buckets that are asked for
+
+bool has_labels(const PatternSpec&);  // routing and lsh, whose keys are made of queries
+int64_t rounds_of(const PatternSpec&);
+// lsh: the even number whose square is the number of buckets, of a model of that context.
+int64_t hash_columns(const PatternSpec&, int64_t context);
+int64_t labels_of(const PatternSpec&, int64_t context);  // routing, lsh: different labels
+// The pattern of slots, or of blocks, in which content takes the place of neighbours.
+std::unique_ptr<AttentionPattern> slots_of(const PatternSpec&);
+
+std::vector<ContentHeads> content_of(const AttentionPattern&, int heads);
+// Throws Error where a head of the pattern depends on content.
+void refuse_content(const AttentionPattern&, int heads, const char* who);
+
+// ---- the cache row of each position of one head, for sampling. A row is free again after the last query
+// that reads it: `local` lives in a ring of l rows, `fixed` in the open block and the summaries. ----
+
+// The last query that reads each of the first n positions, -1: none. Error unless the pattern is causal.
+std::vector<int32_t> last_readers(const AttentionPattern&, int head, int64_t n);
+
+struct CacheRows {
+  std::vector<int32_t> row_of;  // position -> row; -1: no query reads it
+  int64_t rows = 0;             // the most that are held at once: no assignment needs fewer
+};
+// For a text of n positions.
+CacheRows cache_rows(const AttentionPattern&, int head, int64_t n);
 }  // namespace weft

@@ -20,8 +20,7 @@ struct Lengths {
   friend bool operator==(const Lengths&, const Lengths&) = default;
 };
 
-// Each kind reads some of the fields (PatternKind::fields); the config reader refuses keys that the kind does
-// not read.
+// Each kind reads some of the fields (PatternKind::fields); the config reader refuses the other keys.
 struct PatternSpec {
   std::string kind = "fixed";
   int64_t stride = 128;           // l: width of the window, distance of the keys, or length of a block

@@ -44,8 +44,7 @@ class Strided : public AttentionPattern {
   }
   // Tiles of a column of 64 a + b positions, 0 < b < 64. On a tile: (a + 1) (a + 2) / 2, or 1 / floor(64 / b)
   // for a = 0. One behind the other, it starts at any multiple of g = gcd(b, 64), and the tiles on the
-  // diagonal are shared: a (a + 1) / 2 + (a + 1) (b - g) / 64 + a + b / 64 in the mean. Compared 64 times as
-  // large.
+  // diagonal are shared: a (a + 1) / 2 + (a + 1) (b - g) / 64 + a + b / 64 in the mean. Compared times 64.
   static bool starts_on_tile(int64_t length) {
     const int64_t a = length / kTile, b = length % kTile;
     if (b == 0) return true;

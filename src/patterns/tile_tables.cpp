@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // One query tile at a time: runs of keys become runs of key slots, and those become bits.
-#include "src/patterns/tile_tables.h"
 #include <algorithm>
 #include <array>
 #include <deque>
 #include <limits>
 #include <numeric>
 #include <unordered_map>
+#include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"
 
 namespace weft {
@@ -186,8 +186,7 @@ class Builder {
     runs_.resize(kept);
   }
 
-  // Neighbouring queries share most runs (the summaries of earlier blocks): the common beginning of their
-  // lists is set once.
+  // Neighbouring queries share most runs (earlier summaries): the common beginning of lists is set once.
   void add_query_tile(const int32_t* queries) {
     first_.clear();
     rest_.clear();
@@ -336,8 +335,7 @@ TileTables build_best_tables(const AttentionPattern& part, int head, Lengths n, 
   constexpr int64_t kMostInLargeTiles = 128;  // numbers of a head
   // Large tiles that execute no more than this for each pair needed are taken without a look at small ones.
   constexpr double kGoodWaste = 2.5;
-  // Time of an executed pair in small tiles, in large tiles 1, measured on an H200: a key read serves 16
-  // queries and not 64.
+  // Time of an executed pair, in large tiles 1, measured on an H200: a key read serves 16 queries, not 64.
   constexpr int64_t kSmallTileCost = 2;
   if (head_size > kMostInLargeTiles) return build_tile_tables(part, head, n, kSmallTile);
   TileTables large = build_tile_tables(part, head, n, kTile);

@@ -3,7 +3,6 @@
 // on every rank, and in every run with as many ranks.
 #pragma once
 
-#include <span>
 #include "src/device.h"
 #include "src/ranks/process_group.h"
 
@@ -45,8 +44,7 @@ class Communicator {
   const int rank_, size_;
 };
 
-// Collective. With one rank, all calls do nothing. Device and group outlive it; CUDA graphs with its calls
-// end before it.
+// Collective. With one rank, calls do nothing. Device and group outlive it, CUDA graphs of its calls do not.
 std::unique_ptr<Communicator> make_communicator(Device&, ProcessGroup&);
 
 // For CUDA and two processes or more (src/ranks/cuda/). Throws Error when built without NCCL.

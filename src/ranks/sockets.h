@@ -2,9 +2,8 @@
 // TCP connections between the processes of a run, and the frames that go over them.
 #pragma once
 
-#include <chrono>
 #include "src/files/files.h"
-#include "src/ranks/world.h"
+#include "src/ranks/process_group.h"
 
 namespace weft {
 using Clock = std::chrono::steady_clock;
@@ -46,8 +45,7 @@ void set_patience(const Descriptor&, std::chrono::seconds);  // without a byte f
 std::string pack(const std::vector<std::string>& fields);
 bool unpack(const std::string& packed, std::vector<std::string>& fields);
 
-// ---- how the processes of a run meet: rank 0 listens; each other rank opens two connections, messages and
-// watch ----
+// ---- how the processes of a run meet: rank 0 listens; others open two connections, messages and watch ----
 
 struct Peer {
   int rank = 0;

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Watcher: a thread that ends this process when another rank loses its connection or exceeds its time for a
-// step.
+// Watcher: a thread that ends this process when another rank is cut off or exceeds its time for a step.
 #pragma once
 
 #include <algorithm>

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-#include "src/ranks/world.h"
 #include <cstdlib>
 #include <initializer_list>
 #include "src/config/names.h"
+#include "src/ranks/process_group.h"
 
 namespace weft {
 namespace {

@@ -9,11 +9,11 @@
 
 namespace weft {
 namespace {
-constexpr ImageShape kShape{2, 2, 3};
+constexpr ImageShape kSmall{2, 2, 3};
 constexpr int32_t kMixed = 100;  // images of the second file begin here
 
 // Image i has the value first + i in every sub-pixel but the last, which is 255.
-void write_images(const std::string& path, int64_t count, int32_t first, const ImageShape& shape = kShape) {
+void write_images(const std::string& path, int64_t count, int32_t first, const ImageShape& shape = kSmall) {
   ImageSplit train;
   for (int64_t i = 0; i < count; ++i) {
     train.pixels.insert(train.pixels.end(), static_cast<std::size_t>(shape.tokens()),
@@ -29,8 +29,8 @@ class ImageBatches : public testing::Test {
     write_images(dir_ / "a.h5", 10, 0);
     write_images(dir_ / "m.h5", 7, kMixed);
     config_.seed = 9;
-    config_.model.context = kShape.tokens();
-    config_.model.position_axes = {kShape.height, kShape.width, kShape.channels};
+    config_.model.context = kSmall.tokens();
+    config_.model.position_axes = {kSmall.height, kSmall.width, kSmall.channels};
     config_.train.batch = 4;
     train_ = std::make_unique<TokenDataset>(dir_ / "a.h5", "train", 256);
     mix_ = std::make_unique<TokenDataset>(dir_ / "m.h5", "train", 256);
@@ -46,8 +46,8 @@ class ImageBatches : public testing::Test {
     std::vector<int32_t> seen;
     HostBatch batch;
     for (int64_t step = 0; step < steps; ++step) {
-      source.read(step, 0, config_.train.batch, kShape.tokens(), batch);
-      for (std::size_t at = 0; at < batch.tokens.size(); at += static_cast<std::size_t>(kShape.tokens())) {
+      source.read(step, 0, config_.train.batch, kSmall.tokens(), batch);
+      for (std::size_t at = 0; at < batch.tokens.size(); at += static_cast<std::size_t>(kSmall.tokens())) {
         EXPECT_TRUE(std::all_of(batch.tokens.begin() + static_cast<std::ptrdiff_t>(at),
                                 batch.tokens.begin() + static_cast<std::ptrdiff_t>(at) + 11,
                                 [&](int32_t t) { return t == batch.tokens[at]; }));

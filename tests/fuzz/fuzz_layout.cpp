@@ -2,8 +2,8 @@
 // libFuzzer: any bytes as a .npy file, as a layout, as tile tables. The first byte chooses the size of a
 // block and whether the layout is causal. Only Error may come out.
 #include "src/patterns/more/layout.h"
+#include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"
-#include "src/patterns/tile_tables.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   if (size == 0) return 0;

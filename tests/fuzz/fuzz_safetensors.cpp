@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // libFuzzer: any bytes as a file of weights. Only Error may come out, or arrays of the promised sizes.
 #include "kernels/view.h"
-#include "src/files/weights.h"
+#include "src/files/checkpoint.h"
 #include "tests/fuzz/memory_file.h"
 
 // In the place of weights.cpp, which needs the engine.

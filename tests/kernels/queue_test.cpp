@@ -5,8 +5,6 @@
 
 namespace weft {
 namespace {
-CpuQueue queue;
-
 TEST(CountNonFinite, Counts) {
   std::vector<float> x(5000, 1.0f);
   x[0] = x[4999] = INFINITY;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Clocks that are read in line with a queue, on the CPU and on a GPU.
-#include "kernels/timer.h"
 #include <gtest/gtest.h>
 #include <chrono>
 #include <thread>
 #include "kernels/layers/pointwise.h"
+#include "kernels/queue.h"
 #include "src/device.h"
 
 namespace weft {

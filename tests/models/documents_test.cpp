@@ -16,7 +16,7 @@ const std::vector<std::string> kPatterns = {
     "{kind: merged, of: [{kind: strided, stride: 3}, {kind: local, stride: 3}]}",
     "{kind: heads, of: [{kind: local, stride: 5}, {kind: strided, stride: 3}]}"};
 
-Config config_of(const std::string& pattern, int64_t separator = kSeparator) {
+Config documents_config(const std::string& pattern, int64_t separator = kSeparator) {
   Config c = rotary_config(parse_pattern(pattern, "test"));
   c.data.separator = separator;
   return c;
@@ -52,7 +52,7 @@ std::vector<double> packed_tokens() {
 TEST(Documents, LogitsAreThoseOfEachAlone) {
   for (const std::string& pattern : kPatterns) {
     SCOPED_TRACE(pattern);
-    Packed packed(config_of(pattern)), alone(config_of(pattern, -1));
+    Packed packed(documents_config(pattern)), alone(documents_config(pattern, -1));
     std::vector<double> expected;
     for (const auto& document : kDocuments) {
       const std::vector<double> logits = alone.logits(document);
@@ -64,7 +64,7 @@ TEST(Documents, LogitsAreThoseOfEachAlone) {
 }
 
 TEST(Documents, TheSeparatorMayBeTokenZero) {
-  Packed packed(config_of("{kind: all}", 0)), whole(config_of("{kind: all}", -1));
+  Packed packed(documents_config("{kind: all}", 0)), whole(documents_config("{kind: all}", -1));
   for (Packed* model : {&packed, &whole}) {
     const std::vector<double> a = model->logits({1, 0, 2, 3}), b = model->logits({4, 0, 2, 3});
     const auto last = static_cast<std::ptrdiff_t>(a.size() / 4);  // of row 3
@@ -77,7 +77,7 @@ TEST(Documents, TheSeparatorMayBeTokenZero) {
 TEST(Documents, GradientsAreTheSumOfEachAlone) {
   for (const std::string& pattern : kPatterns) {
     SCOPED_TRACE(pattern);
-    Packed packed(config_of(pattern)), alone(config_of(pattern, -1));
+    Packed packed(documents_config(pattern)), alone(documents_config(pattern, -1));
     packed.differentiate(packed.engine.tensor({1, 18}, packed_tokens(), DType::i32));
     std::vector<double> sum(static_cast<std::size_t>(alone.store.gradients().size()));
     for (const auto& document : kDocuments) {
@@ -103,7 +103,7 @@ TEST(Documents, GradientsAreTheSumOfEachAlone) {
 TEST(Documents, RecomputedGradientsHaveTheSameBits) {
   std::vector<std::vector<double>> gradients;
   for (const char* recompute : {"none", "attention", "block"}) {
-    Config c = config_of(kPatterns[4]);
+    Config c = documents_config(kPatterns[4]);
     c.train.recompute = recompute;
     SmallModel small(c);
     small.differentiate(small.tokens(3, 18));
@@ -117,7 +117,7 @@ void check_decoded(const std::string& device) {
   for (const std::string& pattern : kPatterns)
     for (const bool rotary : {false, true}) {
       SCOPED_TRACE(pattern);
-      Config c = config_of(pattern);
+      Config c = documents_config(pattern);
       if (!rotary) c.model.positions = "learned";
       SmallModel small(c, DType::f32, device);
       for (const int64_t batch : {1, 3}) check_decoding(small, batch, 18);
@@ -130,7 +130,7 @@ TEST(CudaDocuments, DecodingGivesTheLogitsOfTraining) { check_decoded("cuda"); }
 TEST(CudaDocuments, LossesAreThoseOfTheCpu) {
   for (const std::string& pattern : kPatterns) {
     SCOPED_TRACE(pattern);
-    Config c = config_of(pattern);
+    Config c = documents_config(pattern);
     c.model.context = 300;
     c.model.position_axes = {300};
     c.model.width = 128;

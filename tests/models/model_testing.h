@@ -113,4 +113,29 @@ inline void check_decoding(SmallModel& small, const Sequences& s, bool batch_inv
 inline void check_decoding(SmallModel& small, int64_t batch, int64_t length) {
   check_decoding(small, small.tokens(batch, length, static_cast<unsigned>(length)));
 }
+// Finite differences of `step` of some weights of each tensor, in f64, over two sequences of n tokens.
+inline void check_model_gradients(const Config& config, int64_t n, bool training, double step = 1e-5,
+                                  double bound = 1e-6) {
+  SmallModel small(config, DType::f64);
+  small.engine.set({.seed = 21, .draw = 2});
+  const Tensor tokens = small.tokens(2, n);
+  small.differentiate(tokens, training);
+  const std::vector<double> gradients = small.engine.host(small.store.gradients());
+  auto* master = small.store.master().view().as<double>();
+  for (const ParamInfo& p : small.store.params()) {
+    if (p.name.find("centroids") != std::string::npos) continue;  // moved by k-means, not by the loss
+    std::vector<double> got, want;
+    for (int64_t i = p.offset; i < p.offset + p.size; i += std::max<int64_t>(1, p.size / 3)) {
+      const double x0 = master[i];
+      master[i] = x0 + step;
+      const double up = small.loss(tokens, training);
+      master[i] = x0 - step;
+      const double down = small.loss(tokens, training);
+      master[i] = x0;
+      want.push_back((up - down) / (2 * step));
+      got.push_back(gradients[static_cast<std::size_t>(i)]);
+    }
+    expect_near(got, want, bound, p.name);
+  }
+}
 }  // namespace weft

@@ -3,7 +3,6 @@
 #include <random>
 #include "models/model.h"
 #include "src/files/checkpoint.h"
-#include "src/files/weights.h"
 #include "tests/run_python.h"
 #include "tests/src/engine_testing.h"
 

@@ -96,9 +96,11 @@ TEST(CudaContent, TwoRunsGiveTheSameBits) {
   }
 }
 
-// WEFT_CONTENT_SPEED=1: times at B 4, H 8, n 12,288, D 64, bf16, beside what they may be.
+// WEFT_CONTENT_SPEED=1, or part of a pattern's name: times at B 4, H 8, n 12,288, D 64, bf16, beside what
+// they may be.
 TEST(CudaContent, Speed) {
-  if (!std::getenv("WEFT_CONTENT_SPEED")) GTEST_SKIP() << "set WEFT_CONTENT_SPEED=1";
+  const char* wanted = std::getenv("WEFT_CONTENT_SPEED");
+  if (!wanted) GTEST_SKIP() << "set WEFT_CONTENT_SPEED=1";
   PatternSpec routing = with(kRouting, 256), lsh = with(kLsh, 128), blocks = kBlocks;
   routing.clusters = 48, lsh.rounds = 4, lsh.buckets = 192, blocks.blocks = 8;
   struct Target {
@@ -110,6 +112,7 @@ TEST(CudaContent, Speed) {
                                                                {routing, 0.34, 1.2},
                                                                {blocks, 0.31, 1.2},
                                                                {lsh, 0.8, 3.0}}) {
+    if (wanted != std::string("1") && spec.kind.find(wanted) == std::string::npos) continue;
     Batch run(spec, 4, 12288, 8, 64, "cuda");
     const Tensor qkv = run.qkv(DType::bf16);
     const auto work = [&](bool backward) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // convert and train --init, as people run them.
-#include "src/files/weights.h"
+#include "src/files/checkpoint.h"
 #include "tests/train/training.h"
 #include "train/program/loaded_model.h"
 

@@ -16,7 +16,7 @@ namespace weft {
 namespace {
 // What a run shows. `weights` and `average`: the bits in latest.h5.
 enum Shown : uint8_t { weights, average, loss_scale, metrics, files, memory, folder, dtype, kShown };
-using Outcome = std::array<std::string, kShown>;
+using Results = std::array<std::string, kShown>;
 
 struct Row {
   std::string value;
@@ -145,8 +145,8 @@ class EveryKey : public testing::Test {
     return row.image ? tiny_image_config(dir_.path(), overrides) : small_config(dir_.path(), overrides);
   }
   // A run that leaves <dir>/<name>/latest.h5: of the trainer where its files count, else of its steps alone.
-  Outcome run(const Config& config, const std::string& name, Shown what) const {
-    Outcome shown;
+  Results run(const Config& config, const std::string& name, Shown what) const {
+    Results shown;
     shown[memory] = str(plan_memory(config, config.train.batch, config.model.context, true).activations);
     shown[folder] = RunFolder(config, "", std::nullopt).path("");
     shown[dtype] = name_of(compute_dtype(config));
@@ -161,7 +161,7 @@ class EveryKey : public testing::Test {
     }
     return shown;
   }
-  void train_steps(const Config& config, const std::string& name, Outcome& shown) const {
+  void train_steps(const Config& config, const std::string& name, Results& shown) const {
     const auto device = make_device("cpu");
     ParameterStore store;
     const auto model = make_model(config, store, *device);
@@ -184,7 +184,7 @@ class EveryKey : public testing::Test {
                     to_yaml(config));
   }
   // The run without the key set, made once for all keys with these needs.
-  const Outcome& base(const Row& row, std::string& name) {
+  const Results& base(const Row& row, std::string& name) {
     std::string needs = str(row.image, row.shown == metrics || row.shown == files);
     for (const std::string& need : row.needs) needs += need;
     const auto [it, is_new] = bases_.try_emplace(needs);
@@ -194,7 +194,7 @@ class EveryKey : public testing::Test {
   }
 
   const TempDir dir_;
-  std::map<std::string, Outcome> bases_;
+  std::map<std::string, Results> bases_;
 };
 
 TEST_F(EveryKey, HasARowHereThatIsAnotherValue) {
@@ -225,10 +225,10 @@ TEST_F(EveryKey, ShowsInARun) {
     if (!row.unseen.empty()) continue;
     SCOPED_TRACE(key);
     std::string base_name;
-    const Outcome& before = base(row, base_name);
+    const Results& before = base(row, base_name);
     const Config set = config(row, key + "=" + row.value);
     const std::string error = error_of([&] {
-      const Outcome after = run(set, key, row.shown);
+      const Results after = run(set, key, row.shown);
       EXPECT_TRUE(after[row.shown] != before[row.shown]) << "the key changes nothing";
       if (rule.at(key) == OnResume::free)
         expect_same_tensors(dir_ / key + "/latest.h5", dir_ / base_name + "/latest.h5");

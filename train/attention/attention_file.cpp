@@ -3,7 +3,6 @@
 #include <filesystem>
 #include <numeric>
 #include "kernels/attention/select.h"
-#include "kernels/timer.h"
 #include "src/attention_maps.h"
 #include "src/config/config.h"
 #include "src/files/hdf5.h"

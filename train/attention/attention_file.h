@@ -7,9 +7,7 @@
 #include <string>
 
 namespace weft {
-// Read from `in`: q (B, T, H, Dqk), k (B, Tk, H, Dqk), v (B, Tk, H, Dv), for gradients dout (B, T, H, Dv),
-// and query_segments (B, T) with key_segments (B, Tk). Written to `out`: o (B, T, H, Dv), lse (B, H, T) and
-// with dout dq, dk, dv, in f32 (f64 when computed in f64).
+// The arrays of `in` and `out`: train/attention.cpp. Results are f32, or f64 when computed in f64.
 struct AttentionFileOptions {
   std::string in, out;
   std::string pattern;  // as in a config: "{kind: fixed, stride: 128, c: 32}"

@@ -1,20 +1,12 @@
 // SPDX-License-Identifier: MIT
 // y_i, lse_i and dq_i from the keys of query i; dk_j and dv_j from the queries of key j and the kernel's lse.
-#include "train/attention/spot_check.h"
-#include <algorithm>
-#include <limits>
-#include <random>
-#include "src/patterns/pattern.h"
+#include "train/attention/oracle.h"
 
 namespace weft {
 namespace {
 using Row = std::vector<double>;
 
-double dot(const Row& a, const Row& b) {
-  double sum = 0;
-  for (std::size_t d = 0; d < a.size(); ++d) sum += a[d] * b[d];
-  return sum;
-}
+double dot(const Row& a, const Row& b) { return std::inner_product(a.begin(), a.end(), b.begin(), 0.0); }
 
 void add(Row& sum, double weight, const Row& x) {
   for (std::size_t d = 0; d < x.size(); ++d) sum[d] += weight * x[d];

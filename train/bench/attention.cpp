@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
-// `bench attention`: the shapes of the paper's models; of each pattern its tensors and launches, whether they
-// are right, and rows of times and of rates.
-#include <random>
+// `bench attention`: the shapes of the paper's models; each pattern is checked, then timed.
 #include "kernels/attention/select.h"
-#include "src/attention_maps.h"
-#include "train/attention/spot_check.h"
+#include "train/attention/oracle.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
 #include "train/program/json.h"

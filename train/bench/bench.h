@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The commands of `bench`. Each prints rows to `out`, as text or as JSON objects, and throws Error when a
-// result is wrong.
+// The commands of `bench`. Each prints rows to `out`, as text or JSON objects. Error: a result is wrong.
 #pragma once
 
 #include <iosfwd>

@@ -75,8 +75,7 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
   return largest;
 }
 
-// Bytes that a position of `batch` texts reads: all weights but the rows of tables, and the listed keys and
-// values of the positions from `first` on.
+// Bytes that a position of `batch` texts reads: weights but rows of tables, and listed keys and values.
 double bytes_of_position(const ParameterStore& store, const Config& config, DType dtype,
                          const SampleStats& stats, const SampleOptions& o) {
   double bytes = 0;

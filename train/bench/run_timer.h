@@ -2,7 +2,6 @@
 // Times of runs on a device, with the GPU's clock meanwhile: time x clock does not depend on the power limit.
 #pragma once
 
-#include "kernels/timer.h"
 #include "src/device.h"
 #include "train/program/progress.h"
 

@@ -107,8 +107,7 @@ void write_text(const Report& r, std::ostream& out) {
 // ---- where a step spends its time ----
 
 constexpr int kSteps = 5;  // profiled, after one that fills the pool
-// The device first clears the caches this many times, some 10 ms, so that the host stays ahead of it:
-// otherwise a small kernel takes as long as its launch.
+// Clears of the caches first, some 10 ms: the host stays ahead. Else small kernels take as long as launches.
 constexpr int kHeadStart = 160;
 
 // The queue has a profile for as long as this lives.

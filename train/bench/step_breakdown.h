@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What `bench step` measures. Where the time of a training step goes: launches grouped by kernel and shape,
-// each with its roofline time.
+// What `bench step` measures: where a step's time goes, by kernel and shape, and their roofline times.
 #pragma once
 
 #include "data/batch_source.h"

@@ -29,8 +29,7 @@ class HeatMap {
   double mean(int64_t position) const;  // NaN where nothing was added
   // The sum over the channels of a pixel.
   double pixel(int64_t row, int64_t column) const;
-  // A panel for the sum over channels with its colour bar, from dark (least) to bright, then one for each
-  // channel with theirs. A text has the first alone.
+  // A panel for the sum over channels with its colour bar, dark to bright, then one for each of several.
   Image image() const;
   // What the bars stand for, a line each.
   std::string text() const;

@@ -25,7 +25,6 @@ struct InspectOptions {
   std::string checkpoint, text;        // in place of a config: what a head of this model sees of this text
 };
 
-// Without `pattern` and `attention`: parameters, memory, FLOPs, and what each layer's attention costs. With
-// one of them: a head's pattern as text and files.
+// A head's pattern as text and files; without `pattern` and `attention` parameters, memory, FLOPs, patterns.
 void inspect(const InspectOptions&, std::ostream&);
 }  // namespace weft

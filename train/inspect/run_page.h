@@ -29,8 +29,7 @@ struct Chart {
   double low_share = 0.0;  // of all y, this share of the highest may lie outside: the first steps of a run
 };
 
-// Text between tags: & < > and quotes are escaped; bytes that are no UTF-8, and control characters but line
-// breaks and tabs, become U+FFFD.
+// Text between tags: & < > and quotes are escaped; what utf8_length() (json.h) refuses becomes U+FFFD.
 std::string html_text(const std::string&);
 
 // "" where no series has a finite point. Long series are thinned to means of neighbours.

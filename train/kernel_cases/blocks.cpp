@@ -64,49 +64,47 @@ void set_qk(CaseRun& r, DecodeBlocks& k, Qk qk) {
 }
 
 // `rows`: of a head's cache.
-Build decode_blocks(const Sizes& s, const std::vector<Lists>& of_block, int64_t rows, Qk qk, Activation f,
-                    bool documents = false) {
-  return [=](CaseRun& r) {
-    DecodeBlocks k;
-    k.y = r.output("y", {s.batch, s.width}, r.type());
-    k.x = r.input({s.batch, s.width}, 1, 0.2);
-    k.heads = s.heads;
-    k.qk_size = s.qk;
-    k.v_size = s.v;
-    k.f = f;
-    k.scale = 1 / std::sqrt(static_cast<double>(s.qk));
-    set_qk(r, k, qk);
-    if (documents) k.first_key = r.integers({s.batch}, 0, rows);
-    double flops = 0, read = 0;
-    for (const Lists& lists : of_block) {
-      DecodeBlock b;
-      b.attention_norm = norm(r, s.width);
-      b.qkv = affine(r, s.packed(), s.width, 1);
-      b.proj = affine(r, s.width, s.heads * s.v, 0.5);
-      b.mlp_norm = norm(r, s.width);
-      b.up = affine(r, s.hidden, s.width, 1);
-      b.down = affine(r, s.width, s.hidden, 0.5);
-      const auto cache = [&](const char* name, int64_t size) {
-        const Shape shape = {s.batch, s.heads * rows, size};
-        return lists.own ? r.updated(name, shape, r.type(), 1, 0) : r.input(shape);
-      };
-      b.k = cache("k", s.qk);
-      b.v = cache("v", s.v);
-      add_lists(r, b, s, lists, rows);
-      for (int64_t h = 0; h < s.heads; ++h)
-        read += static_cast<double>(s.batch * lists.keys[static_cast<std::size_t>(h) % lists.keys.size()] *
-                                    (s.qk + s.v) * size_of(r.type()));
-      const int64_t weights = s.width * (s.packed() + s.heads * s.v + 2 * s.hidden);
-      read += static_cast<double>(weights * size_of(r.type()));
-      flops += 2.0 * static_cast<double>(s.batch * weights);
-      k.blocks.push_back(b);
-    }
-    k.packed = r.scratch({s.batch, s.packed()}, r.type());
-    k.attended = r.scratch({s.batch, s.heads * s.v}, r.type());
-    k.hidden = r.scratch({s.batch, s.hidden}, r.type());
-    r.set_bytes(read);
-    r.kernel(k, flops);
-  };
+void decode_blocks(CaseRun& r, const Sizes& s, const std::vector<Lists>& of_block, int64_t rows, Qk qk,
+                   Activation f, bool documents) {
+  DecodeBlocks k;
+  k.y = r.output("y", {s.batch, s.width}, r.type());
+  k.x = r.input({s.batch, s.width}, 1, 0.2);
+  k.heads = s.heads;
+  k.qk_size = s.qk;
+  k.v_size = s.v;
+  k.f = f;
+  k.scale = 1 / std::sqrt(static_cast<double>(s.qk));
+  set_qk(r, k, qk);
+  if (documents) k.first_key = r.integers({s.batch}, 0, rows);
+  double flops = 0, read = 0;
+  for (const Lists& lists : of_block) {
+    DecodeBlock b;
+    b.attention_norm = norm(r, s.width);
+    b.qkv = affine(r, s.packed(), s.width, 1);
+    b.proj = affine(r, s.width, s.heads * s.v, 0.5);
+    b.mlp_norm = norm(r, s.width);
+    b.up = affine(r, s.hidden, s.width, 1);
+    b.down = affine(r, s.width, s.hidden, 0.5);
+    const auto cache = [&](const char* name, int64_t size) {
+      const Shape shape = {s.batch, s.heads * rows, size};
+      return lists.own ? r.updated(name, shape, r.type(), 1, 0) : r.input(shape);
+    };
+    b.k = cache("k", s.qk);
+    b.v = cache("v", s.v);
+    add_lists(r, b, s, lists, rows);
+    for (int64_t h = 0; h < s.heads; ++h)
+      read += static_cast<double>(s.batch * lists.keys[static_cast<std::size_t>(h) % lists.keys.size()] *
+                                  (s.qk + s.v) * size_of(r.type()));
+    const int64_t weights = s.width * (s.packed() + s.heads * s.v + 2 * s.hidden);
+    read += static_cast<double>(weights * size_of(r.type()));
+    flops += 2.0 * static_cast<double>(s.batch * weights);
+    k.blocks.push_back(b);
+  }
+  k.packed = r.scratch({s.batch, s.packed()}, r.type());
+  k.attended = r.scratch({s.batch, s.heads * s.v}, r.type());
+  k.hidden = r.scratch({s.batch, s.hidden}, r.type());
+  r.set_bytes(read);
+  r.kernel(k, flops);
 }
 }  // namespace
 
@@ -118,9 +116,9 @@ void add_block_cases(Table& t) {
     for (const Lists& l : lists)
       for (const int64_t count : l.keys)
         keys += str(keys.empty() ? "" : " ", count, l.own ? "" : " (not its own)");
-    t.put<DecodeBlocks>(realistic, decode_blocks(s, lists, rows, qk, f), "B ", s.batch, ", C ", s.width,
-                        ", H ", s.heads, ", D ", s.qk, " and ", s.v, ", M ", s.hidden, ", blocks ",
-                        lists.size(), ", keys ", keys, of_qk[static_cast<std::size_t>(qk)],
+    t.put<DecodeBlocks>(realistic, case_of(decode_blocks, s, lists, rows, qk, f, false), "B ", s.batch,
+                        ", C ", s.width, ", H ", s.heads, ", D ", s.qk, " and ", s.v, ", M ", s.hidden,
+                        ", blocks ", lists.size(), ", keys ", keys, of_qk[static_cast<std::size_t>(qk)],
                         f == Activation::gelu ? "" : ", relu2");
   };
   const Sizes image = {1, 256, 2, 64, 128, 512};
@@ -159,9 +157,10 @@ void add_block_cases(Table& t) {
   for (const Sizes& s : {Sizes{3, 24, 3, 8, 8, 40}, {33, 64, 1, 136, 64, 64}, {4, 72, 1, 16, 256, 64}})
     for (const Activation f : {Activation::gelu, Activation::relu2})
       add(s, {{{13}, true}, {{0}, true}}, 13, false, Qk::as_projected, f);
-  t.put<DecodeBlocks>(
-      false, decode_blocks({5, 128, 2, 64, 64, 128}, {{{33, 5}, true}}, 40, Qk::both, Activation::gelu, true),
-      "B 5, C 128, documents");
+  t.put<DecodeBlocks>(false,
+                      case_of(decode_blocks, {5, 128, 2, 64, 64, 128}, {{{33, 5}, true}}, 40, Qk::both,
+                              Activation::gelu, true),
+                      "B 5, C 128, documents");
   add(batch_of(image, 256), {{{96}, true}, {{96}, true}, {{96}, true}, {{16}, true}}, 97, true);
 }
 }  // namespace weft

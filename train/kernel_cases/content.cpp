@@ -41,7 +41,6 @@ void labels(CaseRun& r, const Sizes& s, bool hashed) {
   k.order = r.output("order", {sets, s.blocks() * kTile}, DType::i32);
   k.sorted = r.output("sorted", {sets, s.t}, DType::i32);
   k.starts = r.output("starts", {sets, count + 1}, DType::i32);
-  k.counts = r.scratch({sets, (s.t + kLabelPiece - 1) / kLabelPiece, count}, DType::i32);
   r.kernel(k);
 }
 
@@ -54,7 +53,6 @@ void centroid_gradient(CaseRun& r, const Sizes& s) {
   k.dm = r.output("dm", {s.h, s.labels, s.d}, r.wide_type());
   k.m = r.wide_input({s.h, s.labels, s.d});
   k.partial = r.scratch({sets, s.labels, kClusterPieces, s.d}, r.wide_type());
-  k.inverse = r.scratch({sets, s.t}, r.wide_type());
   k.q = input(r, s);
   k.order = r.input_of({sets, s.t}, DType::i32, order), k.starts = r.input_of({sets, n}, DType::i32, starts);
   k.step = r.step();
@@ -63,7 +61,7 @@ void centroid_gradient(CaseRun& r, const Sizes& s) {
 
 void shared_keys(CaseRun& r, const Sizes& s, bool backward, bool normed) {
   SharedKeys k;
-  if (backward) k.dq = updated(r, "dq", s), r.through_rounded();
+  if (backward) k.dq = updated(r, "dq", s);
   k.k = updated(r, "k", s), k.q = input(r, s), k.normed = normed;
   r.kernel(k);
 }

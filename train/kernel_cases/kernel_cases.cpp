@@ -19,31 +19,20 @@ uint64_t scramble(uint64_t x) {
 }
 
 void write_element(unsigned char* at, DType t, double value) {
-  const auto put = [at](auto v) { std::memcpy(at, &v, sizeof(v)); };
-  switch (t) {
-    case DType::f64: return put(value);
-    case DType::f32: return put(static_cast<float>(value));
-    case DType::f16: return put(f16(static_cast<float>(value)));
-    case DType::bf16: return put(bf16(static_cast<float>(value)));
-    case DType::i32: return put(static_cast<int32_t>(value));
-    case DType::u8: return put(static_cast<uint8_t>(value));
-  }
+  dispatch_any(t, [&]<class T>() {
+    const T element = static_cast<T>(value);
+    std::memcpy(at, &element, sizeof element);
+  });
 }
 
 double read_element(const unsigned char* at, DType t) {
-  const auto get = [at]<class V>(V v) {
-    std::memcpy(&v, at, sizeof(v));
-    return static_cast<double>(v);
-  };
-  switch (t) {
-    case DType::f64: return get(double{});
-    case DType::f32: return get(float{});
-    case DType::f16: return get(f16{});
-    case DType::bf16: return get(bf16{});
-    case DType::i32: return get(int32_t{});
-    case DType::u8: return get(uint8_t{});
-  }
-  return 0;
+  double value = 0;
+  dispatch_any(t, [&]<class T>() {
+    T element;
+    std::memcpy(&element, at, sizeof element);
+    value = static_cast<double>(element);
+  });
+  return value;
 }
 
 // `value` as an element of type t would hold it.

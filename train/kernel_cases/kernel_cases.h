@@ -34,8 +34,7 @@ struct CaseOutput {
   std::vector<double> values;
 };
 
-// The memory of one run of a case: tensors between guard bands; inputs random, outputs poisoned with NaN. Two
-// runs with equal options have equal inputs.
+// The memory of a run: tensors between guard bands; inputs random, equal for equal options; outputs NaN.
 class CaseRun {
  public:
   CaseRun(Device&, const KernelCase&, const CaseOptions&);

@@ -100,8 +100,7 @@ void add_norm(Table& t, int64_t n, int64_t c, bool realistic = false) {
   t.put<LayerNormBackward>(realistic, case_of(layernorm_backward, n, c, true, true), rows(n, c));
 }
 
-// ---- QK-norm and rotary positions: head sizes that fill a group of lanes and that do not, odd numbers of
-// heads ----
+// ---- QK-norm and rotary positions: head sizes that fill a group of lanes or not, odd numbers of heads ----
 
 struct Sizes {
   int64_t b, t, heads, qk, v;

@@ -4,8 +4,7 @@
 #include <limits>
 #include "kernels/attention/select.h"
 #include "src/config/names.h"
-#include "src/patterns/cache_rows.h"
-#include "src/patterns/more/content.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {

@@ -19,7 +19,7 @@ struct AttentionCounts {
   PairCount pairs;                     // of one layer and sequence, these heads
   int64_t keys_min = 0, keys_max = 0;  // of a query
   double keys_mean = 0;
-  // Most cached keys of one head in sampling (src/patterns/cache_rows.h); 0 when not causal.
+  // Most cached keys of one head in sampling (src/patterns/pattern.h); 0 when not causal.
   int64_t cache_rows = 0;
   std::vector<int> edges;         // of the tiles, by part
   std::vector<std::string> form;  // the kernel that runs each part: "cpu", or name_of(attention::Kernel)

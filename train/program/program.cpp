@@ -37,8 +37,7 @@ std::string help_with(const CLI::App& app, const std::string& what) {
   return str(": ", joined(commands), "; found ", word, did_you_mean(word, commands));
 }
 
-// A file that is opened never gets the number of a closed stdin, stdout or stderr: texts would go into it.
-// Writing to a closed stdout fails.
+// No file gets the number of a closed stdin, stdout or stderr: texts would go into it, not fail.
 void hold_standard_files() {
   for (const int file : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO})
     if (fcntl(file, F_GETFD) < 0 && errno == EBADF) {

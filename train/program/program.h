@@ -21,19 +21,16 @@ struct Program {
 
 struct SaidElsewhere {};  // thrown by `work` when another process says what went wrong
 
-// Starts OpenMP's threads, before other things take the memory: libgomp itself can only end the process.
-// Throws Error when there is no room for them.
+// Starts OpenMP's threads first; Error when there is no room: libgomp itself can only end the process.
 void start_threads();
 
 std::string out_of_memory();  // what a program on a model says of std::bad_alloc
 
-// Exit code 0; 1 after "error: ..." on one line of stderr (src/files/files.h), for bad options and for
-// an stdout that took less than was written to it, too; 1 alone after SaidElsewhere. Adds --help and
-// --version.
+// Exit code 0; 1 after "error: ..." on one line of stderr (src/files/files.h), for bad options and an stdout
+// that took less than was written, too; 1 alone after SaidElsewhere. Adds --help and --version.
 int run_program(const Program&, int argc, char** argv);
 
-// timeout(1) signals a process and then its group: the same signal 200 ms after the first is no second one.
-// Safe in a signal handler.
+// timeout(1) signals a process, then its group: within 200 ms it is one signal. Safe in a signal handler.
 class Echo {
  public:
   void begin() { clock_gettime(CLOCK_MONOTONIC, &first_); }

@@ -20,8 +20,7 @@ void choose_batch(SampleArguments& a, LoadedModel& loaded) {
       a.batch > 0 ? a.batch : batch_that_fits(*loaded.device, *loaded.model, loaded.config.model, a.options);
 }
 
-// Puts tokens into text: a sample as it comes, several one after the other when a sample's turn has come. A
-// sample ends before the stop text.
+// Puts tokens into text: one sample as it comes, several in turn. A sample ends before the stop text.
 class SampleWriter {
  public:
   // `whole`: characters are, for a terminal.

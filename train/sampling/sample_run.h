@@ -27,8 +27,7 @@ struct SampleArguments {
   int64_t rows = -1;                  // given of each; -1: half
   int64_t rate = 12000;               // of a WAV file
 };
-// Text to `text` (or to the file that --out names), images and sound to files; the rest to `notes`.
-// Collective; rank 0 writes the files.
+// Text to `text` or the file --out, images and sound to files (of rank 0), the rest to `notes`. Collective.
 void run_sample(SampleArguments, ProcessGroup&, std::ostream& text, Progress& notes);
 
 // ---- images drawn by a model, or completed by it from their upper rows ----

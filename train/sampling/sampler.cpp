@@ -128,7 +128,7 @@ class BatchSampler {
       const double seconds = clock.seconds();
       stats_.step_seconds += seconds;
       if (on_positions) on_positions(stats_.positions, batches_ * options_.length);
-      if (seconds < kLateSeconds / 2 && !options_.next) block *= 2;
+      if (seconds < kLateSeconds / 2 && !options_.next) block = std::min(2 * block, window_);
       if (seconds > kLateSeconds) block = std::max<int64_t>(1, block / 2);
     }
   }

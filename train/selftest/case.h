@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The program `selftest`: random cases for a while, and a verdict. A case is a random pattern with random
-// sizes, both from a seed, and its checks.
+// The program `selftest`: random cases for a while, each a pattern with sizes from a seed, and a verdict.
 #pragma once
 
 #include <optional>
@@ -54,8 +53,7 @@ std::vector<AttentionForm> check_kernels(Device&, const SelftestCase&,
 // A whole number from low to high, both included.
 int64_t pick(std::mt19937&, int64_t low, int64_t high);
 
-// Fields that `kind` reads, for n positions; bidirectional ones too when `any_direction`. Not for the kinds
-// that are made of others or of files.
+// Fields that `kind` (not of others or files) reads, for n positions; bidirectional too if `any_direction`.
 PatternSpec random_spec(std::mt19937&, const std::string& kind, int64_t n, bool any_direction);
 
 // A pattern of any kind but those of files, made of others or not, with modifiers or without.

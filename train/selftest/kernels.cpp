@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/sampling/decode_attention.h"
-#include "src/patterns/cache_rows.h"
 #include "train/attention/on_device.h"
 #include "train/inspect/picture.h"
 #include "train/selftest/case.h"

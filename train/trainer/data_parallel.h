@@ -21,8 +21,7 @@ class GradientSum {
   void begin();                        // of the backward pass of the last micro-batch
   void complete(Ctx&, int32_t first);  // called by Ctx::mark
   void finish(Ctx&);                   // after it: what remains; the queue then waits for all
-  // From now on keeps the Fingerprint of this process's own gradients: of each pass, before they are added
-  // up.
+  // From now on keeps the Fingerprint of this process's own gradients of a pass, before they are added up.
   const Tensor& keep_fingerprint();
   int64_t collectives() const { return collectives_; }  // of the last pass
   int64_t bytes() const { return bytes_; }              // that each rank gave to them

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Replay: an update that is run twice from one state gives the same bits, unless a GPU, its memory, a link or
-// a kernel is at fault.
+// Replay: an update run twice from one state gives the same bits, unless hardware or a kernel is at fault.
 #include "kernels/layers/pointwise.h"
 #include "train/trainer/step.h"
 

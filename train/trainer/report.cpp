@@ -2,6 +2,7 @@
 #include "train/trainer/report.h"
 #include <cstdio>
 #include <ranges>
+#include "data/formats/raw_file.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/trainer/trainer.h"
@@ -84,9 +85,7 @@ std::string shell_word(const std::string& text) {
     return std::isalnum(c) != 0 || std::strchr("_-./:=,@%+", c) != nullptr;
   };
   if (!text.empty() && std::ranges::all_of(text, plain)) return text;
-  std::string word = "'";
-  for (const char c : text) word += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return word + "'";
+  return shell_quoted(text);
 }
 
 double seconds_left(const StepMetrics& m, const Config& config) {

@@ -47,10 +47,8 @@ struct MicroBatch {
 };
 
 // `wish`: a number of sequences, or "auto": the most whose planned memory (with an evaluation between steps,
-// and `replay`) fits. Throws Error when it is neither, does not divide the update, or not even one sequence
-// fits.
+// and `replay`) fits. Error when it is neither, does not divide the update, or not one sequence fits.
 MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Device&, bool replay = false);
-// As the checkpoint was trained with, so that sums keep their order; nothing where it does not divide the
-// batch.
+// As the checkpoint was trained with, for sums to keep their order; none where it does not divide the batch.
 std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config&);
 }  // namespace weft

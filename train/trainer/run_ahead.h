@@ -16,8 +16,7 @@ class RunAhead {
 
   // Before micro-batch `micro`: waits until at most kSeconds of work and kMost updates are in flight.
   void make_room(int64_t micro);
-  // Called behind the launch of a micro-batch: keeps what it reports. counted: false when the update is run
-  // again, which reports in its place.
+  // Behind the launch of a micro-batch: keeps what it reports. counted: false when the update is run again.
   void record(Ctx&, int64_t micro, const Tensor& results, bool counted = true);
 
   // Waits for the oldest update not asked for yet; its loss is the mean of this process's micro-batches.

@@ -285,10 +285,8 @@ void MetricsLog::append_line(const std::string& line) const {
 EventFile::EventFile(const std::string& folder) {
   const std::filesystem::path inside = std::filesystem::path(folder) / "tensorboard";
   make_folder(inside.string());
-  char host[256] = "host";
-  gethostname(host, sizeof host - 1);
-  path_ = (inside / str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host, ".", getpid()))
-              .string();
+  path_ = inside /
+          str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host_name(), ".", getpid());
   write(field(1, wall_time()) + field(3, std::string("brain.Event:2")));
 }
 

@@ -96,9 +96,8 @@ class MetricsLog {
   bool lacks_evaluation_ = false;
 };
 
-// Numbers of training as TensorBoard reads them: a file of records, each an Event of
-// tensorflow/core/util/event.proto in the wire format of protocol buffers, framed by its length and two
-// masked CRC-32C (tensorflow/core/lib/io).
+// Numbers of training for TensorBoard: Events (tensorflow/core/util/event.proto) in the wire format of
+// protocol buffers, each framed by its length and two masked CRC-32C (tensorflow/core/lib/io).
 class EventFile {
  public:
   // A new file in <folder>/tensorboard; TensorBoard joins it with those of earlier starts. Throws Error.

@@ -52,8 +52,7 @@ class TrainStep {
   // each micro-batch but the first; when it throws, or Interrupted on the CPU, no parameter has changed.
   void run(const BatchSource& source, int64_t step, const std::function<void()>& between = {});
   // Replay (replay.cpp): runs `step` like run(), again from the state before it, and compares the bits of
-  // gradients and weights. Waits for the device. After prepare_replay(), which takes memory for a second
-  // state.
+  // gradients and weights. Waits. After prepare_replay(), which takes memory for a second state.
   void prepare_replay();
   struct Replay {
     std::string difference;  // the first: tensor, element and bits; "" when all bits are equal

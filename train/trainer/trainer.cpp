@@ -153,8 +153,7 @@ void Trainer::step() {
   group_.report_step(state_.step);
 }
 
-// All ranks run the same updates twice. A rank whose own gradients differ is named before those that added
-// them.
+// All ranks run the same updates twice. One whose own gradients differ is named before those that add them.
 void Trainer::verified_step(const std::function<void()>& between) {
   const TrainStep::Replay replay = train_step_->run_twice(source_, state_.step, between);
   std::string first = first_to_speak(group_, replay.own ? replay.difference : "");

@@ -6,8 +6,7 @@
 #include "train/trainer/step.h"
 
 namespace weft {
-// What a hook sees behind an evaluation. The model has the weights that `evaluate` and `sample` would take:
-// the moving average where one is kept.
+// What a hook sees behind an evaluation. The model has the moving average as weights, where one is kept.
 struct Evaluated {
   std::string folder, about;  // of the run; what training said before its first step, and of its memory
   const Config& config;

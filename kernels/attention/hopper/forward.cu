@@ -4,7 +4,7 @@
 // 2407.08608, section 3).
 #include "kernels/attention/hopper/forward_mainloop.cuh"
 #include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/tma_producer.cuh"
+#include "kernels/attention/hopper/producer.cuh"
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {

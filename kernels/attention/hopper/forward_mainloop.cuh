@@ -32,12 +32,22 @@ template <class M> struct StageDescriptors {
   __device__ __forceinline__ Descriptor values(int stage) const { return keys(stage) + M::kX / 16; }
 };
 
-// Sets the scores of pairs that the tile's mask leaves out to -infinity.
-__device__ __forceinline__ void hide(float (&s)[32], const uint64_t* masks, int mask) {
+// Rows that are gathered have many masks: they are loaded before they are needed.
+template <class M> inline constexpr bool kHidesEarly = requires { requires !M::kTma; };
+__device__ __forceinline__ MaskWords hidden_at(const uint64_t* masks, int mask) {
   MaskWords words;
-  words.load(masks, mask);
+  if (mask >= 0) words.load(masks, mask);
+  return words;
+}
+// Sets the scores of pairs that the tile's mask leaves out to -infinity.
+__device__ __forceinline__ void hide(float (&s)[32], const MaskWords& words, int) {
   pin(s);
   words.apply(s, -INFINITY);
+}
+template <class M, class Hidden, class Masks>
+__device__ __forceinline__ void hide_pairs(float (&s)[32], const Hidden& hidden, const Masks& masks,
+                                           int mask) {
+  if (mask >= 0) hide(s, kHidesEarly<M> ? hidden : hidden_at(masks, mask), mask);
 }
 
 // An iteration after the first: its scores; its softmax overlaps P V of the iteration before, whose
@@ -48,19 +58,20 @@ __device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc
                                                  const StageDescriptors<M>& at, const Masks& masks,
                                                  const Q& q, int mask) {
   const int stage = stream.stage(), before = stream.stage_before();
+  const auto hidden = hidden_at(masks, kHidesEarly<M> ? mask : kSkip);
   pin(acc.y);
   acc.issue_scores(q, at.keys(stage));
   acc.issue_values(p, at.values(before));
   const int following = stream.step();  // waits early: that is hidden behind the MMAs
   wgmma_wait_group<1>();
   pin(acc.s);
-  if (mask >= 0) hide(acc.s, masks, mask);
+  hide_pairs<M>(acc.s, hidden, masks, mask);
   acc.softmax.apply_again(acc.s);
   // The branch keeps the compiler from waiting for P V ahead of the exp2.
   const bool failed = acc.softmax.failed();
   if (failed) {  // in this warp, not in its group
     q.template mma_abt_in_warp<T>(acc.s, memory.x(stage));
-    if (mask >= 0) hide(acc.s, masks, mask);
+    if (mask >= 0) hide(acc.s, hidden_at(masks, mask), mask);
     acc.softmax.begin(acc.s);
   }
   wgmma_wait_group<0>();
@@ -87,7 +98,7 @@ __device__ __forceinline__ int forward_iteration_interleaved(ForwardAccumulators
   acc.issue_values(p, at.values(before));
   wgmma_wait_group<1>();
   pin(acc.s);
-  if (mask >= 0) hide(acc.s, masks, mask);
+  if (mask >= 0) hide(acc.s, hidden_at(masks, mask), mask);
   acc.softmax.template apply_again<0, kAhead>(acc.s);
   stream.await_step(has_next);
   const int following = stream.take_step(stream.look_at_step());
@@ -98,7 +109,7 @@ __device__ __forceinline__ int forward_iteration_interleaved(ForwardAccumulators
   stream.release(before);
   if (acc.softmax.failed()) {  // in this warp, not in its group
     q.template mma_abt_in_warp<T>(acc.s, memory.x(stage));
-    if (mask >= 0) hide(acc.s, masks, mask);
+    if (mask >= 0) hide(acc.s, hidden_at(masks, mask), mask);
     acc.softmax.begin(acc.s);
     acc.softmax.rescale(acc.y);
     round_to_operand<T>(p, acc.s);
@@ -108,7 +119,7 @@ __device__ __forceinline__ int forward_iteration_interleaved(ForwardAccumulators
 }
 
 // The values of a step are added beside the probabilities of the next one. Stream: as Consumer (of the parts
-// of step() only kInterleaved has a need); hide() takes `masks` and what its steps return.
+// of step() only kInterleaved has a need); hidden_at() takes `masks` and what its steps return.
 template <class T, bool kInterleaved, int Dv, class Stream, class M, class Masks, class Q>
 __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc, Stream& stream,
                                                  const M& memory, const Masks& masks, const Q& q) {
@@ -116,6 +127,7 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc
   uint32_t p[4][4];  // probabilities
   for (int mask = stream.next(); mask != kEnd;) {
     acc.issue_scores(q, at.keys(stream.stage()));
+    const auto hidden = hidden_at(masks, kHidesEarly<M> ? mask : kSkip);
     int following;
     if constexpr (kInterleaved) {
       stream.await_step(false);
@@ -125,7 +137,7 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc
     }
     wgmma_wait_group<0>();
     pin(acc.s);
-    if (mask >= 0) hide(acc.s, masks, mask);
+    hide_pairs<M>(acc.s, hidden, masks, mask);
     acc.softmax.begin(acc.s);
     acc.softmax.rescale(acc.y);
     acc.softmax.add();

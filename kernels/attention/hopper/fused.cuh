@@ -187,8 +187,8 @@ __global__ void __launch_bounds__(FusedMemory::kThreads, 1)
     if (threadIdx.x < kProducers * 32) {
       TensorView scalars = g.lse;
       scalars.data = scratch.scalars;
-      TmaProducer<Direction::key_stationary, FusedMemory>(memory, shared)
-          .run(g.maps, pass, pass.key_tiles, g.k, g.q, tensor_maps, scalars, scalars);
+      Producer<Direction::key_stationary, FusedMemory>(memory, shared)
+          .run(g.maps, pass, pass.key_tiles, {g.k, g.v, g.q, g.dy, scalars, scalars}, tensor_maps);
     } else if (threadIdx.x % 32 == 0) {
       TurnTaker(memory, scratch, static_cast<int>(threadIdx.x / 32) - kProducers).run();
     }

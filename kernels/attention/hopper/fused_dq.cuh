@@ -3,8 +3,8 @@
 // query tile over both, from dS in shared memory. A producer thread adds that to global memory by turns.
 #pragma once
 
+#include "kernels/attention/hopper/producer.cuh"
 #include "kernels/attention/hopper/query_stationary.cuh"
-#include "kernels/attention/hopper/tma_producer.cuh"
 #include "kernels/device/dependent_launch.cuh"
 
 namespace weft::attention::hopper {

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/attention/hopper/fragments.cuh"
-#include "kernels/attention/hopper/tma_producer.cuh"
+#include "kernels/attention/hopper/producer.cuh"
 
 namespace weft::attention::hopper {
 template <int Dqk, int Dv, bool kTma> struct KeyStationaryShape {

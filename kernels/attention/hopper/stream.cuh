@@ -2,7 +2,7 @@
 // How tiles reach the warpgroups of a persistent Hopper kernel over a TileMap. A work item is kOwners tiles
 // that follow each other in the schedule, one for each consumer warpgroup. They come through a ring of
 // kOwnStages buffers, so that the next work item begins while the last one ends. The tiles of the other side
-// stream through a ring of kStages. The first warpgroup fills both (gather_producer.cuh, tma_producer.cuh).
+// stream through a ring of kStages. The first warpgroup fills both (producer.cuh).
 //   x, y   the two matrices of a tile: queries and dy, or keys and values
 #pragma once
 
@@ -29,8 +29,8 @@ template <int kOwners_, int Dqk, int Dv, bool kOwnsY_, bool kScalars_, int kStag
 struct Memory {
   static constexpr int kOwners = kOwners_, kStages = kStages_, kOwnStages = kOwnStages_;
   static constexpr bool kOwnsY = kOwnsY_, kScalars = kScalars_, kTma = kTma_;
-  static constexpr int kProducingWarps = 3;  // with TMA
-  static constexpr bool kFused = false;      // one kernel for all three gradients: fused.cuh
+  static constexpr int kProducingWarps = 3;
+  static constexpr bool kFused = false;  // one kernel for all three gradients: fused.cuh
   static constexpr int kXPanels = Dqk / 64, kYPanels = Dv / 64, kX = kXPanels * kPanel,
                        kY = kYPanels * kPanel;
   static constexpr int kThreads = (1 + kOwners) * kWarpgroup;
@@ -81,12 +81,11 @@ struct Memory {
   // and each thread whose cp.async fills it have arrived, and free once each warp of the consumers has.
   __device__ void init() const {
     if (threadIdx.x == 0) {
-      const int cp_async = !kTma ? kWarpgroup : 0, scalars_cp_async = kTma && kScalars ? 32 : 0;
+      const int of_stage = kScalars || !kTma ? 32 : 0, of_own = kTma ? 0 : 32 * kProducingWarps;
       for (int i = 0; i < kStages; ++i)
-        mbarrier_init(full(i), 1 + cp_async + scalars_cp_async),
-            mbarrier_init(free(i), kOwners * kWarpgroup / 32);
+        mbarrier_init(full(i), 1 + of_stage), mbarrier_init(free(i), kOwners * kWarpgroup / 32);
       for (int i = 0; i < kOwnStages; ++i)
-        mbarrier_init(own_full(i), 1 + cp_async), mbarrier_init(own_free(i), kOwners * kWarpgroup / 32);
+        mbarrier_init(own_full(i), 1 + of_own), mbarrier_init(own_free(i), kOwners * kWarpgroup / 32);
       fence_proxy_async();
     }
     __syncthreads();

@@ -73,8 +73,7 @@ class BigBird : public AttentionPattern {
     return (key >= first_of_window(query) && key < end_of_window(query)) || is_global(key);
   }
 
-  // Floyd's draw without replacement: the k-th number comes from 0 .. t, t = left - count + k; one that was
-  // drawn before is replaced by t.
+  // Floyd's draw without replacement: number k comes from 0 .. t = left - count + k; t replaces a known one.
   Blocks random_blocks(int head, int64_t query) const {
     if (random_ == 0) return {};
     // Blocks that the query does not see otherwise: before the window, then behind it, without global ones.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // routing, lsh and topk_blocks: which keys a query sees depends on what q and k hold (src/ops/content.h).
-#include "src/patterns/more/content.h"
 #include <algorithm>
 #include "src/config/names.h"
+#include "src/patterns/pattern.h"
 
 namespace weft {
 namespace {
@@ -14,8 +14,7 @@ std::vector<Field> fields_of(const PatternSpec& spec) {
 }
 
 // What a query may see: all earlier positions. As `slots` the neighbours in place of which content puts
-// others: labels have the last `window` slots before the own one; blocks the own one, up to the own slot, and
-// those before it.
+// others: of labels the last `window` slots before the own one; of blocks the own one so far, and earlier.
 class Content : public AttentionPattern {
  public:
   explicit Content(const PatternSpec& spec, bool slots = false) : spec_(spec), slots_(slots) {}

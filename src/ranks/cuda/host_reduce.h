@@ -5,7 +5,6 @@
 #include <cuda.h>
 #include <cuda_runtime.h>
 #include <exception>
-#include <span>
 #include "src/device.h"
 #include "src/ranks/process_group.h"
 

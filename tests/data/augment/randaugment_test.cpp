@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // RandAugment: every operation against Pillow's, to the pixel (golden/make_randaugment.py); its arguments;
 // what is drawn.
-#include "data/augment/randaugment.h"
 #include <gtest/gtest.h>
 #include <array>
 #include <set>
+#include "data/augment/augment.h"
 #include "src/files/hdf5.h"
 #include "tests/testing.h"
 

@@ -5,13 +5,11 @@
 
 namespace weft {
 namespace {
-CpuQueue queue;
-
-struct Data {
+struct CrossEntropyData {
   int64_t n, v;
   std::vector<double> logits, loss, lse, dloss, dlogits;
   std::vector<int32_t> targets;
-  Data(int64_t rows, int64_t vocab)
+  CrossEntropyData(int64_t rows, int64_t vocab)
       : n(rows), v(vocab), logits(normals(n * v, 1, 2)), loss(n), lse(n), dloss(normals(n, 2)),
         dlogits(normals(n * v, 3)) {
     for (int64_t i = 0; i < n; ++i) targets.push_back(i % 3 == 2 ? -1 : static_cast<int32_t>((i * 7) % v));
@@ -31,7 +29,7 @@ struct Data {
 };
 
 TEST(CrossEntropy, IsMinusTheLogProbability) {
-  Data d(7, 5);
+  CrossEntropyData d(7, 5);
   d.objective();
   for (int64_t n = 0; n < 7; ++n) {
     double sum = 0;
@@ -44,7 +42,7 @@ TEST(CrossEntropy, IsMinusTheLogProbability) {
 
 TEST(CrossEntropy, BackwardIsTheGradient) {
   for (const int64_t v : {1, 5, 40}) {
-    Data d(7, v);
+    CrossEntropyData d(7, v);
     d.objective();
     d.backward(false);
     expect_gradient(
@@ -53,7 +51,7 @@ TEST(CrossEntropy, BackwardIsTheGradient) {
 }
 
 TEST(CrossEntropy, BackwardAddsWhenAsked) {
-  Data stored(7, 9), added(7, 9);
+  CrossEntropyData stored(7, 9), added(7, 9);
   const std::vector<double> before = added.dlogits;
   stored.objective();
   stored.backward(false);

@@ -8,10 +8,8 @@
 
 namespace weft {
 namespace {
-CpuQueue queue;
-
 // Two sequences of five tokens out of four; positions as (p / 3, p % 3).
-struct Data {
+struct EmbeddingData {
   static constexpr int64_t b = 2, t = 5, v = 4, c = 3;
   std::vector<int32_t> tokens = {0, 3, 3, 1, 2, 1, 1, 0, 3, 3};
   std::vector<int32_t> offsets, positions, conditions;  // of the two sequences, or empty
@@ -65,7 +63,7 @@ struct Data {
   }
 };
 
-void expect_backward_is_the_gradient(Data& d) {
+void expect_backward_is_the_gradient(EmbeddingData& d) {
   run(queue, d.backward(false));
   const auto objective = [&] {
     run(queue, d.forward());
@@ -78,7 +76,7 @@ void expect_backward_is_the_gradient(Data& d) {
 }
 
 TEST(Embedding, RowTIsTheTokenBefore) {
-  Data d;
+  EmbeddingData d;
   run(queue, d.forward());
   for (int64_t col = 0; col < d.c; ++col) {
     EXPECT_EQ(d.y[col], d.start[col]);
@@ -91,7 +89,7 @@ TEST(Embedding, RowTIsTheTokenBefore) {
 }
 
 TEST(Embedding, OneRowAtATimeIsTheWhole) {
-  Data d;
+  EmbeddingData d;
   run(queue, d.forward());
   for (int64_t row = 0; row < d.t; ++row) {
     std::vector<double> one(static_cast<std::size_t>(d.b * d.c));
@@ -106,7 +104,7 @@ TEST(Embedding, OneRowAtATimeIsTheWhole) {
 }
 
 TEST(Embedding, OffsetsMoveThePositions) {
-  Data d;
+  EmbeddingData d;
   d.offsets = {0, 4};
   run(queue, d.forward());
   for (int64_t col = 0; col < d.c; ++col) {
@@ -120,13 +118,13 @@ TEST(Embedding, OffsetsMoveThePositions) {
 }
 
 TEST(Embedding, BackwardWithOffsetsIsTheGradient) {
-  Data d;
+  EmbeddingData d;
   d.offsets = {3, 1};
   expect_backward_is_the_gradient(d);
 }
 
 TEST(Embedding, PositionsMoveEachToken) {
-  Data d;
+  EmbeddingData d;
   d.move();
   run(queue, d.forward());
   for (int64_t col = 0; col < d.c; ++col) {
@@ -137,7 +135,7 @@ TEST(Embedding, PositionsMoveEachToken) {
                 1e-15);
   }
   // Places in order are what they are without.
-  Data plain, ordered;
+  EmbeddingData plain, ordered;
   ordered.positions = {0, 1, 2, 3, 4, 0, 1, 2, 3, 4};
   run(queue, plain.forward());
   run(queue, ordered.forward());
@@ -149,7 +147,7 @@ TEST(Embedding, PositionsMoveEachToken) {
 }
 
 TEST(Embedding, ConditionsAreSummedInTheFirstRow) {
-  Data plain, told;
+  EmbeddingData plain, told;
   told.tell();
   run(queue, plain.forward());
   run(queue, told.forward());
@@ -167,14 +165,14 @@ TEST(Embedding, ConditionsAreSummedInTheFirstRow) {
 }
 
 TEST(Embedding, BackwardWithPositionsAndConditionsIsTheGradient) {
-  Data d;
+  EmbeddingData d;
   d.move();
   d.tell();
   expect_backward_is_the_gradient(d);
 }
 
 TEST(Embedding, StartRowsThatNoneNamesGetNothing) {
-  Data stored, added;
+  EmbeddingData stored, added;
   stored.tell();
   added.tell();
   const std::vector<double> before = added.dstart;
@@ -190,12 +188,12 @@ TEST(Embedding, StartRowsThatNoneNamesGetNothing) {
 }
 
 TEST(Embedding, RefusesWhatDoesNotFitTogether) {
-  Data d;
+  EmbeddingData d;
   d.move();
   d.offsets = {0, 1};
   EXPECT_THROW(run(queue, d.forward()), Error) << "places twice over";
   EXPECT_THROW(run(queue, d.backward(false)), Error);
-  Data told;
+  EmbeddingData told;
   told.tell();
   EmbeddingForward k = told.forward();
   k.conditions = view_of(told.conditions, {3, 2});
@@ -203,7 +201,7 @@ TEST(Embedding, RefusesWhatDoesNotFitTogether) {
   k = told.forward();
   k.conditions = {};
   EXPECT_THROW(run(queue, k), Error) << "a table of start vectors, and none is named";
-  Data moved;
+  EmbeddingData moved;
   moved.move();
   k = moved.forward();
   k.positions = view_of(moved.positions, {5, 2});
@@ -211,14 +209,14 @@ TEST(Embedding, RefusesWhatDoesNotFitTogether) {
 }
 
 TEST(Embedding, BackwardIsTheGradient) {
-  Data d;
+  EmbeddingData d;
   expect_backward_is_the_gradient(d);
   EXPECT_EQ(std::vector<double>(d.dtable.begin() + 6, d.dtable.begin() + 9), std::vector<double>(3, 0.0))
       << "token 2 is last";
 }
 
 TEST(Embedding, BackwardAddsWhenAsked) {
-  Data stored, added;
+  EmbeddingData stored, added;
   const std::vector<double> before = added.dtable;
   run(queue, stored.backward(false));
   run(queue, added.backward(true));
@@ -336,7 +334,7 @@ TEST(CudaEmbedding, GradientsOfAMillionTokens) {
 #endif
 
 TEST(Embedding, RowsPastTheEndAreAnError) {
-  Data d;
+  EmbeddingData d;
   EmbeddingForward k = d.forward();
   k.first = 2;
   EXPECT_THROW(run(queue, k), Error);

@@ -7,12 +7,10 @@
 
 namespace weft {
 namespace {
-CpuQueue queue;
-
-struct Data {
+struct LayerNormData {
   int64_t n, c;
   std::vector<double> x, w, b, y, mean, rstd, dy, dx, dw, db;
-  Data(int64_t rows, int64_t cols)
+  LayerNormData(int64_t rows, int64_t cols)
       : n(rows), c(cols), x(normals(n * c, 1, 2)), w(normals(c, 2)), b(normals(c, 3)), y(x.size()), mean(n),
         rstd(n), dy(normals(n * c, 4)), dx(normals(n * c, 5)), dw(normals(c, 6)), db(normals(c, 7)) {}
 
@@ -34,7 +32,7 @@ struct Data {
 };
 
 TEST(LayerNorm, RowsHaveMeanZeroAndVarianceOne) {
-  Data d(5, 37);
+  LayerNormData d(5, 37);
   d.w.assign(37, 1.0);
   d.b.assign(37, 0.0);
   d.objective();
@@ -51,7 +49,7 @@ TEST(LayerNorm, RowsHaveMeanZeroAndVarianceOne) {
 
 TEST(LayerNorm, BackwardIsTheGradient) {
   for (const int64_t c : {2, 7, 33, 70}) {
-    Data d(3, c);
+    LayerNormData d(3, c);
     d.objective();
     d.backward(false);
     const auto objective = [&] { return d.objective(); };
@@ -62,7 +60,7 @@ TEST(LayerNorm, BackwardIsTheGradient) {
 }
 
 TEST(LayerNorm, BackwardAddsWhenAsked) {
-  Data stored(4, 9), added(4, 9);
+  LayerNormData stored(4, 9), added(4, 9);
   const std::vector<double> dx = added.dx, dw = added.dw;
   stored.objective();
   stored.backward(false);
@@ -77,7 +75,7 @@ TEST(LayerNorm, AnyNumberOfThreadsGivesTheSameBits) {
   std::vector<std::vector<double>> results;
   for (const int count : {1, 2, 3}) {
     omp_set_num_threads(count);
-    Data d(200, 130);
+    LayerNormData d(200, 130);
     d.objective();
     d.backward(false);
     d.y.insert(d.y.end(), d.dx.begin(), d.dx.end());
@@ -90,7 +88,7 @@ TEST(LayerNorm, AnyNumberOfThreadsGivesTheSameBits) {
 }
 
 TEST(LayerNorm, SaysWhichShapeIsWrong) {
-  Data d(3, 8);
+  LayerNormData d(3, 8);
   std::vector<double> short_w(7);
   LayerNormForward k{view_of(d.y, {3, 8}),
                      view_of(d.mean, {3}),

@@ -6,8 +6,6 @@
 
 namespace weft {
 namespace {
-CpuQueue queue;
-
 TEST(Gelu, IsXTimesSigmoid) {
   std::vector<double> x = {-3, -1, 0, 0.5, 2}, y(5);
   run(queue, ActivationForward{view_of(y, {5}), view_of(x, {5})});

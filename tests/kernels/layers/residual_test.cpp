@@ -8,13 +8,11 @@
 
 namespace weft {
 namespace {
-CpuQueue queue;
-
-struct Data {
+struct ResidualData {
   int64_t n, c;
   StepScalars step{.seed = 77, .draw = 4};
   std::vector<double> x, branch, bias, w, b, h, y, mean, rstd, dh, dy, dx, dbranch, dbias, dw, db;
-  Data(int64_t rows, int64_t cols)
+  ResidualData(int64_t rows, int64_t cols)
       : n(rows), c(cols), x(normals(n * c, 1, 2)), branch(normals(n * c, 2)), bias(normals(c, 3)),
         w(normals(c, 4)), b(normals(c, 5)), h(x.size()), y(x.size()), mean(n), rstd(n), dh(normals(n * c, 6)),
         dy(normals(n * c, 7)), dx(normals(n * c, 8)), dbranch(normals(n * c, 9)), dbias(normals(c, 10)),
@@ -55,7 +53,7 @@ struct Data {
 };
 
 TEST(Residual, AddsWhatDropoutKeepsOfTheBranch) {
-  Data d(3, 11);
+  ResidualData d(3, 11);
   run(queue, d.forward());
   std::vector<double> ones(33, 1.0), mask(33);
   run(queue, Dropout{{view_of(mask, {33})}, view_of(ones, {33}), 0.3, 5, &d.step});
@@ -66,7 +64,7 @@ TEST(Residual, AddsWhatDropoutKeepsOfTheBranch) {
 
 TEST(Residual, BackwardIsTheGradient) {
   for (const int64_t c : {2, 7, 33}) {
-    Data d(4, c);
+    ResidualData d(4, c);
     const auto objective = [&] {
       run(queue, d.forward());
       return inner_product(d.h, d.dh) + inner_product(d.y, d.dy);
@@ -82,13 +80,14 @@ TEST(Residual, BackwardIsTheGradient) {
 }
 
 TEST(Residual, BackwardAddsWhenAsked) {
-  Data stored(4, 9), added(4, 9);
-  const Data before = added;
+  ResidualData stored(4, 9), added(4, 9);
+  const ResidualData before = added;
   run(queue, stored.forward());
   run(queue, added.forward());
   run(queue, stored.backward());
   run(queue, added.backward(true));
-  for (const auto member : {&Data::dx, &Data::dbranch, &Data::dbias, &Data::dw, &Data::db})
+  for (const auto member : {&ResidualData::dx, &ResidualData::dbranch, &ResidualData::dbias,
+                            &ResidualData::dw, &ResidualData::db})
     for (std::size_t i = 0; i < (before.*member).size(); ++i)
       EXPECT_NEAR((added.*member)[i], (before.*member)[i] + (stored.*member)[i], 1e-12);
 }
@@ -96,16 +95,16 @@ TEST(Residual, BackwardAddsWhenAsked) {
 // Rows 0 .. 3 of 9 with their place told are those rows of the whole: forward and backward.
 TEST(Residual, MasksBelongToRowsOfTheUpdate) {
   for (const int64_t c : {16, 11}) {
-    Data whole(9, c), part(4, c);
+    ResidualData whole(9, c), part(4, c);
     whole.step.first_row = 3;
     part.step.first_row = 8;
-    for (const auto member : {&Data::x, &Data::branch, &Data::dh, &Data::dy})
+    for (const auto member : {&ResidualData::x, &ResidualData::branch, &ResidualData::dh, &ResidualData::dy})
       std::copy_n((whole.*member).begin() + 5 * c, 4 * c, (part.*member).begin());
-    for (Data* data : {&whole, &part}) {
+    for (ResidualData* data : {&whole, &part}) {
       run(queue, data->forward());
       run(queue, data->backward());
     }
-    for (const auto member : {&Data::h, &Data::dbranch})
+    for (const auto member : {&ResidualData::h, &ResidualData::dbranch})
       EXPECT_TRUE(std::equal((part.*member).begin(), (part.*member).end(), (whole.*member).begin() + 5 * c));
   }
 }
@@ -226,7 +225,7 @@ TEST(CudaResidual, TheRecomputedNormIsThatOfTheForwardPass) {
 #endif
 
 TEST(Residual, SaysWhatIsWrong) {
-  Data d(3, 8);
+  ResidualData d(3, 8);
   ResidualForward forward = d.forward();
   forward.p = 1;
   EXPECT_THROW(run(queue, forward), Error);

@@ -7,16 +7,14 @@
 
 namespace weft {
 namespace {
-CpuQueue queue;
-
 // Two sequences of three rows, two heads of eight features in q and in k, then five columns of v.
-struct Data {
+struct QkData {
   static constexpr int64_t b = 2, t = 3, heads = 2, size = 8, cols = 2 * heads * size + 5, places = 11;
   std::vector<double> x = normals(b * t * cols, 1), y = x, rstd = std::vector<double>(b * t * 2 * heads),
                       angle = normals(places * size / 2, 2), table;
   std::vector<int32_t> offsets, positions;
 
-  Data() {
+  QkData() {
     for (const double a : angle) table.insert(table.end(), {std::cos(a), std::sin(a)});
   }
   QkForward forward(bool norm, bool rotary) {
@@ -60,7 +58,7 @@ struct Data {
 };
 
 TEST(Rotary, IsAProductOfComplexNumbers) {
-  Data d;
+  QkData d;
   for (const bool norm : {false, true})
     for (const bool rotary : {false, true}) d.check({0, 1, 2, 0, 1, 2}, norm, rotary);
   d.offsets = {4, 9};
@@ -72,27 +70,27 @@ TEST(Rotary, IsAProductOfComplexNumbers) {
 
 // In sampling, a row whose number is in memory.
 TEST(Rotary, TakesOneRow) {
-  Data d, whole;
+  QkData d, whole;
   run(queue, whole.forward(true, true));
   const int32_t at = 2;
   std::vector<double> rows;
-  for (int64_t i = 0; i < Data::b; ++i) {
-    const auto last = d.x.begin() + (i * Data::t + at) * Data::cols;
-    rows.insert(rows.end(), last, last + Data::cols);
+  for (int64_t i = 0; i < QkData::b; ++i) {
+    const auto last = d.x.begin() + (i * QkData::t + at) * QkData::cols;
+    rows.insert(rows.end(), last, last + QkData::cols);
   }
   QkForward k = d.forward(true, true);
-  k.qkv = view_of(rows, {Data::b, 1, Data::cols});
+  k.qkv = view_of(rows, {QkData::b, 1, QkData::cols});
   k.rstd = {};
   k.form.first_at = &at;
   run(queue, k);
-  for (int64_t i = 0; i < Data::cols; ++i) {
-    EXPECT_EQ(rows[i], whole.y[at * Data::cols + i]);
-    EXPECT_EQ(rows[Data::cols + i], whole.y[(Data::t + at) * Data::cols + i]);
+  for (int64_t i = 0; i < QkData::cols; ++i) {
+    EXPECT_EQ(rows[i], whole.y[at * QkData::cols + i]);
+    EXPECT_EQ(rows[QkData::cols + i], whole.y[(QkData::t + at) * QkData::cols + i]);
   }
 }
 
 TEST(Rotary, RefusesWhatDoesNotFit) {
-  Data d;
+  QkData d;
   const auto refused = [&](const std::function<void(QkForward&)>& change) {
     QkForward k = d.forward(true, true);
     change(k);

@@ -6,8 +6,6 @@
 
 namespace weft {
 namespace {
-CpuQueue queue;
-
 template <class T> struct Data {
   using W = wide_t<T>;
   int64_t n, k, m;

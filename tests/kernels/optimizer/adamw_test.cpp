@@ -5,8 +5,6 @@
 
 namespace weft {
 namespace {
-CpuQueue queue;
-
 struct Data {
   static constexpr int64_t n = 9000, decayed = 5000;  // neither is a whole number of pieces
   std::vector<double> master = normals(n, 1), m = normals(n, 2, 0.1), v = normals(n, 3, 0.1),

@@ -5,8 +5,6 @@
 
 namespace weft {
 namespace {
-CpuQueue queue;
-
 struct Dense {  // row-major
   std::size_t rows, cols;
   std::vector<double> values;

@@ -8,8 +8,6 @@
 
 namespace weft {
 namespace {
-CpuQueue queue;
-
 TEST(Mean, ForwardAndBackward) {
   std::vector<double> x = normals(10000, 1), y(1), dx(10000), dy = {3};
   StepResults results;

@@ -5,7 +5,6 @@
 #include <bit>
 #include <random>
 #include "src/files/checkpoint.h"
-#include "src/files/weights.h"
 #include "tests/temp_dir.h"
 
 namespace weft {

@@ -132,7 +132,7 @@ TEST(KeyRuns, LessOtherRuns) {
   }
 }
 
-std::string error_of(const std::string& yaml, int heads = 4) {
+std::string yaml_error(const std::string& yaml, int heads = 4) {
   try {
     made(yaml, heads);
   } catch (const Error& error) { return error.what(); }
@@ -140,35 +140,35 @@ std::string error_of(const std::string& yaml, int heads = 4) {
 }
 
 TEST(PatternErrors, NameTheFieldOfComposites) {
-  EXPECT_CONTAINS(error_of("{kind: merged}"), "of is required in a pattern of kind merged");
-  EXPECT_EQ(error_of("{kind: heads, of: [{kind: all}, {kind: all}]}", 1),
+  EXPECT_CONTAINS(yaml_error("{kind: merged}"), "of is required in a pattern of kind merged");
+  EXPECT_EQ(yaml_error("{kind: heads, of: [{kind: all}, {kind: all}]}", 1),
             "attention pattern 'heads': of must list 1 to 1 patterns, got 2");
   EXPECT_EQ(
-      error_of("{kind: heads, of: [{kind: all}, {kind: fixed, num_verts: 4}]}"),
+      yaml_error("{kind: heads, of: [{kind: all}, {kind: fixed, num_verts: 4}]}"),
       "attention pattern 'heads': of[1]: attention pattern 'fixed': heads must be a multiple of num_verts, "
       "got heads 2 and num_verts 4");
   const std::string two = "{kind: merged, of: [{kind: local}, {kind: strided}]}";
-  EXPECT_EQ(error_of("{kind: merged, of: [" + two + ", " + two + "]}"), "no error");
+  EXPECT_EQ(yaml_error("{kind: merged, of: [" + two + ", " + two + "]}"), "no error");
   EXPECT_EQ(
-      error_of("{kind: merged, of: [" + two + ", " + two + ", {kind: all}]}"),
+      yaml_error("{kind: merged, of: [" + two + ", " + two + ", {kind: all}]}"),
       "attention pattern 'merged': a union of at most 4 patterns, got 5, those of inner unions included");
-  EXPECT_EQ(error_of("{kind: fixed, stride: 12, block: 5}"),
+  EXPECT_EQ(yaml_error("{kind: fixed, stride: 12, block: 5}"),
             "attention pattern 'fixed': stride must be a multiple of block, got stride 12 and block 5");
-  EXPECT_EQ(error_of("{kind: fixed, stride: 12, block: 2, vertsize: 4}"),
+  EXPECT_EQ(yaml_error("{kind: fixed, stride: 12, block: 2, vertsize: 4}"),
             "attention pattern 'fixed': vertsize must divide the stride / block = 6 blocks of a stride, got "
             "vertsize 4");
   EXPECT_EQ(
-      error_of("{kind: fixed, stride: 12, block: 2, vertsize: 3, num_verts: 4}"),
+      yaml_error("{kind: fixed, stride: 12, block: 2, vertsize: 3, num_verts: 4}"),
       "attention pattern 'fixed': num_verts sub-blocks of c positions must fit into a block of stride "
       "positions, got num_verts 4 * c 6 > stride 12; with this stride and c, num_verts can be at most 2");
 }
 
 TEST(PatternErrors, NameTheFieldOfModifiers) {
   EXPECT_EQ(
-      error_of("{kind: local, stride: 4, prefix: 3}"),
+      yaml_error("{kind: local, stride: 4, prefix: 3}"),
       "attention pattern 'local': prefix lets queries see later keys, and local(stride 4) sees none; set "
       "causal: false, or leave prefix out");
-  EXPECT_EQ(error_of("{kind: all, documents: [3, 3]}"),
+  EXPECT_EQ(yaml_error("{kind: all, documents: [3, 3]}"),
             "attention pattern 'all': documents must ascend, got 3 after 3");
   PatternSpec spec{"all"};
   spec.length = -1;

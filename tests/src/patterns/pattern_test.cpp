@@ -195,7 +195,7 @@ TEST(Pattern, NamesTellPatternsApart) {
   EXPECT_EQ(name("{kind: fixed, stride: 12, block: 2, vertsize: 3}"), "fixed(stride 12, c 6, num_verts 1)");
 }
 
-std::string error_of(const PatternSpec& spec, int heads) {
+std::string spec_error(const PatternSpec& spec, int heads) {
   try {
     make_pattern(spec, heads);
   } catch (const Error& error) { return error.what(); }
@@ -209,31 +209,31 @@ std::string known_kinds() {
 }
 
 TEST(Pattern, ErrorsNameTheField) {
-  EXPECT_EQ(error_of({"strid"}, 8),
+  EXPECT_EQ(spec_error({"strid"}, 8),
             str("unknown attention pattern 'strid'; known: ", known_kinds(), "; did you mean 'strided'?"));
-  EXPECT_EQ(error_of({"axial"}, 8), str("unknown attention pattern 'axial'; known: ", known_kinds()));
-  EXPECT_EQ(error_of({"local", 0}, 8),
+  EXPECT_EQ(spec_error({"axial"}, 8), str("unknown attention pattern 'axial'; known: ", known_kinds()));
+  EXPECT_EQ(spec_error({"local", 0}, 8),
             "attention pattern 'local': stride must be between 1 and 1073741824, got 0");
-  EXPECT_EQ(error_of({"strided", -3}, 8),
+  EXPECT_EQ(spec_error({"strided", -3}, 8),
             "attention pattern 'strided': stride must be between 1 and 1073741824, got -3");
-  EXPECT_EQ(error_of({"fixed", 0}, 8),
+  EXPECT_EQ(spec_error({"fixed", 0}, 8),
             "attention pattern 'fixed': stride must be between 1 and 1073741824, got 0");
-  EXPECT_EQ(error_of({"fixed", 128, 0}, 8),
+  EXPECT_EQ(spec_error({"fixed", 128, 0}, 8),
             "attention pattern 'fixed': c must be between 1 and 1073741824, got 0");
-  EXPECT_EQ(error_of({"fixed", 128, 32, 0}, 8),
+  EXPECT_EQ(spec_error({"fixed", 128, 32, 0}, 8),
             "attention pattern 'fixed': num_verts must be between 1 and 1073741824, got 0");
-  EXPECT_EQ(error_of({"fixed", 128, 32, 5}, 10),
+  EXPECT_EQ(spec_error({"fixed", 128, 32, 5}, 10),
             "attention pattern 'fixed': num_verts sub-blocks of c positions must fit into a block of stride "
             "positions, "
             "got num_verts 5 * c 32 > stride 128; with this stride and c, num_verts can be at most 4");
-  EXPECT_EQ(error_of({"fixed", 128, 200}, 8),
+  EXPECT_EQ(spec_error({"fixed", 128, 200}, 8),
             "attention pattern 'fixed': num_verts sub-blocks of c positions must fit into a block of stride "
             "positions, "
             "got num_verts 1 * c 200 > stride 128; with this stride and c, c can be at most 128");
-  EXPECT_EQ(error_of({"fixed", 128, 32, 3}, 8),
+  EXPECT_EQ(spec_error({"fixed", 128, 32, 3}, 8),
             "attention pattern 'fixed': heads must be a multiple of num_verts, got heads 8 and num_verts 3");
-  EXPECT_NE(error_of({"all"}, 0), "no error");
-  EXPECT_EQ(error_of({"fixed", 128, 128}, 8), "no error");
+  EXPECT_NE(spec_error({"all"}, 0), "no error");
+  EXPECT_EQ(spec_error({"fixed", 128, 128}, 8), "no error");
 }
 
 TEST(Names, TheNearestIsSuggested) {

@@ -171,7 +171,7 @@ class Broken : public Awkward {
   int how_;
 };
 
-std::string error_of(int how, int64_t n = 8) {
+std::string awkward_error(int how, int64_t n = 8) {
   try {
     build_tile_tables(Broken(how), 0, n);
   } catch (const Error& error) { return error.what(); }
@@ -179,13 +179,17 @@ std::string error_of(int how, int64_t n = 8) {
 }
 
 TEST(PatternTiles, MistakesOfAPatternAreNamed) {
-  EXPECT_TRUE(error_of(0).starts_with("awkward: query 7 names keys -1 .. 7 in steps of 1")) << error_of(0);
-  EXPECT_TRUE(error_of(1).starts_with("awkward: query 7 names keys 0 .. 7 in steps of 0")) << error_of(1);
-  EXPECT_TRUE(error_of(2).starts_with("awkward, keys: positions 0 and 1 share slot 0")) << error_of(2);
-  EXPECT_TRUE(error_of(3).starts_with("awkward, keys: position 0 has the negative slot -1")) << error_of(3);
-  EXPECT_TRUE(error_of(4, 0).starts_with("a sequence has 1 to 1073741824 positions, got 0"))
-      << error_of(4, 0);
-  EXPECT_EQ(error_of(4), "no error");
+  EXPECT_TRUE(awkward_error(0).starts_with("awkward: query 7 names keys -1 .. 7 in steps of 1"))
+      << awkward_error(0);
+  EXPECT_TRUE(awkward_error(1).starts_with("awkward: query 7 names keys 0 .. 7 in steps of 0"))
+      << awkward_error(1);
+  EXPECT_TRUE(awkward_error(2).starts_with("awkward, keys: positions 0 and 1 share slot 0"))
+      << awkward_error(2);
+  EXPECT_TRUE(awkward_error(3).starts_with("awkward, keys: position 0 has the negative slot -1"))
+      << awkward_error(3);
+  EXPECT_TRUE(awkward_error(4, 0).starts_with("a sequence has 1 to 1073741824 positions, got 0"))
+      << awkward_error(4, 0);
+  EXPECT_EQ(awkward_error(4), "no error");
 }
 
 // What a kernel reads equals the tables of the head's group.

@@ -8,7 +8,7 @@
 
 namespace weft {
 namespace {
-template <class T> std::vector<T> values_of(int rank, int64_t count) {
+template <class T> std::vector<T> terms_of(int rank, int64_t count) {
   return converted<T>(normals(count, 100 + static_cast<unsigned>(rank), rank == 1 ? 1000 : 1));
 }
 
@@ -17,7 +17,7 @@ template <class T> std::vector<T> sums_of(int ranks, int64_t count) {
   std::vector<double> sums(static_cast<std::size_t>(count));
   std::vector<float> narrow(static_cast<std::size_t>(count));
   for (int rank = 0; rank < ranks; ++rank) {
-    const std::vector<T> values = values_of<T>(rank, count);
+    const std::vector<T> values = terms_of<T>(rank, count);
     for (std::size_t i = 0; i < values.size(); ++i) {
       sums[i] += static_cast<double>(values[i]);
       narrow[i] += static_cast<float>(values[i]);
@@ -31,9 +31,9 @@ template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>&
   return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-template <class T> void check_sums(Communicator& comm, ProcessGroup& group) {
+template <class T> void check_cpu_sums(Communicator& comm, ProcessGroup& group) {
   for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{999}, int64_t{70001}}) {
-    std::vector<T> values = values_of<T>(comm.rank(), count);
+    std::vector<T> values = terms_of<T>(comm.rank(), count);
     comm.fork();
     comm.all_reduce_sum(view_of(values, {count}));
     comm.join();
@@ -46,7 +46,7 @@ template <class T> void check_sums(Communicator& comm, ProcessGroup& group) {
 
 template <class T> void check_pieces(Communicator& comm) {
   const int64_t piece = 1001, count = piece * comm.size();
-  std::vector<T> values = values_of<T>(comm.rank(), count);
+  std::vector<T> values = terms_of<T>(comm.rank(), count);
   comm.reduce_scatter_sum(view_of(values, {count}));
   const std::vector<T> sums = sums_of<T>(comm.size(), count);
   const auto mine = static_cast<std::ptrdiff_t>(comm.rank() * piece);
@@ -64,10 +64,10 @@ TEST(Communicator, ProcessesOfTheCpuSumTheirTensors) {
     expect_cpu_ranks(count, [count](CpuRank& r) {
       EXPECT_EQ(r.comm->rank(), r.rank());
       EXPECT_EQ(r.comm->size(), count);
-      check_sums<double>(*r.comm, r.group);
-      check_sums<float>(*r.comm, r.group);
-      check_sums<f16>(*r.comm, r.group);
-      check_sums<bf16>(*r.comm, r.group);
+      check_cpu_sums<double>(*r.comm, r.group);
+      check_cpu_sums<float>(*r.comm, r.group);
+      check_cpu_sums<f16>(*r.comm, r.group);
+      check_cpu_sums<bf16>(*r.comm, r.group);
       check_pieces<double>(*r.comm);
       check_pieces<float>(*r.comm);
       check_pieces<f16>(*r.comm);

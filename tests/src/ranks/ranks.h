@@ -18,10 +18,12 @@
 #include <thread>
 #include <vector>
 #include "src/ranks/communicator.h"
-#include "src/ranks/world.h"
+#include "src/ranks/process_group.h"
 #include "tests/temp_dir.h"
 
 namespace weft {
+constexpr std::chrono::seconds kPatience{20};
+
 // A port of the loopback interface that nobody uses.
 inline int free_port() {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);

@@ -10,8 +10,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-constexpr seconds kPatience{20};
-
 // `stuck` does what it is told when all have met and reported step 1234; the others wait for something that
 // never comes, outside the group.
 Ranks::Work stuck_at_step(int count, seconds limit, const std::string& ready,

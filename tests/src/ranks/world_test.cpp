@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Who a process is, from the environments of torchrun, mpirun and srun, and which of them cannot be.
-#include "src/ranks/world.h"
 #include <gtest/gtest.h>
 #include <map>
+#include "src/ranks/process_group.h"
 #include "tests/temp_dir.h"
 
 namespace weft {

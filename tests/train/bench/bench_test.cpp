@@ -13,7 +13,7 @@
 #include "src/patterns/pattern.h"
 #include "tests/train/trainer/steps.h"
 #include "tests/train/training.h"
-#include "train/attention/spot_check.h"
+#include "train/attention/oracle.h"
 #include "train/bench/step_breakdown.h"
 #include "train/trainer/run_folder.h"
 

@@ -30,6 +30,16 @@ TEST_F(CudaMultiTraining, ACapturedStepIsTheEagerStep) {
   }
 }
 
+TEST_F(CudaMultiTraining, ContentDecidesTheSameCapturedStoppedOrNot) {
+  const std::vector<std::string> common{"precision=bf16", str("model.attention=", kContentLayers)};
+  auto eager = common;
+  eager.push_back("train.graph=false");
+  run("whole", 2, common);
+  run("eager", 2, eager, {"--max-steps", "9"});
+  run("eager", 2, eager, {"--resume"});
+  expect_same_latest("whole", "eager");
+}
+
 TEST_F(CudaMultiTraining, TheSameBitsStoppedOrNotAndLongerWindows) {
   const std::vector<std::string> overrides{"precision=bf16", "train.context_schedule=[[0, 16], [7, 64]]"};
   run("whole", 2, overrides);

@@ -90,13 +90,17 @@ TEST_F(CudaTrainer, StepsAheadAreThoseThatAreWaitedFor) {
 }
 
 TEST_F(CudaTrainer, ACapturedStepIsTheEagerStep) {
-  const std::vector<std::string> common{"precision=bf16", "train.accumulation=2", "model.dropout=0.3"};
-  for (const char* graph : {"true", "false"}) {
-    std::vector<std::string> overrides = common;
-    overrides.push_back(str("train.graph=", graph));
-    run(graph, overrides);
+  for (const bool content : {false, true}) {
+    std::vector<std::string> common{"precision=bf16", "train.accumulation=2", "model.dropout=0.3"};
+    if (content) common.push_back(str("model.attention=", kContentLayers));
+    const std::string names[] = {str("eager", content), str("captured", content)};
+    for (const bool graph : {false, true}) {
+      std::vector<std::string> overrides = common;
+      overrides.push_back(str("train.graph=", graph ? "true" : "false"));
+      run(names[graph], overrides);
+    }
+    expect_same_tensors(names[1], names[0]);
   }
-  expect_same_tensors("true", "false");
 }
 
 TEST_F(CudaTrainer, ResumesToTheSameBytes) {

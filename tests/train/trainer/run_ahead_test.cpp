@@ -21,7 +21,7 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity(),
 
 // What an update does, but for the sizes: its loss is a function of the weights and of its number, the
 // weights are then another function of both. Its gradient overflows where loss_gradient is above a limit.
-struct Model {
+struct ToyModel {
   std::map<int64_t, double> limits = {};  // by update; others: none
   uint64_t weights = 1;
 
@@ -52,7 +52,7 @@ struct Outcome {
 constexpr double kBeta1 = 0.9;
 
 // GradScaler by the book: the host waits for each update, and its optimizer counts those that it ran.
-Outcome by_the_book(Model model, LossScale start, int64_t window, int64_t first, int64_t end) {
+Outcome by_the_book(ToyModel model, LossScale start, int64_t window, int64_t first, int64_t end) {
   Outcome o{.scale = start.scale, .growth = start.good_steps};
   int64_t updates = first - start.skipped;
   for (int64_t i = first; i < end; ++i) {
@@ -76,7 +76,7 @@ Outcome by_the_book(Model model, LossScale start, int64_t window, int64_t first,
 }
 
 // The same as the device does it: nothing comes back but the results.
-Outcome on_the_device(Model model, LossScale state, int64_t window, int64_t first, int64_t end) {
+Outcome on_the_device(ToyModel model, LossScale state, int64_t window, int64_t first, int64_t end) {
   const auto device = make_device("cpu");
   Outcome o;
   for (int64_t i = first; i < end; ++i) {
@@ -101,7 +101,7 @@ TEST(LossScale, OverflowsAreSkippedAsGradScalerSkipsThem) {
     auto draw = [&, n = uint32_t{0}](uint32_t below) mutable {
       return philox4x32({seed, n++, 0, 0}, 9)[0] % below;
     };
-    Model model;
+    ToyModel model;
     for (int64_t i = 0; i < 40; ++i)
       if (draw(3) == 0) model.limits[i] = std::ldexp(1.0, static_cast<int>(draw(17)) - 1);
     // As training starts, and anywhere.
@@ -118,10 +118,10 @@ TEST(LossScale, OverflowsAreSkippedAsGradScalerSkipsThem) {
 
 // An update that goes on from a state in the middle is the one of the whole run.
 TEST(LossScale, GoesOnFromItsState) {
-  Model model;
+  ToyModel model;
   for (int64_t i = 0; i < 20; i += 3) model.limits[i] = 3000;
   for (const int64_t stop : {1, 3, 4, 10}) {
-    Model parts = model;
+    ToyModel parts = model;
     LossScale state{.scale = 65536};
     const auto device = make_device("cpu");
     for (int64_t i = 0; i < stop; ++i) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // ZeRO-1: each process updates its pieces of the weights, and nobody can tell from losses or checkpoints.
 #include "src/files/checkpoint.h"
-#include "src/files/weights.h"
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/evaluation/evaluator.h"

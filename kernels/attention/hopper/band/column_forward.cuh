@@ -34,6 +34,10 @@ template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_> struct ColumnForw
 
 // What forward_mainloop() hides by: step() gives the distance of a key tile that hides something.
 template <bool kWindow> struct BandMasks { const BandTiles& tiles; };
+template <bool kWindow>
+__device__ __forceinline__ BandMasks<kWindow> hidden_at(const BandMasks<kWindow>& masks, int) {
+  return masks;
+}
 // Scores of keys that a query does not see become -inf; only 16 x 16 around the diagonal are tested singly.
 template <bool kWindow>
 __device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& masks, int back) {

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT
-// The producer by TMA, for orders whose slots follow each other in runs of 8 or more positions. Warps take
-// stages in turn; each lane loads one box of rows, in the 128-byte swizzle.
+// The producer: merges lists and fills the rings of stream.cuh. Warps take stages in turn. Where slots follow
+// each other in runs of 8 or more positions, TMA loads a box of rows for each lane, in the 128-byte swizzle;
+// for other orders lanes gather rows by cp.async.
 #pragma once
 
-#include "kernels/attention/hopper/gather_producer.cuh"
+#include "kernels/attention/hopper/stream.cuh"
 #include "kernels/device/tma.cuh"
 
 namespace weft::attention::hopper {
+// What a producer loads: the stationary and the streamed side.
+struct Sources {
+  const HeadsView &own_x, &own_y, &x, &y;
+  const TensorView &lse, &delta;  // of the rows of the stream
+};
+
 // The tensors of a launch, in boxes of `own_run` and `run` rows: the stationary and the streamed side.
 struct TensorMaps {
   CUtensorMap own_x, own_y, x, y;
@@ -30,19 +37,18 @@ inline bool describe(TensorMaps& tensor_maps, int own_run, const HeadsView& own_
 }
 
 // A warp of the producer. Each goes through all iterations and fills stages of its own, so that its waits
-// hide behind the others. The first one also loads the stationary tiles. Nobody else fills a warp's stages: a
-// parity tells two phases apart, not three. kSide is a function of Direction.
-template <auto kSide, class M> class TmaProducer {
+// hide behind the others. With TMA the first one also loads the stationary tiles, else each does its share.
+// Nobody else fills a warp's stages: a parity tells two phases apart, not three. kSide is a function of
+// Direction.
+template <auto kSide, class M> class Producer {
  public:
-  __device__ TmaProducer(const M& memory, char* shared)
+  __device__ Producer(const M& memory, char* shared)
       : memory_(memory), shared_(shared), warp_(warp_uniform(static_cast<int>(threadIdx.x / 32))) {}
 
-  // `own_x` and `x` are the stationary and the streamed side.
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
-                                      const HeadsView& own_x, const HeadsView& x,
-                                      const TensorMaps& tensor_maps, const TensorView& lse,
-                                      const TensorView& delta) {
-    TileScheduler scheduler(own_x, tiles, kOwners);
+                                      const Sources& from, const TensorMaps& tensor_maps) {
+    const HeadsView& x = from.x;
+    TileScheduler scheduler(from.own_x, tiles, kOwners);
     Front ahead;
     for (unsigned round = 0; round < scheduler.rounds(); ++round) {
       if (round % kAhead == 0) ahead = look_ahead(scheduler, round, maps, pass);
@@ -54,14 +60,13 @@ template <auto kSide, class M> class TmaProducer {
       const auto direction = [&] { return M::kFused ? kSide(map) : of_map; };
       Front front = ahead.of_task(round % kAhead);
       int key = front.first();
-      if (warp_ == 0)
-        open_work(direction(), front.own, b, h, key == kEnd, map.accumulate, tensor_maps,
-                  static_cast<int>(own_x.time));
+      if (warp_ == 0 || !M::kTma)
+        open_work(direction(), front.own, b, h, key == kEnd, map.accumulate, tensor_maps, from);
       const float *lse_row = nullptr, *delta_row = nullptr;
       if constexpr (M::kScalars && !M::kFused) {
         const int64_t first = (b * x.heads + h) * x.time;
-        lse_row = static_cast<const float*>(lse.data) + first;
-        delta_row = static_cast<const float*>(delta.data) + first;
+        lse_row = static_cast<const float*>(from.lse.data) + first;
+        delta_row = static_cast<const float*>(from.delta.data) + first;
       }
       while (key != kEnd) {
         const Direction d = direction();
@@ -77,15 +82,16 @@ template <auto kSide, class M> class TmaProducer {
         key = front.first();
         if (mine) {
           if constexpr (M::kFused)
-            lse_row = static_cast<const float*>(lse.data) + (b * x.heads + h) * x.time * 2;
-          feed(mask, key == kEnd, step, b, h, tensor_maps, lse_row, delta_row);
+            lse_row = static_cast<const float*>(from.lse.data) + (b * x.heads + h) * x.time * 2;
+          feed(mask, key == kEnd, step, b, h, tensor_maps, from, lse_row, delta_row);
         }
         stage_.advance();
       }
     }
-    if (warp_ != 0) return;
+    if (warp_ != 0 && M::kTma) return;
     mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
-    if (!speaks()) return;
+    if constexpr (!M::kTma) cp_async_mbarrier_arrive(memory_.own_full(own_stage_.at));
+    if (warp_ != 0 || !speaks()) return;
     memory_.work(shared_, own_stage_.at).end = true;
     mbarrier_arrive(memory_.own_full(own_stage_.at));
   }
@@ -122,7 +128,7 @@ template <auto kSide, class M> class TmaProducer {
       return f;
     }
   };
-  // What a lane loads of a tile: a box from `row` on, and lse and delta of two rows (-1: none).
+  // What a lane loads of a tile: a box from `row` on. It knows the positions of two slots (-1: empty).
   struct Step {
     int row, number[2];
     int tile, turn;  // in the fused kernel
@@ -154,13 +160,35 @@ template <auto kSide, class M> class TmaProducer {
     return row < 0 ? time : row;
   }
   __device__ __forceinline__ static Step look_up(const Direction& d, int tile, int run, int time) {
-    Step step{first_row(d.other_order, tile, run, time), {-1, -1}, 0, 0};
-    if constexpr (M::kScalars) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        step.number[i] = __ldg(d.other_order + static_cast<int64_t>(tile) * kTile + lane() + 32 * i);
-    }
+    Step step{M::kTma ? first_row(d.other_order, tile, run, time) : 0, {-1, -1}, 0, 0};
+    if constexpr (M::kScalars || !M::kTma) positions_of(step.number, d.other_order, tile);
     return step;
+  }
+  __device__ __forceinline__ static void positions_of(int (&position)[2], const int32_t* order, int tile) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      position[i] = tile < 0 ? -1 : __ldg(order + static_cast<int64_t>(tile) * kTile + lane() + 32 * i);
+  }
+  // The rows of a tile in both matrices; eight lanes copy a row. Empty slots and columns beyond the true size
+  // become zeros.
+  template <int kXPanels, int kYPanels>
+  __device__ __forceinline__ static void gather(const int (&position)[2], uint32_t to_x, const Rows& x,
+                                                uint32_t to_y, const Rows& y) {
+    const uint32_t chunk = lane() % 8, row = lane() / 8, even = row * 128 + ((chunk ^ row) << 4),
+                   odd = (row + 4) * 128 + ((chunk ^ (row + 4)) << 4);
+#pragma unroll
+    for (int i = 0; i < kTile / 4; ++i) {
+      const int from = __shfl_sync(0xffffffffu, position[i / 8], 4 * i % 32 + row);
+      const uint32_t at = (i % 2 ? odd : even) + i / 2 * 1024;
+#pragma unroll
+      for (int panel = 0; panel < kXPanels; ++panel)
+        cp_async_16(to_x + panel * kPanel + at, x.at(from, chunk + panel * 8),
+                    from >= 0 && chunk + panel * 8 < x.chunks);
+#pragma unroll
+      for (int panel = 0; panel < kYPanels; ++panel)
+        cp_async_16(to_y + panel * kPanel + at, y.at(from, chunk + panel * 8),
+                    from >= 0 && chunk + panel * 8 < y.chunks);
+    }
   }
   template <int kPanels>
   __device__ __forceinline__ static void copy(uint32_t to, const CUtensorMap& from, int run, int row, int h,
@@ -172,13 +200,14 @@ template <auto kSide, class M> class TmaProducer {
   }
 
   __device__ __forceinline__ void open_work(const Direction& d, int own, int b, int h, bool empty,
-                                            bool accumulate, const TensorMaps& tensor_maps, int time) {
+                                            bool accumulate, const TensorMaps& tensor_maps,
+                                            const Sources& from) {
     const uint32_t full = memory_.own_full(own_stage_.at);
     mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
     WorkItem<kOwners>& work = memory_.work(shared_, own_stage_.at);
-    if (lane() < kOwners) work.tile[lane()] = own;
+    if (lane() < kOwners && warp_ == 0) work.tile[lane()] = own;
     __syncwarp();
-    if (speaks()) {
+    if (speaks() && warp_ == 0) {
       work.b = b;
       work.h = h;
       work.empty = empty;
@@ -186,12 +215,24 @@ template <auto kSide, class M> class TmaProducer {
       work.accumulate = accumulate;
       work.own_order = d.own_order;
       work.masks = d.masks;
-      mbarrier_arrive_expect_tx(full, M::kOwnTiles);
+      if constexpr (M::kTma) mbarrier_arrive_expect_tx(full, M::kOwnTiles);
+      else mbarrier_arrive(full);
     }
     __syncwarp();
+    if constexpr (!M::kTma) {
+      for (int i = warp_; i < kOwners; i += kWarps) {
+        int position[2];
+        positions_of(position, d.own_order, __shfl_sync(0xffffffffu, own, i));
+        gather<M::kXPanels, M::kOwnsY ? M::kYPanels : 0>(
+            position, memory_.own_x(own_stage_.at, i), Rows::of(from.own_x, b, h),
+            memory_.own_y(own_stage_.at, i), Rows::of(from.own_y, b, h));
+      }
+      cp_async_mbarrier_arrive(full);
+    }
 #pragma unroll
-    for (int i = 0; i < kOwners; ++i) {
-      const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), tensor_maps.own_run, time);
+    for (int i = 0; i < (M::kTma ? kOwners : 0); ++i) {
+      const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), tensor_maps.own_run,
+                                static_cast<int>(from.own_x.time));
       copy<M::kXPanels>(memory_.own_x(own_stage_.at, i), tensor_maps.own_x, tensor_maps.own_run, row, h, b,
                         full);
       if constexpr (M::kOwnsY)
@@ -203,7 +244,8 @@ template <auto kSide, class M> class TmaProducer {
 
   // `mask`: of the owner whose list this lane has.
   __device__ __forceinline__ void feed(int mask, bool last, const Step& step, int b, int h,
-                                       const TensorMaps& tensor_maps, const float* lse, const float* delta) {
+                                       const TensorMaps& tensor_maps, const Sources& from, const float* lse,
+                                       const float* delta) {
     const uint32_t full = memory_.full(stage_.at);
     mbarrier_wait(memory_.free(stage_.at), stage_.parity ^ 1);
     if (lane() < kOwners) write_info(memory_.info(stage_.at) + lane() * 4, mask, last);
@@ -211,10 +253,16 @@ template <auto kSide, class M> class TmaProducer {
       if (speaks()) memory_.write_turn(stage_.at, step.tile, step.turn);
     }
     __syncwarp();
-    if (speaks()) mbarrier_arrive_expect_tx(full, M::kStage);
-    __syncwarp();
-    copy<M::kXPanels>(memory_.x(stage_.at), tensor_maps.x, tensor_maps.run, step.row, h, b, full);
-    copy<M::kYPanels>(memory_.y(stage_.at), tensor_maps.y, tensor_maps.run, step.row, h, b, full);
+    if constexpr (M::kTma) {
+      if (speaks()) mbarrier_arrive_expect_tx(full, M::kStage);
+      __syncwarp();
+      copy<M::kXPanels>(memory_.x(stage_.at), tensor_maps.x, tensor_maps.run, step.row, h, b, full);
+      copy<M::kYPanels>(memory_.y(stage_.at), tensor_maps.y, tensor_maps.run, step.row, h, b, full);
+    } else {
+      if (speaks()) mbarrier_arrive(full);
+      gather<M::kXPanels, M::kYPanels>(step.number, memory_.x(stage_.at), Rows::of(from.x, b, h),
+                                       memory_.y(stage_.at), Rows::of(from.y, b, h));
+    }
     if constexpr (M::kScalars) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
@@ -227,8 +275,8 @@ template <auto kSide, class M> class TmaProducer {
           cp_async_4(to + 8, delta + at, step.number[i] >= 0);
         }
       }
-      cp_async_mbarrier_arrive(full);
     }
+    if constexpr (M::kScalars || !M::kTma) cp_async_mbarrier_arrive(full);
   }
 
   const M& memory_;
@@ -242,9 +290,7 @@ template <auto kSide, class M>
 __device__ __forceinline__ void produce(const M& memory, char* shared, const AttentionMaps& maps,
                                         const AttentionPass& pass, int tiles, const Sources& from,
                                         const TensorMaps& tensor_maps) {
-  if constexpr (!M::kTma) GatherProducer<kSide, M>(memory, shared).run(maps, pass, tiles, from);
-  else if (threadIdx.x < M::kProducingWarps * 32)
-    TmaProducer<kSide, M>(memory, shared)
-        .run(maps, pass, tiles, from.own_x, from.x, tensor_maps, from.lse, from.delta);
+  if (threadIdx.x < M::kProducingWarps * 32)
+    Producer<kSide, M>(memory, shared).run(maps, pass, tiles, from, tensor_maps);
 }
 }  // namespace weft::attention::hopper

@@ -1,0 +1,222 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Trains one model with each kind of attention, on one text and on a long copy, and prints both tables as Markdown.
+
+The copy trains on text in which half of the spans repeat what came 16 to 8,000 bytes before; it is scored where 8,000 bytes repeat.
+
+Usage: content_table.py BIN NOVELS.txt OUT [--controls BIN] [--gpus 0,1] [--steps 500] [--copy-steps 1500] [--seeds 2] [--seconds 420]
+
+BIN has the programs. --controls: those of a build with tests/tools/content_controls.patch, whose labels and blocks are random.
+A GPU has one run at a time; the first seed of all kinds comes first, long runs before short ones. No run starts behind --seconds.
+OUT gets configs, logs, runs.jsonl (a line a run), and table.md. --small: sizes for a CPU, to try the script."""
+import argparse
+import json
+import os
+import pathlib
+import queue
+import random
+import re
+import subprocess
+import threading
+import time
+
+LOCAL, FIXED = "{kind: local, stride: 128}", "{kind: fixed, stride: 128, c: 32}"
+ROUTING, BLOCKS = "{kind: routing, clusters: 48, window: 256}", "{kind: topk_blocks, block: 64, blocks: 8}"
+LSH = "{kind: lsh, rounds: %d, window: 128}"
+
+
+def half(pattern):
+    return f"{{kind: heads, of: [{pattern}, {LOCAL}]}}"
+
+
+# row: pattern, random, guess at ms a step
+TEXT = {
+    "`all`": ("{kind: all}", False, 77), "`local`": (LOCAL, False, 29), "`fixed`": (FIXED, False, 29),
+    "`strided`, `local` by layer": (f"[{{kind: strided, stride: 128}}, {LOCAL}]", False, 31),
+    "`routing` in half of the heads, `local` in the others": (half(ROUTING), False, 36), "`routing`": (ROUTING, False, 42),
+    "`lsh`, 1 round": (LSH % 1, False, 34), "`lsh`, 4 rounds": (LSH % 4, False, 62), "`topk_blocks`": (BLOCKS, False, 37),
+    "`routing` in half, labels at random": (half(ROUTING), True, 36), "`topk_blocks`, blocks at random": (BLOCKS, True, 37),
+}
+COPY = {
+    "`all`": (half("{kind: all}"), False, 12), "`local`": (LOCAL, False, 6), "`fixed`": (half(FIXED), False, 7),
+    "`routing`": (half(ROUTING), False, 7), "`lsh`, 4 rounds": (half(LSH % 4), False, 9),
+    "`topk_blocks`": (half(BLOCKS), False, 7), "`routing`, labels at random": (half(ROUTING), True, 7),
+    "`topk_blocks`, blocks at random": (half(BLOCKS), True, 7),
+}
+LEAST = 16  # distance
+CONFIG = """name: {name}
+seed: {seed}
+precision: bf16
+data: {{path: {data}}}
+model:
+  context: {context}
+  layers: {layers}
+  width: {width}
+  heads: {heads}
+  activation: relu2
+  positions: rotary
+  qk_norm: rms
+  position_axes: [{context}]
+  attention: {attention}
+train:
+  steps: {steps}
+  batch: 4
+  optimizer: muon
+  learning_rate: 5e-3
+  final_learning_rate: 0.02
+  warmup: {warmup}
+  schedule: linear
+  log_every: {log_every}
+  eval_every: {steps}
+  eval_tokens: {eval_tokens}
+  save_every: 0
+"""
+
+
+def small(pattern):
+    """The same with an eighth of the window."""
+    pattern = re.sub(r"(stride|window): (\d+)", lambda m: f"{m[1]}: {int(m[2]) // 8}", pattern)
+    return pattern.replace("c: 32", "c: 4").replace("clusters: 48", "clusters: 8").replace("blocks: 8", "blocks: 3")
+
+
+class Run:
+    def __init__(self, a, task, row, seed):
+        self.task, self.row, self.seed = task, row, seed
+        pattern, self.random, guess = (TEXT if task == "text" else COPY)[row]
+        copy = task == "copy"
+        steps = a.copy_steps if copy else a.steps
+        self.bin = pathlib.Path(a.controls if self.random else a.bin)
+        self.cost = guess * steps
+        self.name = f"{task}_{re.sub('[^a-z0-9]+', '_', row).strip('_')}_{seed}"
+        sizes = (dict(context=384, layers=2, width=64, heads=4) if a.small else
+                 dict(context=12288, layers=4, width=256, heads=2) if copy else dict(context=12288, layers=12, width=512, heads=8))
+        self.folder, self.config = a.out / self.name, a.out / f"{self.name}.yaml"
+        self.config.write_text(CONFIG.format(
+            name=self.name, seed=seed, data=a.out / ("copy.h5" if copy else "novels.h5"), steps=steps,
+            warmup=steps // 10 + 1, log_every=max(1, steps // 20), eval_tokens=16 * sizes["context"],
+            attention=small(pattern) if a.small else pattern, **sizes))
+
+    def measure(self, a, environment):
+        """{"bits": ..., "ms": ..., "gib": ...}"""
+        def call(program, *arguments):
+            done = subprocess.run([self.bin / program, *arguments], env=environment, capture_output=True, text=True)
+            with open(a.out / f"{self.name}.log", "a") as log:
+                log.write(done.stdout + done.stderr)
+            if done.returncode:
+                raise RuntimeError((done.stderr or done.stdout).strip()[-500:])
+            return done.stdout + done.stderr
+        said = call("train", "--config", self.config, "--out", self.folder, "--device", a.device, "--no-report")
+        rows = [json.loads(line) for line in open(self.folder / "metrics.jsonl")]
+        first, last = rows[1], rows[-1]
+        peak, unit = re.search(r"peak ([\d.]+) ([KMG])iB", said).groups()
+        result = {"ms": 1e3 * (last["elapsed_s"] - first["elapsed_s"]) / (last["step"] - first["step"]), "bits": last["valid_bits"],
+                  "gib": float(peak) / 1024 ** "GMK".index(unit), "seconds": last["elapsed_s"]}
+        if self.task == "copy":
+            # Both splits begin with the same window, whose beginning repeats nothing: it cancels.
+            bits, tokens = 0, 0
+            for split, sign in (("test", 1), ("valid", -1)):
+                scored = json.loads(re.search(r"^\{.*\}$", call(
+                    "evaluate", "--checkpoint", self.folder / "latest.h5", "--data", a.out / "far.h5", "--split", split,
+                    "--min-context", str(a.distance), "--device", a.device), re.M)[0])
+                bits, tokens = bits + sign * scored["bits"] * scored["tokens"], tokens + sign * scored["tokens"]
+            result["bits"] = bits / tokens
+        return result
+
+
+def repeating(text, length, most):
+    """Half of the spans go on in the text, half repeat; lengths and distances are uniform in the logarithm."""
+    draw, out, at = random.Random(1), bytearray(), 0
+    while len(out) < length:
+        size, distance = (int(LEAST * (most / LEAST) ** draw.random()) for _ in range(2))
+        if draw.random() < 0.5 or len(out) < most:
+            out += text[at:at + size]
+            at += size
+        else:
+            out += out[len(out) - distance:][:size]
+    return out[:length]
+
+
+def prepare(a):
+    """novels.h5, copy.h5; far.h5, whose splits hold whole repetitions."""
+    text = a.novels.read_bytes()
+    seen, held_out = text[:len(text) * 9 // 10], text[len(text) * 19 // 20:][:a.distance]
+    for name, content, split in (("novels", text, "0.9,0.05,0.05"), ("far", 20 * held_out, "0.1,0.1,0.8"),
+                                 ("copy", repeating(seen, min(len(seen), 24_000_000), a.distance), "0.98,0.01,0.01")):
+        (a.out / f"{name}.bin").write_bytes(content)
+        subprocess.run([a.bin / "prepare", "text", a.out / f"{name}.bin", "--split", split, "--out", a.out / f"{name}.h5"],
+                       check=True, stdout=subprocess.DEVNULL)
+
+
+def work(a, gpu, runs, results, began):
+    environment = dict(os.environ, CUDA_VISIBLE_DEVICES=str(gpu))
+    while True:
+        try:
+            run = runs.get_nowait()
+        except queue.Empty:
+            return
+        if time.time() - began > a.seconds:
+            print(f"not run, no time left: {run.name}", flush=True)
+            continue
+        try:
+            result = run.measure(a, environment)
+        except Exception as error:  # the queue goes on
+            print(f"{run.name} failed: {error}", flush=True)
+            continue
+        results.append((run, result))
+        line = {"task": run.task, "row": run.row, "seed": run.seed, "gpu": gpu, "at_s": round(time.time() - began, 1), **result}
+        with open(a.out / "runs.jsonl", "a") as file:
+            file.write(json.dumps(line) + "\n")
+        print(json.dumps(line), flush=True)
+
+
+def table(task, rows, results):
+    lines = [f"| {task} | bits, mean | of each seed | ms a step | GiB |", "|---|---|---|---|---|"]
+    for row in rows:
+        of_row = [result for run, result in sorted(results, key=lambda r: r[0].seed) if run.task == task and run.row == row]
+        if of_row:
+            mean = {key: sum(r[key] for r in of_row) / len(of_row) for key in ("bits", "ms", "gib")}
+            each = ", ".join(f"{r['bits']:.4f}" for r in of_row)
+            lines.append(f"| {row} | {mean['bits']:.4f} | {each} | {mean['ms']:.1f} | {mean['gib']:.2f} |")
+    return "\n".join(lines) + "\n"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name in ("bin", "novels", "out"):
+        parser.add_argument(name, type=pathlib.Path)
+    parser.add_argument("--controls", type=pathlib.Path)
+    parser.add_argument("--device", default="cuda")
+    for name, default in (("steps", 500), ("copy-steps", 1500), ("seeds", 2), ("copy-seeds", 1), ("seconds", 420)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--gpus", default="0,1")
+    parser.add_argument("--small", action="store_true")
+    parser.add_argument("--only", help="rows that match this expression")
+    a = parser.parse_args()
+    a.out, a.novels = a.out.resolve(), a.novels.resolve()
+    a.out.mkdir(parents=True, exist_ok=True)
+    began = time.time()
+    a.distance = 256 if a.small else 8000
+    prepare(a)
+    every = [Run(a, task, row, seed) for task, rows, seeds in (("copy", COPY, a.copy_seeds), ("text", TEXT, a.seeds))
+             for row, (_, random, _) in rows.items() for seed in range(seeds)
+             if (a.controls or not random) and re.search(a.only or "", f"{task} {row}")]
+    runs, results = queue.Queue(), []
+    for run in sorted(every, key=lambda run: (run.seed, -run.cost)):
+        runs.put(run)
+    workers = [threading.Thread(target=work, args=(a, gpu, runs, results, began)) for gpu in a.gpus.split(",")]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    for row in () if a.small else ("`fixed`", "`routing` in half of the heads, `local` in the others"):
+        config = next((run.config for run in every if run.task == "text" and run.row == row), None)
+        done = config and subprocess.run([a.bin / "bench", "step", "--config", config, "--json", "--no-breakdown",
+                                          "--device", a.device], capture_output=True, text=True)
+        print(f"bench step, {row}: {done and done.stdout + done.stderr}", flush=True)
+    text = table("text", TEXT, results) + "\n" + table("copy", COPY, results)
+    (a.out / "table.md").write_text(text)
+    print(text + f"{time.time() - began:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
