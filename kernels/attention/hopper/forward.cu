@@ -12,17 +12,17 @@ template <int Dqk, int Dv, bool kTma> struct ForwardShape {
   // As the registers allow: 504 a lane are shared by 3 warpgroups, 512 by 4, 480 by 5. At heads of 64 a
   // fourth consumer gives more than queries in registers. At heads of 128 two consumers with queries in
   // registers take 0.280 ms for `all` (B 32, H 2, n 3,072), three without 0.335.
-  static constexpr bool kFour = Dqk == 64 && Dv == 64 && kTma, kTwo = Dqk == 128 && kTma;
+  static constexpr bool kFour = Dqk == 64 && Dv == 64, kTwo = Dqk == 128 && kTma;
   static constexpr int kOwners = kFour ? 4 : kTwo ? 2 : 3;
   // forward_iteration_interleaved(): `all`, B 32, H 2, n 3,072, takes 358 instead of 370 thousand cycles.
   // Heads of 64 (n 12,288) would take 1,872 instead of 1,856, heads of 128 453 instead of 451.
   static constexpr bool kInterleaved = Dqk == 64 && Dv == 128 && kTma;
   static constexpr bool kQueriesInRegisters = kTwo || (Dqk == 64 && Dv == 64 && !kFour);
-  static constexpr int kStages = kTwo ? 5 : Dqk == 128 ? 3 : Dv == 128 ? 4 : 6;
+  static constexpr int kStages = kTwo ? 5 : Dqk == 128 ? 3 : Dv == 128 ? 4 : kTma ? 6 : 8;
   using M = Memory<kOwners, Dqk, Dv, false, false, kStages, 2, kTma>;
-  static constexpr int kProducerRegisters = kTwo   ? 40
-                                            : kTma ? 32
-                                                   : 56,
+  static constexpr int kProducerRegisters = kTwo            ? 40
+                                            : kTma || kFour ? 32
+                                                            : 56,
                        kConsumerRegisters = kFour  ? 112
                                             : kTwo ? 232
                                             : kTma ? 160
