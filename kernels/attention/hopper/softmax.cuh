@@ -53,6 +53,13 @@ struct Softmax {
     }
     apply(s);
   }
+  // Before any iteration: the row goes on from y with log-sum-exp `lse` (-inf: it has seen no key).
+  __device__ __forceinline__ void resume(int half, float lse) {
+    if (lse == -INFINITY) return;
+    reference[half] = lse * kLog2E;
+    top[half] = reference[half] / scale;
+    sum[half] = 0.25f;  // of each lane of a quad
+  }
   // Before any iteration: this row is an empty slot, which needs no reference of its own.
   __device__ __forceinline__ void leave_out(int half) { top[half] = reference[half] = 0; }
   __device__ __forceinline__ void add() {

@@ -87,7 +87,7 @@ TEST(InspectCounts, NameTheFormOfEachDevice) {
   EXPECT_EQ(form({64, 64, DType::bf16, 80}), "general");
 #ifdef WEFT_SM90A
   EXPECT_EQ(form({64, 64, DType::bf16, 90}), "hopper/band");
-  EXPECT_EQ(form({64, 64, DType::bf16, 90, true}), "hopper");
+  EXPECT_EQ(form({64, 64, DType::bf16, 90, true}), "hopper/band");
 #endif
   EXPECT_EQ(count_attention(*pattern, 2, 512, {}).at(0).edges_text(), "64");
 }
