@@ -65,8 +65,8 @@ struct TileMap {
   const int32_t* col_turn = nullptr;
   // Tiles, or runs of neighbours, with the most work first: the order in which a grid takes them.
   const int32_t *row_schedule = nullptr, *col_schedule = nullptr;
-  // mask -1: every pair of the tile is attended (and no slot is empty). kSkip, in row_mask of tiles of 64:
-  // none. Otherwise words [mask * edge + r]:
+  // mask -1: every pair of the tile is attended (and no slot is empty). kSkip, in row_mask of tiles of 64
+  // (and in col_mask where sequences have orders of their own): none. Otherwise words [mask * edge + r]:
   const uint64_t* masks = nullptr;             // r: query slot in the tile, bit k: key slot k is attended
   const uint64_t* masks_transposed = nullptr;  // r: key slot in the tile, bit q: query slot q attends it
 };

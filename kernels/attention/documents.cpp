@@ -14,7 +14,7 @@ void expect_rows(const char* what, const TensorView& x) {
 // One pair of tiles: entry e of query tile `tile`.
 template <int E>
 void narrow(const TileMap& map, const SegmentTable<E>& out, const TensorView& segments, int64_t b,
-            int32_t tile, int32_t e) {
+            bool ordered, int32_t tile, int32_t e) {
   const int32_t other = map.row_tile[e], mask = map.row_mask[e];
   const int32_t* row = segments.as<int32_t>() + b * segments.shape[1];
   std::array<int32_t, E> query, key;  // segments of the slots, -1 where there is none
@@ -38,7 +38,9 @@ void narrow(const TileMap& map, const SegmentTable<E>& out, const TensorView& se
   const int32_t* of_key = map.col_tile + map.col_start[other];
   out.row_mask[e] = all ? -1 : none && E == kTile ? kSkip : e;
   out.col_mask[std::lower_bound(of_key, map.col_tile + map.col_start[other + 1], tile) - map.col_tile] =
-      all ? -1 : e;
+      all                             ? -1
+      : none && E == kTile && ordered ? kSkip
+                                      : e;
 }
 }  // namespace
 
@@ -111,7 +113,7 @@ void compute(CpuQueue&, const SegmentMaps& k) {
         made[set] = out.in(map, order_of(k.orders, set / k.maps.groups), set / k.maps.groups >= k.stored);
         for (int32_t tile = 0; tile < map.query_tiles; ++tile)
           for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e)
-            narrow<E>(map, out, k.segments, set / k.maps.groups, tile, e);
+            narrow<E>(map, out, k.segments, set / k.maps.groups, k.orders.data, tile, e);
       }
     };
     pass.edge == kTile ? narrow_all.operator()<kTile>() : narrow_all.operator()<kSmallTile>();

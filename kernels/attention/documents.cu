@@ -101,7 +101,8 @@ __global__ void __launch_bounds__(kThreads)
     const bool all = alike && mask < 0;
     if (lane == 0) out.row_mask[e] = all ? -1 : none && E == kTile ? kSkip : e;
     for (int c = map.col_start[other] + lane; c < map.col_start[other + 1]; c += 32)
-      if (map.col_tile[c] == tile) out.col_mask[c] = all ? -1 : e;
+      if (map.col_tile[c] == tile)
+        out.col_mask[c] = all ? -1 : none && E == kTile && k.orders.data ? kSkip : e;
   }
 }
 

@@ -32,11 +32,11 @@ template <class M> struct StageDescriptors {
   __device__ __forceinline__ Descriptor values(int stage) const { return keys(stage) + M::kX / 16; }
 };
 
-// Rows that are gathered have many masks: they are loaded before they are needed.
+// Rows that are gathered have many masks: those of a tile are loaded while the one before is worked on.
 template <class M> inline constexpr bool kHidesEarly = requires { requires !M::kTma; };
 __device__ __forceinline__ MaskWords hidden_at(const uint64_t* masks, int mask) {
   MaskWords words;
-  if (mask >= 0) words.load(masks, mask);
+  if (mask >= 0 && mask != kEnd) words.load(masks, mask);
   return words;
 }
 // Sets the scores of pairs that the tile's mask leaves out to -infinity.
@@ -51,14 +51,14 @@ __device__ __forceinline__ void hide_pairs(float (&s)[32], const Hidden& hidden,
 }
 
 // An iteration after the first: its scores; its softmax overlaps P V of the iteration before, whose
-// probabilities are `p`. Returns the mask of the next iteration.
-template <class T, int Dv, class Stream, class M, class Masks, class Q>
+// probabilities are `p`. `hidden`: where masks are loaded early, the words of this mask, and then of the
+// next. Returns the mask of the next iteration.
+template <class T, int Dv, class Stream, class M, class Masks, class Q, class Hidden>
 __device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc, uint32_t (&p)[4][4],
                                                  Stream& stream, const M& memory,
                                                  const StageDescriptors<M>& at, const Masks& masks,
-                                                 const Q& q, int mask) {
+                                                 const Q& q, int mask, Hidden&& hidden) {
   const int stage = stream.stage(), before = stream.stage_before();
-  const auto hidden = hidden_at(masks, kHidesEarly<M> ? mask : kSkip);
   pin(acc.y);
   acc.issue_scores(q, at.keys(stage));
   acc.issue_values(p, at.values(before));
@@ -74,6 +74,7 @@ __device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc
     if (mask >= 0) hide(acc.s, hidden_at(masks, mask), mask);
     acc.softmax.begin(acc.s);
   }
+  if constexpr (kHidesEarly<M>) hidden = hidden_at(masks, following);
   wgmma_wait_group<0>();
   pin(acc.y);
   stream.release(before);
@@ -127,7 +128,7 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc
   uint32_t p[4][4];  // probabilities
   for (int mask = stream.next(); mask != kEnd;) {
     acc.issue_scores(q, at.keys(stream.stage()));
-    const auto hidden = hidden_at(masks, kHidesEarly<M> ? mask : kSkip);
+    auto hidden = hidden_at(masks, kHidesEarly<M> ? mask : kSkip);
     int following;
     if constexpr (kInterleaved) {
       stream.await_step(false);
@@ -138,6 +139,7 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc
     wgmma_wait_group<0>();
     pin(acc.s);
     hide_pairs<M>(acc.s, hidden, masks, mask);
+    if constexpr (kHidesEarly<M>) hidden = hidden_at(masks, following);
     acc.softmax.begin(acc.s);
     acc.softmax.rescale(acc.y);
     acc.softmax.add();
@@ -145,7 +147,7 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc
     for (mask = following; is_tile(mask);) {
       if constexpr (kInterleaved)
         mask = forward_iteration_interleaved<T>(acc, p, stream, memory, at, masks, q, mask);
-      else mask = forward_iteration<T>(acc, p, stream, memory, at, masks, q, mask);
+      else mask = forward_iteration<T>(acc, p, stream, memory, at, masks, q, mask, hidden);
     }
     const int last = stream.last_tile(mask);
     if constexpr (kInterleaved)

@@ -75,11 +75,18 @@ __device__ __forceinline__ int position_of(const WorkItem<kOwners>& work, int ow
 }
 
 // Rounds this thread's part of a row (64 or 128 columns of `c`) times `factor` and stores it at `position`.
-// add: what is there is added, times `kept`. Lanes of a quad exchange pieces so that each writes 16 bytes.
+// add: what is there is added, times `kept`; it is read before the first store, so that the waits are one.
+// Lanes of a quad exchange pieces so that each writes 16 bytes.
 template <class T, int kHalf, int N>
 __device__ __forceinline__ void store_row(const float (&c)[N], float factor, bool add, float kept,
                                           int position, const Rows& out) {
   const int t = threadIdx.x % 4;
+  uint32_t before[N / 4];
+#pragma unroll
+  for (int j = 0; add && j < N / 4; ++j)
+    before[j] = position >= 0 && j < static_cast<int>(out.chunks)
+                    ? *reinterpret_cast<const uint32_t*>(out.at(position, j) + t * 4)
+                    : 0;
 #pragma unroll
   for (int group = 0; group < N / 16; ++group) {
     uint32_t w[4];
@@ -87,10 +94,9 @@ __device__ __forceinline__ void store_row(const float (&c)[N], float factor, boo
     for (int k = 0; k < 4; ++k) {
       const int j = 4 * group + k;
       float low = c[4 * j + 2 * kHalf] * factor, high = c[4 * j + 2 * kHalf + 1] * factor;
-      if (add && position >= 0 && j < static_cast<int>(out.chunks)) {
-        const auto before = *reinterpret_cast<const uint32_t*>(out.at(position, j) + t * 4);
-        low = fmaf(low_half<T>(before), kept, low);
-        high = fmaf(high_half<T>(before), kept, high);
+      if (add) {
+        low = fmaf(low_half<T>(before[j]), kept, low);
+        high = fmaf(high_half<T>(before[j]), kept, high);
       }
       w[k] = pack<T>(low, high);
     }

@@ -57,7 +57,7 @@ template <auto kSide, class M> class Producer {
       const TileMap& map = pass.maps[maps.map_of(b, h)];
       const Direction of_map = kSide(map);
       // What is looked up anew takes no registers from iteration to iteration.
-      const auto direction = [&] { return M::kFused ? kSide(map) : of_map; };
+      const auto direction = [&] { return M::kFused || !(M::kTma || M::kScalars) ? kSide(map) : of_map; };
       Front front = ahead.of_task(round % kAhead);
       int key = front.first();
       if (warp_ == 0 || !M::kTma)
@@ -142,7 +142,11 @@ template <auto kSide, class M> class Producer {
       const int rank = scheduler.rank() * kOwners + lane() % kOwners;
       if (rank < d.own_tiles) {
         f.own = __ldg(d.schedule + rank);
-        const int begin = __ldg(d.start + f.own), past = __ldg(d.start + f.own + 1);
+        int begin = __ldg(d.start + f.own), past = __ldg(d.start + f.own + 1);
+        if constexpr (!M::kTma) {  // content leaves the ends of lists without pairs
+          while (begin < past && __ldg(d.mask + begin) == kSkip) ++begin;
+          while (begin < past && __ldg(d.mask + past - 1) == kSkip) --past;
+        }
         f.at = M::kFused ? past - 1 : begin;
         f.end = M::kFused ? begin - 1 : past;
         if (begin < past) f.key = key_at(d, f.at);
@@ -176,9 +180,9 @@ template <auto kSide, class M> class Producer {
                                                 uint32_t to_y, const Rows& y) {
     const uint32_t chunk = lane() % 8, row = lane() / 8, even = row * 128 + ((chunk ^ row) << 4),
                    odd = (row + 4) * 128 + ((chunk ^ (row + 4)) << 4);
-#pragma unroll
+#pragma unroll 4
     for (int i = 0; i < kTile / 4; ++i) {
-      const int from = __shfl_sync(0xffffffffu, position[i / 8], 4 * i % 32 + row);
+      const int from = __shfl_sync(0xffffffffu, i < kTile / 8 ? position[0] : position[1], 4 * i % 32 + row);
       const uint32_t at = (i % 2 ? odd : even) + i / 2 * 1024;
 #pragma unroll
       for (int panel = 0; panel < kXPanels; ++panel)

@@ -9,13 +9,14 @@ namespace weft::attention::hopper {
 // iteration exceeds kLimit, so that accumulators are rarely rescaled; the quotient is the same.
 struct Softmax {
   static constexpr float kLimit = 4096;  // far below what f16 holds
-  float scale;                           // times log2(e)
+  // The reference of rows that have seen no key: the exp2 of a score is infinite, so that apply_again()
+  // fails, but that of a hidden one, -infinity, is 0.
+  static constexpr float kUnseen = -3.4e38f;
+  float scale;  // times log2(e)
   float top[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
-  // Taken off scaled scores: top * scale. For rows that have seen no key yet it is -infinity: their exp2 is
-  // infinite or NaN, so that apply_again() fails.
-  float reference[2] = {-INFINITY, -INFINITY};
-  float here[2] = {0, 0};    // this thread's part of the sum of this iteration
-  float shrink[2] = {1, 1};  // what older accumulators are to be multiplied by after begin()
+  float reference[2] = {kUnseen, kUnseen};  // taken off scaled scores: top * scale
+  float here[2] = {0, 0};                   // this thread's part of the sum of this iteration
+  float shrink[2] = {1, 1};                 // what older accumulators are to be multiplied by after begin()
 
   // Scores into probabilities relative to `top`: they add to `here`.
   __device__ __forceinline__ void apply(float (&s)[32]) {
@@ -48,9 +49,16 @@ struct Softmax {
       shrink[half] = x == top[half] ? 1.0f : exp2_fast((top[half] - x) * scale);
       sum[half] *= shrink[half];
       top[half] = x;
-      reference[half] = x == -INFINITY ? x : x * scale;
+      reference[half] = x == -INFINITY ? kUnseen : x * scale;
     }
     apply(s);
+  }
+  // Before any iteration: the row goes on from y with log-sum-exp `lse` (-inf: it has seen no key).
+  __device__ __forceinline__ void resume(int half, float lse) {
+    if (lse == -INFINITY) return;
+    reference[half] = lse * kLog2E;
+    top[half] = reference[half] / scale;
+    sum[half] = 0.25f;  // of each lane of a quad
   }
   // Before any iteration: this row is an empty slot, which needs no reference of its own.
   __device__ __forceinline__ void leave_out(int half) { top[half] = reference[half] = 0; }
