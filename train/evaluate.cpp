@@ -15,6 +15,8 @@ static void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
       app, "--min-context", a.min_context,
       "tokens that every scored token has before it in its window (those of the first window excepted)");
   app.add_option("--batch", a.batch, "windows at a time")->check(at_least(1));
+  app.add_flag("--decode", a.decode,
+               "a position at a time, as texts are sampled: the same bits up to rounding, slower");
   add_weights(app, a.weights);
   app.add_option("--augmentations", a.augmentations,
                  "images: a combination of transforms, rotation=1,color=2, or all: a result for each");

@@ -104,7 +104,8 @@ class Evaluation {
                         .min_context = a_.min_context,
                         .batch = a_.batch,
                         .augmenter = augmenter_ ? &*augmenter_ : nullptr,
-                        .choice = choices_[number]};
+                        .choice = choices_[number],
+                        .decode = a_.decode};
     if (options.batch == 0)
       options.batch = std::max<int64_t>(1, config.train.batch / config.train.accumulation);
     options.group = &group_;

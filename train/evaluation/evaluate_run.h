@@ -14,6 +14,7 @@ struct EvaluateArguments {
   int64_t min_context = 0;
   int64_t batch = 0;            // 0: that of training
   std::string weights;          // "ema", "last"; "": ema where it was kept
+  bool decode = false;          // as texts are sampled: a position at a time
   std::string augmentations;    // "all", or one combination: "rotation=1,color=2"
   std::string heatmap, losses;  // files to write
 };

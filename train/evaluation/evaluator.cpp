@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluation/evaluator.h"
+#include <algorithm>
+#include <cmath>
 #include <numbers>
 #include <numeric>
 #include "data/batch_source.h"
@@ -41,6 +43,25 @@ struct Scored {
   std::vector<double> nats;     // of each of these tokens
 };
 
+// Nats of each of the tokens (B, T) by what sampling would draw them from.
+std::vector<double> decoded_nats(Ctx& ctx, Device& device, Model& model, const Sequences& s,
+                                 const std::vector<int32_t>& tokens, int64_t count, int64_t length) {
+  const auto cache = model.make_cache(device, count, length);
+  std::vector<double> nats(tokens.size());
+  for (int64_t t = 0; t < length; ++t) {
+    std::vector<double> logits = to_host(device, model.decode(ctx, *cache, s, t));
+    for (int64_t b = 0; b < count; ++b) {
+      const std::span<double> z = row(logits, b, std::ssize(logits) / count);
+      const double top = *std::max_element(z.begin(), z.end());
+      double sum = 0;
+      for (const double logit : z) sum += std::exp(logit - top);
+      const auto at = static_cast<std::size_t>(b * length + t);
+      nats[at] = top + std::log(sum) - z[static_cast<std::size_t>(tokens[at])];
+    }
+  }
+  return nats;
+}
+
 Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, const EvalOptions& options,
              const EvalWindow* windows, int64_t count) {
   const int64_t length = windows[0].length;
@@ -49,7 +70,9 @@ Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, c
   batch.make(host, count, length);
   batch.upload(host);
   Scored scored;
-  scored.nats = to_host(device, model.token_losses(ctx, batch.sequences()).value);
+  const Sequences s = batch.sequences();
+  scored.nats = options.decode ? decoded_nats(ctx, device, model, s, host.tokens, count, length)
+                               : to_host(device, model.token_losses(ctx, s).value);
   scored.tokens = std::move(host.tokens);
   for (int64_t b = 0; b < count; ++b) {
     const std::span<double> nats = row(scored.nats, b, length);

@@ -30,6 +30,7 @@ struct EvalOptions {
   int64_t max_tokens = 0;                // only the first tokens of the split (images: whole ones); 0: all
   const Augmenter* augmenter = nullptr;  // of images
   AugmentChoice choice = {};             // of each of them
+  bool decode = false;                   // a position at a time, as texts are sampled
   OnLosses on_losses = {};               // called for every window, in the order of the split; on rank 0
   ProcessGroup* group = nullptr;         // whose ranks share the windows out, batch by batch; null: none
 };
