@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: MIT
 """Trains one model with each kind of attention, on one text and on a long copy, and prints both tables as Markdown.
 
-The copy trains on text in which half of the spans repeat what came 16 to 8,000 bytes before; it is scored where 8,000 bytes repeat.
+The copy trains on letters drawn at random, half of whose spans repeat what came 16 to 8,000 bytes before; it is scored where 8,000
+bytes repeat: 6 bits a byte who can't copy, 0 who can. Decoded bits are those of the first seed, as texts are sampled.
 
 Usage: content_table.py BIN NOVELS.txt OUT [--controls BIN] [--gpus 0,1] [--steps 500] [--copy-steps 1500] [--seeds 2] [--seconds 420]
 
-BIN has the programs. --controls: those of a build with tests/tools/content_controls.patch, whose labels and blocks are random.
+BIN has the programs. --controls: those of a build with tests/tools/content_controls.patch, whose labels and blocks are random, or made
+after the rotation.
 A GPU has one run at a time; the first seed of all kinds comes first, long runs before short ones. No run starts behind --seconds.
 OUT gets configs, logs, runs.jsonl (a line a run), and table.md. --small: sizes for a CPU, to try the script."""
 import argparse
@@ -29,19 +31,19 @@ def half(pattern):
     return f"{{kind: heads, of: [{pattern}, {LOCAL}]}}"
 
 
-# row: pattern, random, guess at ms a step
+# row: pattern, control, guess at ms a step
 TEXT = {
-    "`all`": ("{kind: all}", False, 77), "`local`": (LOCAL, False, 29), "`fixed`": (FIXED, False, 29),
-    "`strided`, `local` by layer": (f"[{{kind: strided, stride: 128}}, {LOCAL}]", False, 31),
-    "`routing` in half of the heads, `local` in the others": (half(ROUTING), False, 36), "`routing`": (ROUTING, False, 42),
-    "`lsh`, 1 round": (LSH % 1, False, 34), "`lsh`, 4 rounds": (LSH % 4, False, 62), "`topk_blocks`": (BLOCKS, False, 37),
-    "`routing` in half, labels at random": (half(ROUTING), True, 36), "`topk_blocks`, blocks at random": (BLOCKS, True, 37),
+    "`all`": ("{kind: all}", "", 77), "`local`": (LOCAL, "", 29), "`fixed`": (FIXED, "", 29),
+    "`strided`, `local` by layer": (f"[{{kind: strided, stride: 128}}, {LOCAL}]", "", 31),
+    "`routing` in half of the heads, `local` in the others": (half(ROUTING), "", 36), "`routing`": (ROUTING, "", 42),
+    "`lsh`, 1 round": (LSH % 1, "", 34), "`lsh`, 4 rounds": (LSH % 4, "", 62), "`topk_blocks`": (BLOCKS, "", 37),
+    "`routing` in half, labels at random": (half(ROUTING), "random", 36), "`topk_blocks`, blocks at random": (BLOCKS, "random", 37),
 }
 COPY = {
-    "`all`": (half("{kind: all}"), False, 12), "`local`": (LOCAL, False, 6), "`fixed`": (half(FIXED), False, 7),
-    "`routing`": (half(ROUTING), False, 7), "`lsh`, 4 rounds": (half(LSH % 4), False, 9),
-    "`topk_blocks`": (half(BLOCKS), False, 7), "`routing`, labels at random": (half(ROUTING), True, 7),
-    "`topk_blocks`, blocks at random": (half(BLOCKS), True, 7),
+    "`all`": (half("{kind: all}"), "", 12), "`local`": (LOCAL, "", 6), "`fixed`": (half(FIXED), "", 7),
+    "`routing`": (half(ROUTING), "", 7), "`lsh`, 4 rounds": (half(LSH % 4), "", 9),
+    "`topk_blocks`": (half(BLOCKS), "", 7), "`routing`, labels at random": (half(ROUTING), "random", 7),
+    "`topk_blocks`, blocks at random": (half(BLOCKS), "random", 7),
 }
 LEAST = 16  # distance
 CONFIG = """name: {name}
@@ -65,6 +67,7 @@ train:
   learning_rate: 5e-3
   final_learning_rate: 0.02
   warmup: {warmup}
+  context_schedule: {contexts}
   schedule: linear
   log_every: {log_every}
   eval_every: {steps}
@@ -82,10 +85,10 @@ def small(pattern):
 class Run:
     def __init__(self, a, task, row, seed):
         self.task, self.row, self.seed = task, row, seed
-        pattern, self.random, guess = (TEXT if task == "text" else COPY)[row]
+        pattern, self.control, guess = (TEXT if task == "text" else COPY)[row]
         copy = task == "copy"
         steps = a.copy_steps if copy else a.steps
-        self.bin = pathlib.Path(a.controls if self.random else a.bin)
+        self.bin = pathlib.Path(a.controls if self.control else a.bin)
         self.cost = guess * steps
         self.name = f"{task}_{re.sub('[^a-z0-9]+', '_', row).strip('_')}_{seed}"
         sizes = (dict(context=384, layers=2, width=64, heads=4) if a.small else
@@ -93,7 +96,7 @@ class Run:
         self.folder, self.config = a.out / self.name, a.out / f"{self.name}.yaml"
         self.config.write_text(CONFIG.format(
             name=self.name, seed=seed, data=a.out / ("copy.h5" if copy else "novels.h5"), steps=steps,
-            warmup=steps // 10 + 1, log_every=max(1, steps // 20), eval_tokens=16 * sizes["context"],
+            warmup=steps // 10 + 1, contexts=[[0, sizes["context"] // 8], [steps * 5 // 8, sizes["context"]]], log_every=max(1, steps // 20), eval_tokens=16 * sizes["context"],
             attention=small(pattern) if a.small else pattern, **sizes))
 
     def measure(self, a, environment):
@@ -105,21 +108,28 @@ class Run:
             if done.returncode:
                 raise RuntimeError((done.stderr or done.stdout).strip()[-500:])
             return done.stdout + done.stderr
-        said = call("train", "--config", self.config, "--out", self.folder, "--device", a.device, "--no-report")
+        if self.control == "rotated":
+            environment = dict(environment, WEFT_ROTATED_LABELS="1")
+        said = call("train", "--config", self.config, "--out", self.folder, "--device", a.device, "--no-report",
+                    *(word for value in a.set for word in ("--set", value)))
         rows = [json.loads(line) for line in open(self.folder / "metrics.jsonl")]
-        first, last = rows[1], rows[-1]
+        first, last = rows[-5], rows[-1]  # of full context
         peak, unit = re.search(r"peak ([\d.]+) ([KMG])iB", said).groups()
         result = {"ms": 1e3 * (last["elapsed_s"] - first["elapsed_s"]) / (last["step"] - first["step"]), "bits": last["valid_bits"],
                   "gib": float(peak) / 1024 ** "GMK".index(unit), "seconds": last["elapsed_s"]}
+        def score(*arguments):
+            return json.loads(re.search(r"^\{.*\}$", call("evaluate", "--checkpoint", self.folder / "latest.h5", "--device",
+                                                          a.device, *arguments), re.M)[0])
         if self.task == "copy":
             # Both splits begin with the same window, whose beginning repeats nothing: it cancels.
             bits, tokens = 0, 0
             for split, sign in (("test", 1), ("valid", -1)):
-                scored = json.loads(re.search(r"^\{.*\}$", call(
-                    "evaluate", "--checkpoint", self.folder / "latest.h5", "--data", a.out / "far.h5", "--split", split,
-                    "--min-context", str(a.distance), "--device", a.device), re.M)[0])
+                scored = score("--data", a.out / "far.h5", "--split", split, "--min-context", str(a.distance))
                 bits, tokens = bits + sign * scored["bits"] * scored["tokens"], tokens + sign * scored["tokens"]
             result["bits"] = bits / tokens
+        elif self.seed == 0 and not self.control:
+            short = ("--data", a.out / "short.h5", "--batch", "16")
+            result["whole"], result["decoded"] = score(*short)["bits"], score(*short, "--decode")["bits"]
         return result
 
 
@@ -138,10 +148,12 @@ def repeating(text, length, most):
 
 def prepare(a):
     """novels.h5, copy.h5; far.h5, whose splits hold whole repetitions."""
-    text = a.novels.read_bytes()
-    seen, held_out = text[:len(text) * 9 // 10], text[len(text) * 19 // 20:][:a.distance]
-    for name, content, split in (("novels", text, "0.9,0.05,0.05"), ("far", 20 * held_out, "0.1,0.1,0.8"),
-                                 ("copy", repeating(seen, min(len(seen), 24_000_000), a.distance), "0.98,0.01,0.01")):
+    text, context = a.novels.read_bytes(), 384 if a.small else 12288
+    letters = random.Random(0).randbytes(12_000_000).translate(bytes(64 + i % 64 for i in range(256)))
+    far, size = 20 * letters[-a.distance:], min(len(text), 24_000_000)
+    short = text[len(text) * 9 // 10:][:20 * context]
+    for name, content, split in (("novels", text, "0.9,0.05,0.05"), ("short", short, "0.1,0.1,0.8"), ("far", far, "0.1,0.1,0.8"),
+                                 ("copy", repeating(letters[:-a.distance], size, a.distance), "0.98,0.01,0.01")):
         (a.out / f"{name}.bin").write_bytes(content)
         subprocess.run([a.bin / "prepare", "text", a.out / f"{name}.bin", "--split", split, "--out", a.out / f"{name}.h5"],
                        check=True, stdout=subprocess.DEVNULL)
@@ -170,13 +182,14 @@ def work(a, gpu, runs, results, began):
 
 
 def table(task, rows, results):
-    lines = [f"| {task} | bits, mean | of each seed | ms a step | GiB |", "|---|---|---|---|---|"]
+    lines = [f"| {task} | bits, mean | of each seed | whole; decoded | ms a step | GiB |", "|---|---|---|---|---|---|"]
     for row in rows:
         of_row = [result for run, result in sorted(results, key=lambda r: r[0].seed) if run.task == task and run.row == row]
         if of_row:
             mean = {key: sum(r[key] for r in of_row) / len(of_row) for key in ("bits", "ms", "gib")}
             each = ", ".join(f"{r['bits']:.4f}" for r in of_row)
-            lines.append(f"| {row} | {mean['bits']:.4f} | {each} | {mean['ms']:.1f} | {mean['gib']:.2f} |")
+            decoded = next((f"{r['whole']:.5f}; {r['decoded']:.5f}" for r in of_row if "decoded" in r), "")
+            lines.append(f"| {row} | {mean['bits']:.4f} | {each} | {decoded} | {mean['ms']:.1f} | {mean['gib']:.2f} |")
     return "\n".join(lines) + "\n"
 
 
@@ -189,6 +202,7 @@ def main():
     for name, default in (("steps", 500), ("copy-steps", 1500), ("seeds", 2), ("copy-seeds", 1), ("seconds", 420)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--gpus", default="0,1")
+    parser.add_argument("--set", action="append", default=[], help="of train")
     parser.add_argument("--small", action="store_true")
     parser.add_argument("--only", help="rows that match this expression")
     a = parser.parse_args()
@@ -198,8 +212,8 @@ def main():
     a.distance = 256 if a.small else 8000
     prepare(a)
     every = [Run(a, task, row, seed) for task, rows, seeds in (("copy", COPY, a.copy_seeds), ("text", TEXT, a.seeds))
-             for row, (_, random, _) in rows.items() for seed in range(seeds)
-             if (a.controls or not random) and re.search(a.only or "", f"{task} {row}")]
+             for row, (_, control, _) in rows.items() for seed in range(seeds)
+             if (a.controls or not control) and re.search(a.only or "", f"{task} {row}")]
     runs, results = queue.Queue(), []
     for run in sorted(every, key=lambda run: (run.seed, -run.cost)):
         runs.put(run)
