@@ -113,8 +113,7 @@ template <class T> class WindowConsumer {
       round_to_operand<T>(p, acc.s);
     }
     const BandMasks<true> masks{tiles};
-    while (mask != kEnd)
-      mask = forward_iteration<T>(acc, p, stream_, memory_, at, masks, q, mask, masks);
+    while (mask != kEnd) mask = forward_iteration<T>(acc, p, stream_, memory_, at, masks, q, mask, masks);
     pin(acc.y);
     wgmma_fence();
     acc.issue_values(p, at.values(stream_.stage()));
