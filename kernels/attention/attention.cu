@@ -52,8 +52,8 @@ void launch(CudaQueue& queue, Kernel kernel, const AttentionBackward& g, const A
   }
 }
 
-// delta_i = dy_i . y_i: 16 lanes for a row, 8 elements at a time.
-constexpr int kDeltaThreads = 256, kRowLanes = 16;
+// delta_i = dy_i . y_i: 8 lanes for a row, 8 elements at a time.
+constexpr int kDeltaThreads = 256, kRowLanes = 8;
 template <class T>
 __global__ void __launch_bounds__(kDeltaThreads) delta_kernel(const __grid_constant__ AttentionBackward g) {
   const HeadsView &y = g.y, &dy = g.dy;

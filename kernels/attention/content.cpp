@@ -33,9 +33,18 @@ template <class T> void label_item(const Labels& k, int64_t i) {
   const float* rows = content::directions_of(k, set / k.q.heads / k.q.batch, h);
   const auto columns = static_cast<int32_t>(k.directions.shape[1]), half = columns / 2;
   content::Largest<1> label, second;
-  label.join(q, 0, rows, 0, k.centroids ? columns : half, size, !k.centroids);
-  if (!k.centroids) second.join(q, 0, rows + half * size, 0, half, size, true);
-  k.labels.as<int32_t>()[i] = k.centroids ? label.place[0] : label.place[0] * columns + second.place[0];
+  const auto of = [&](int32_t begin, int32_t end) {
+    return
+        [=](auto& s, int32_t c) { content::dots(s, q, 0, rows + (begin + c) * size, end - begin - c, size); };
+  };
+  int32_t* out = k.labels.as<int32_t>() + i;
+  if (k.centroids) {
+    label.join<8, false>(0, columns, of(0, columns));
+    *out = label.place[0];
+  } else {
+    label.join<8, true>(0, half, of(0, half)), second.join<8, true>(0, half, of(half, columns));
+    *out = label.place[0] * columns + second.place[0];
+  }
 }
 
 void sort(const Labels& k) {

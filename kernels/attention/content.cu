@@ -11,17 +11,19 @@ namespace {
 using content::data_of, content::kThreads;
 
 // A warp for kLabelRows positions of a (batch, head). Its queries wait in shared memory, `pitch` elements
-// apart; so do kDirections of the directions, or all of a round's, which the warps of a block share. What a
-// lane reads of a direction serves kLabelQueries.
-constexpr int kLabelQueries = 4, kLabelRows = kLabelQueries * kWarp, kMostLabelWarps = 4,
+// apart; so do kDirections of the directions, which the warps of a block share: eight features of one after
+// the other, those of a half of a hash from a multiple of eight on. What a lane reads of them serves
+// kLabelQueries.
+constexpr int kLabelQueries = 2, kLabelRows = kLabelQueries * kWarp, kMostLabelWarps = 4,
               kDirections = kMostHashColumns;
 template <class T>
-__global__ void __launch_bounds__(kMostLabelWarps* kWarp)
+__global__ void __launch_bounds__(kMostLabelWarps* kWarp, 4)
     label_kernel(const __grid_constant__ Labels k, int pitch) {
   extern __shared__ uint4 staged[];
   const int threads = blockDim.x, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp,
             of_block = threads / kWarp * kLabelRows, size = static_cast<int>(k.q.size),
-            columns = static_cast<int>(k.directions.shape[1]), half = columns / 2;
+            columns = static_cast<int>(k.directions.shape[1]), half = columns / 2,
+            second_half = half + 7 & ~7;
   T* const queries = reinterpret_cast<T*>(staged);
   float* const rows = reinterpret_cast<float*>(queries + of_block * pitch);
   const int64_t pieces = (k.q.time + of_block - 1) / of_block, pair = blockIdx.x / pieces,
@@ -34,17 +36,29 @@ __global__ void __launch_bounds__(kMostLabelWarps* kWarp)
         load_eight(content::row_at<const T>(k.q, pair / k.q.heads, first + min(row, left - 1), h) + d));
   }
   const T* own = queries + (warp * kLabelRows + lane) * pitch;
+  const auto of = [&](int begin) {
+    return [=](auto& s, int c) {
+      content::dots(s, own, kWarp * pitch, size,
+                    [at = rows + (begin + c) * 8](int j, int d) { return at + d * kDirections + j * 8; });
+    };
+  };
   for (int r = 0; r < k.labels.shape[0]; ++r) {
     content::Largest<kLabelQueries> label, second;
     for (int from = 0; from < columns; from += kDirections) {
       const int count = min(kDirections, columns - from);
       __syncthreads();
-      for (int i = threadIdx.x; i < count * (size / 4); i += threads)
-        reinterpret_cast<float4*>(rows)[i] =
-            reinterpret_cast<const float4*>(content::directions_of(k, r, h) + from * size)[i];
+      for (int i = threadIdx.x; i < kDirections * (size / 4); i += threads) {
+        const int four = i % (size / 4), place = i / (size / 4),
+                  row = k.centroids           ? min(place, count - 1)
+                        : place < second_half ? min(place, half - 1)
+                                              : half + min(place - second_half, half - 1);
+        reinterpret_cast<float4*>(rows)[(four / 2 * kDirections + place) * 2 + four % 2] =
+            reinterpret_cast<const float4*>(content::directions_of(k, r, h) + (from + row) * size)[four];
+      }
       __syncthreads();
-      label.join(own, kWarp * pitch, rows, from, k.centroids ? count : half, size, !k.centroids);
-      if (!k.centroids) second.join(own, kWarp * pitch, rows + half * size, 0, half, size, true);
+      if (k.centroids) label.template join<16, false>(from, count, of(0));
+      else
+        label.template join<8, true>(0, half, of(0)), second.template join<8, true>(0, half, of(second_half));
     }
     for (int i = 0; i < kLabelQueries; ++i)
       if (const int row = warp * kLabelRows + i * kWarp + lane; row < left)

@@ -109,21 +109,26 @@ template <class W, class T> WEFT_ITEM void write(T* row, const W (&in)[8]) {
 #endif
 }
 
-// sums[i][j] = q_i . rows[j] in W, of `size` features, a multiple of 8; q_i is at q + i pitch. Rows from
-// `count` on are the last one.
-template <int Q, int N, class W, class T, class R>
-WEFT_ITEM void dots(W (&sums)[Q][N], const T* q, int64_t pitch, const R* rows, int64_t count, int64_t size) {
+// sums[i][j] = q_i . row j in W, of `size` features, a multiple of 8; q_i is at q + i pitch, and row(j, d)
+// has eight features of a row, from d on.
+template <int Q, int N, class W, class T, class F>
+WEFT_ITEM void dots(W (&sums)[Q][N], const T* q, int64_t pitch, int64_t size, F&& row) {
   for (int i = 0; i < Q; ++i)
     for (int j = 0; j < N; ++j) sums[i][j] = 0;
   for (int64_t d = 0; d < size; d += 8) {
     W x[Q][8], y[8];
     for (int i = 0; i < Q; ++i) read(x[i], q + i * pitch + d);
     for (int j = 0; j < N; ++j) {
-      read(y, rows + (j < count ? j : count - 1) * size + d);
+      read(y, row(j, d));
       for (int i = 0; i < Q; ++i)
         for (int e = 0; e < 8; ++e) sums[i][j] = std::fma(x[i][e], y[e], sums[i][j]);
     }
   }
+}
+// The same of rows one behind the other; those from `count` on are the last one.
+template <int Q, int N, class W, class T, class R>
+WEFT_ITEM void dots(W (&sums)[Q][N], const T* q, int64_t pitch, const R* rows, int64_t count, int64_t size) {
+  dots(sums, q, pitch, size, [=](int j, int64_t d) { return rows + (j < count ? j : count - 1) * size + d; });
 }
 template <class W, class T, class R> WEFT_ITEM W dot_rows(const T* q, const R* row, int64_t size) {
   W sum[1][1];
@@ -187,24 +192,22 @@ template <int Q> struct Largest {
   WEFT_ITEM Largest() {
     for (int i = 0; i < Q; ++i) place[i] = 0, top[i] = -INFINITY;
   }
-  // Of q_i . rows[c], c < count, whose places begin at `first`; then with `both` of their negatives, which
-  // follow. NaN never wins.
-  template <class T>
-  WEFT_ITEM void join(const T* q, int64_t pitch, const float* rows, int32_t first, int32_t count,
-                      int64_t size, bool both) {
+  // Of `count` products, whose places begin at `first`; products(s, c): s[i][j] is that of q_i and row c + j,
+  // or of the last row, j < N. kSigned: then of their negatives, which follow. NaN never wins.
+  template <int N, bool kSigned, class F> WEFT_ITEM void join(int32_t first, int32_t count, F&& products) {
     Largest negative;
-    for (int32_t c = 0; c < count; c += 8) {
-      float s[Q][8];
-      dots(s, q, pitch, rows + c * size, count - c, size);
+    for (int32_t c = 0; c < count; c += N) {
+      float s[Q][N];
+      products(s, c);
       for (int i = 0; i < Q; ++i)
-        for (int j = 0; j < 8; ++j) {
+        for (int j = 0; j < N; ++j) {
           if (s[i][j] > top[i]) top[i] = s[i][j], place[i] = first + c + j;
-          if (-s[i][j] > negative.top[i])
+          if (kSigned && -s[i][j] > negative.top[i])
             negative.top[i] = -s[i][j], negative.place[i] = first + count + c + j;
         }
     }
-    for (int i = 0; i < Q; ++i)
-      if (both && negative.top[i] > top[i]) top[i] = negative.top[i], place[i] = negative.place[i];
+    for (int i = 0; kSigned && i < Q; ++i)
+      if (negative.top[i] > top[i]) top[i] = negative.top[i], place[i] = negative.place[i];
   }
 };
 

@@ -179,7 +179,11 @@ __device__ __forceinline__ void consume_key_stationary(
       position[1] = position_of(work, stream.own(), 1);
       place = place_of(work, static_cast<int>(g.q.heads));
     };
-    if constexpr (Dqk == 64) locate();
+    locate();
+    if (work.accumulate) {
+      prefetch_rows(position, Rows::of(g.dk, work.b, work.h));
+      prefetch_rows(position, Rows::of(g.dv, work.b, work.h));
+    }
     const uint64_t* const masks = work.masks;
     Owned<Dqk, Shape::kInRegisters> k;
     Owned<Dv, Shape::kInRegisters> v;
@@ -190,7 +194,7 @@ __device__ __forceinline__ void consume_key_stationary(
     KeyAccumulators<T, Dqk, Dv> acc(scale);
     if constexpr (Shape::kDelayed) overlapped_mainloop(acc, stream, memory, masks, k, v);
     else plain_mainloop(acc, stream, memory, masks, k, v);
-    if constexpr (Dqk == 128) locate();  // registers are scarce
+    if constexpr (Dqk == 128) locate();  // once more: registers are scarce
     if constexpr (!Shape::kInRegisters) stream.release_work();
     store_dk_dv<T>(acc, g, place, position);
   }

@@ -155,6 +155,7 @@ __device__ __forceinline__ void consume_query_stationary(
     const auto& work = stream.take_work();
     if (warp_uniform(work.end)) break;
     const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)};
+    if (work.accumulate) prefetch_rows(position, Rows::of(g.dq, work.b, work.h));
     const uint64_t* const masks = work.masks;
     QueryScalars scalars;
     scalars.load<T, Dv>(g, work.b, work.h, position, stream.own_y());
