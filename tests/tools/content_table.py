@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Trains one model with each kind of attention, on one text and on a long copy, and prints both tables as Markdown.
 
-The copy trains on letters drawn at random, half of whose spans repeat what came 16 to 8,000 bytes before; it is scored where 8,000
+The copy trains on letters drawn at random, three quarters of whose spans repeat what came 16 to 8,000 bytes before; it is scored where 8,000
 bytes repeat: 6 bits a byte who can't copy, 0 who can. Decoded bits are those of the first seed, as texts are sampled.
 
 Usage: content_table.py BIN NOVELS.txt OUT [--controls BIN] [--gpus 0,1] [--steps 500] [--copy-steps 1500] [--seeds 2] [--seconds 420]
@@ -92,11 +92,13 @@ class Run:
         self.cost = guess * steps
         self.name = f"{task}_{re.sub('[^a-z0-9]+', '_', row).strip('_')}_{seed}"
         sizes = (dict(context=384, layers=2, width=64, heads=4) if a.small else
-                 dict(context=12288, layers=4, width=256, heads=2) if copy else dict(context=12288, layers=12, width=512, heads=8))
+                 dict(context=12288, layers=4, width=256, heads=4) if copy else dict(context=12288, layers=12, width=512, heads=8))
+        # Copies are learned where there are few keys.
+        contexts = [[steps * at // 8, sizes["context"] // part] for at, part in (((0, 48), (3, 8), (5, 1)) if copy else ((0, 8), (5, 1)))]
         self.folder, self.config = a.out / self.name, a.out / f"{self.name}.yaml"
         self.config.write_text(CONFIG.format(
             name=self.name, seed=seed, data=a.out / ("copy.h5" if copy else "novels.h5"), steps=steps,
-            warmup=steps // 10 + 1, contexts=[[0, sizes["context"] // 8], [steps * 5 // 8, sizes["context"]]], log_every=max(1, steps // 20), eval_tokens=16 * sizes["context"],
+            warmup=steps // 10 + 1, contexts=contexts, log_every=max(1, steps // 20), eval_tokens=16 * sizes["context"],
             attention=small(pattern) if a.small else pattern, **sizes))
 
     def measure(self, a, environment):
@@ -134,15 +136,17 @@ class Run:
 
 
 def repeating(text, length, most):
-    """Half of the spans go on in the text, half repeat; lengths and distances are uniform in the logarithm."""
+    """A quarter of the spans goes on in the text, the others repeat; lengths and distances are uniform in the logarithm."""
     draw, out, at = random.Random(1), bytearray(), 0
     while len(out) < length:
         size, distance = (int(LEAST * (most / LEAST) ** draw.random()) for _ in range(2))
-        if draw.random() < 0.5 or len(out) < most:
+        if draw.random() < 0.25 or len(out) < most:
             out += text[at:at + size]
             at += size
-        else:
+            size = 0
+        while size > 0:
             out += out[len(out) - distance:][:size]
+            size -= distance
     return out[:length]
 
 
