@@ -32,19 +32,18 @@ template <class T> void label_item(const Labels& k, int64_t i) {
   const T* q = k.q.row<const T>(b, i % k.q.time, h);
   const float* rows = content::directions_of(k, set / k.q.heads / k.q.batch, h);
   const auto columns = static_cast<int32_t>(k.directions.shape[1]), half = columns / 2;
-  content::Largest<1> label, second;
-  const auto of = [&](int32_t begin, int32_t end) {
-    return
-        [=](auto& s, int32_t c) { content::dots(s, q, 0, rows + (begin + c) * size, end - begin - c, size); };
-  };
-  int32_t* out = k.labels.as<int32_t>() + i;
-  if (k.centroids) {
-    label.join<8, false>(0, columns, of(0, columns));
-    *out = label.place[0];
-  } else {
-    label.join<8, true>(0, half, of(0, half)), second.join<8, true>(0, half, of(half, columns));
-    *out = label.place[0] * columns + second.place[0];
+  content::Largest<1, false> cluster;
+  content::Largest<1, true> first, second;
+  for (int32_t c = 0; c < (k.centroids ? columns : half); c += 8) {
+    float s[1][8];
+    content::dots(s, q, 0, rows + c * size, (k.centroids ? columns : half) - c, size);
+    k.centroids ? cluster.take<0, 8>(s, c) : first.take<0, 8>(s, c);
+    if (k.centroids) continue;
+    content::dots(s, q, 0, rows + (half + c) * size, half - c, size);
+    second.take<0, 8>(s, c);
   }
+  k.labels.as<int32_t>()[i] =
+      k.centroids ? cluster.place[0] : first.of_signed(0, half) * columns + second.of_signed(0, half);
 }
 
 void sort(const Labels& k) {

@@ -22,8 +22,7 @@ __global__ void __launch_bounds__(kMostLabelWarps* kWarp, 4)
   extern __shared__ uint4 staged[];
   const int threads = blockDim.x, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp,
             of_block = threads / kWarp * kLabelRows, size = static_cast<int>(k.q.size),
-            columns = static_cast<int>(k.directions.shape[1]), half = columns / 2,
-            second_half = half + 7 & ~7;
+            columns = static_cast<int>(k.directions.shape[1]), half = columns / 2, aligned = half + 7 & ~7;
   T* const queries = reinterpret_cast<T*>(staged);
   float* const rows = reinterpret_cast<float*>(queries + of_block * pitch);
   const int64_t pieces = (k.q.time + of_block - 1) / of_block, pair = blockIdx.x / pieces,
@@ -36,34 +35,43 @@ __global__ void __launch_bounds__(kMostLabelWarps* kWarp, 4)
         load_eight(content::row_at<const T>(k.q, pair / k.q.heads, first + min(row, left - 1), h) + d));
   }
   const T* own = queries + (warp * kLabelRows + lane) * pitch;
-  const auto of = [&](int begin) {
-    return [=](auto& s, int c) {
-      content::dots(s, own, kWarp * pitch, size,
-                    [at = rows + (begin + c) * 8](int j, int d) { return at + d * kDirections + j * 8; });
-    };
+  // Of the rows j and 8 + j behind two places.
+  const auto products = [&](float(&s)[kLabelQueries][16], int place, int other) {
+    content::dots(s, own, kWarp * pitch, size, [=](int j, int d) {
+      return rows + d * kDirections + (j < 8 ? place + j : other + j - 8) * 8;
+    });
   };
   for (int r = 0; r < k.labels.shape[0]; ++r) {
-    content::Largest<kLabelQueries> label, second;
+    content::Largest<kLabelQueries, false> cluster;
+    content::Largest<kLabelQueries, true> first_half, second_half;
     for (int from = 0; from < columns; from += kDirections) {
-      const int count = min(kDirections, columns - from);
+      const int count = min(kDirections, columns - from),
+                places = k.centroids ? count + 15 & ~15 : 2 * aligned;
       __syncthreads();
-      for (int i = threadIdx.x; i < kDirections * (size / 4); i += threads) {
+      for (int i = threadIdx.x; i < places * (size / 4); i += threads) {
         const int four = i % (size / 4), place = i / (size / 4),
-                  row = k.centroids           ? min(place, count - 1)
-                        : place < second_half ? min(place, half - 1)
-                                              : half + min(place - second_half, half - 1);
+                  row = k.centroids       ? min(place, count - 1)
+                        : place < aligned ? min(place, half - 1)
+                                          : half + min(place - aligned, half - 1);
         reinterpret_cast<float4*>(rows)[(four / 2 * kDirections + place) * 2 + four % 2] =
             reinterpret_cast<const float4*>(content::directions_of(k, r, h) + (from + row) * size)[four];
       }
       __syncthreads();
-      if (k.centroids) label.template join<16, false>(from, count, of(0));
-      else
-        label.template join<8, true>(0, half, of(0)), second.template join<8, true>(0, half, of(second_half));
+      float s[kLabelQueries][16];
+      for (int c = 0; k.centroids && c < count; c += 16) {
+        products(s, c, c + 8);
+        cluster.template take<0, 16>(s, from + c);
+      }
+      for (int c = 0; !k.centroids && c < half; c += 8) {
+        products(s, c, aligned + c);
+        first_half.template take<0, 8>(s, c), second_half.template take<8, 16>(s, c);
+      }
     }
     for (int i = 0; i < kLabelQueries; ++i)
       if (const int row = warp * kLabelRows + i * kWarp + lane; row < left)
         data_of<int32_t>(k.labels)[(r * pairs + pair) * k.q.time + first + row] =
-            k.centroids ? label.place[i] : label.place[i] * columns + second.place[i];
+            k.centroids ? cluster.place[i]
+                        : first_half.of_signed(i, half) * columns + second_half.of_signed(i, half);
   }
 }
 // A thread block sorts a set; each warp has a piece of the positions. counts[warp][label] becomes the slot of

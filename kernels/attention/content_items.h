@@ -185,30 +185,23 @@ template <class W> WEFT_ITEM void direction_item(const Labels& k, int64_t i) {
                       [inverse](float m, float) { return m * inverse; });
 }
 
-// The largest products so far, and their places.
-template <int Q> struct Largest {
+// The largest of products with each of Q queries, or the largest magnitude, and its place; the first of
+// equals. NaN never wins.
+template <int Q, bool kMagnitude> struct Largest {
   int32_t place[Q];
   float top[Q];
   WEFT_ITEM Largest() {
-    for (int i = 0; i < Q; ++i) place[i] = 0, top[i] = -INFINITY;
+    for (int i = 0; i < Q; ++i) place[i] = 0, top[i] = kMagnitude ? 0 : -INFINITY;
   }
-  // Of `count` products, whose places begin at `first`; products(s, c): s[i][j] is that of q_i and row c + j,
-  // or of the last row, j < N. kSigned: then of their negatives, which follow. NaN never wins.
-  template <int N, bool kSigned, class F> WEFT_ITEM void join(int32_t first, int32_t count, F&& products) {
-    Largest negative;
-    for (int32_t c = 0; c < count; c += N) {
-      float s[Q][N];
-      products(s, c);
-      for (int i = 0; i < Q; ++i)
-        for (int j = 0; j < N; ++j) {
-          if (s[i][j] > top[i]) top[i] = s[i][j], place[i] = first + c + j;
-          if (kSigned && -s[i][j] > negative.top[i])
-            negative.top[i] = -s[i][j], negative.place[i] = first + count + c + j;
-        }
-    }
-    for (int i = 0; kSigned && i < Q; ++i)
-      if (negative.top[i] > top[i]) top[i] = negative.top[i], place[i] = negative.place[i];
+  // s[i][j] for kFrom <= j < kTo has the place first + j - kFrom.
+  template <int kFrom, int kTo, int N> WEFT_ITEM void take(const float (&s)[Q][N], int32_t first) {
+    for (int i = 0; i < Q; ++i)
+      for (int j = kFrom; j < kTo; ++j)
+        if (kMagnitude ? std::fabs(s[i][j]) > std::fabs(top[i]) : s[i][j] > top[i])
+          top[i] = s[i][j], place[i] = first + j - kFrom;
   }
+  // Its place among `count` products and then their negatives.
+  WEFT_ITEM int32_t of_signed(int i, int32_t count) const { return place[i] + (top[i] < 0 ? count : 0); }
 };
 
 // Of round r and head h.
@@ -271,17 +264,22 @@ inline void in_items(AnyQueue& queue, const CentroidGradient& k) {
 // ---- rows
 
 // Where the i-th eight features of views of a shape lie, in the order (b, t, h, d). Found once for all views:
-// divisions take longer than rows.
+// divisions take longer than rows, those of 64 bits longest.
 struct Eight {
   int64_t b, t, h, d;
   WEFT_ITEM Eight(const HeadsView& x, int64_t i) {
-    const int64_t eights = x.size / 8, row = i / eights, of_heads = row / x.heads;
-    b = of_heads / x.time, t = of_heads - b * x.time, h = row - of_heads * x.heads;
-    d = (i - row * eights) * 8;
+    const auto at = static_cast<uint32_t>(i), eights = static_cast<uint32_t>(x.size) / 8, row = at / eights,
+               heads = static_cast<uint32_t>(x.heads), of_heads = row / heads,
+               time = static_cast<uint32_t>(x.time);
+    b = of_heads / time, t = of_heads % time, h = row % heads, d = at % eights * 8;
   }
   template <class T> WEFT_ITEM T* row(const HeadsView& x) const { return row_at<T>(x, b, t, h); }
 };
-inline int64_t eights_of(const HeadsView& x) { return x.batch * x.time * x.heads * (x.size / 8); }
+inline int64_t eights_of(const HeadsView& x) {
+  const int64_t eights = x.batch * x.time * x.heads * (x.size / 8);
+  WEFT_CHECK(eights >> 32 == 0, "rows of ", 8 * eights, " elements; fewer than 2^35 work");
+  return eights;
+}
 
 // Neighbours have the same row.
 template <class T> WEFT_ITEM void keys_item(const SharedKeys& k, int64_t i) {
