@@ -38,6 +38,8 @@ TEXT = {
     "`routing` in half of the heads, `local` in the others": (half(ROUTING), "", 36), "`routing`": (ROUTING, "", 42),
     "`lsh`, 1 round": (LSH % 1, "", 34), "`lsh`, 4 rounds": (LSH % 4, "", 62), "`topk_blocks`": (BLOCKS, "", 37),
     "`routing` in half, labels at random": (half(ROUTING), "random", 36), "`topk_blocks`, blocks at random": (BLOCKS, "random", 37),
+    "`routing` in half, labels after the rotation": (half(ROUTING), "rotated", 36),
+    "`topk_blocks`, blocks after the rotation": (BLOCKS, "rotated", 37),
 }
 COPY = {
     "`all`": (half("{kind: all}"), "", 12), "`local`": (LOCAL, "", 6), "`fixed`": (half(FIXED), "", 7),
@@ -57,6 +59,7 @@ model:
   heads: {heads}
   activation: relu2
   positions: rotary
+  rotary_base: {base}
   qk_norm: rms
   position_axes: [{context}]
   attention: {attention}
@@ -93,13 +96,13 @@ class Run:
         self.name = f"{task}_{re.sub('[^a-z0-9]+', '_', row).strip('_')}_{seed}"
         sizes = (dict(context=384, layers=2, width=64, heads=4) if a.small else
                  dict(context=12288, layers=4, width=256, heads=4) if copy else dict(context=12288, layers=12, width=512, heads=8))
-        # Copies are learned where there are few keys.
-        contexts = [[steps * at // 8, sizes["context"] // part] for at, part in (((0, 48), (3, 8), (5, 1)) if copy else ((0, 8), (5, 1)))]
+        parts = ((0, 48), (3, 8), (5, 1)) if copy else ((0, 8), (5, 1))  # copies are learned where there are few keys
+        contexts = [[steps * at // 8, sizes["context"] // part] for at, part in parts]
         self.folder, self.config = a.out / self.name, a.out / f"{self.name}.yaml"
         self.config.write_text(CONFIG.format(
             name=self.name, seed=seed, data=a.out / ("copy.h5" if copy else "novels.h5"), steps=steps,
-            warmup=steps // 10 + 1, contexts=contexts, log_every=max(1, steps // 20), eval_tokens=16 * sizes["context"],
-            attention=small(pattern) if a.small else pattern, **sizes))
+            base="1e7" if copy else "1e4", warmup=steps // 10 + 1, contexts=contexts, log_every=max(1, steps // 20),
+            eval_tokens=16 * sizes["context"], attention=small(pattern) if a.small else pattern, **sizes))
 
     def measure(self, a, environment):
         """{"bits": ..., "ms": ..., "gib": ...}"""
@@ -136,10 +139,13 @@ class Run:
 
 
 def repeating(text, length, most):
-    """A quarter of the spans goes on in the text, the others repeat; lengths and distances are uniform in the logarithm."""
+    """A quarter of the spans goes on in the text, the others repeat; lengths and distances are uniform in the logarithm, a
+    quarter of the distances is uniform."""
     draw, out, at = random.Random(1), bytearray(), 0
     while len(out) < length:
         size, distance = (int(LEAST * (most / LEAST) ** draw.random()) for _ in range(2))
+        if draw.random() < 0.25:
+            distance = draw.randint(LEAST, most)
         if draw.random() < 0.25 or len(out) < most:
             out += text[at:at + size]
             at += size
@@ -228,7 +234,7 @@ def main():
         worker.join()
     for row in () if a.small else ("`fixed`", "`routing` in half of the heads, `local` in the others"):
         config = next((run.config for run in every if run.task == "text" and run.row == row), None)
-        done = config and subprocess.run([a.bin / "bench", "step", "--config", config, "--json", "--no-breakdown",
+        done = config and subprocess.run([a.bin / "bench", "step", "--config", config, "--set", "train.context_schedule=[]", "--json", "--no-breakdown",
                                           "--device", a.device], capture_output=True, text=True)
         print(f"bench step, {row}: {done and done.stdout + done.stderr}", flush=True)
     text = table("text", TEXT, results) + "\n" + table("copy", COPY, results)
