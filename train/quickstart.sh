@@ -9,10 +9,8 @@ cd "$(dirname "$0")/.."
 
 corpus=data/doyle.txt
 sha256=4b4fdeaa5ac6cccd38d8edb52d07c7924a903811dc14a5535d7b2213c5c3c9da
-if ! echo "$sha256  $corpus" | sha256sum --check --status; then
-  echo "error: $corpus has changed, so the README's figures do not hold: run 'git checkout $corpus'" >&2
-  exit 1
-fi
+echo "$sha256  $corpus" | sha256sum --check --status ||
+  { echo "error: $corpus has changed, so the README's figures do not hold: run 'git checkout $corpus'" >&2; exit 1; }
 
 install_packages
 preset=$(preset_here)

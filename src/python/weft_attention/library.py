@@ -14,10 +14,7 @@ OK, INVALID_ARGUMENT, UNSUPPORTED, OUT_OF_MEMORY = range(4)
 CPU = -1
 
 
-class Spec(ctypes.Structure):  # weft_pattern_spec
-    pass
-
-
+Spec = type("Spec", (ctypes.Structure,), {})  # weft_pattern_spec, which points to its own kind
 Spec._fields_ = [
     ("size", SIZE), ("kind", ctypes.c_char_p), ("stride", INT64), ("c", INT64), ("num_verts", INT64), ("block", INT64),
     ("vertsize", INT64), ("causal", INT32), ("of", ctypes.POINTER(ctypes.POINTER(Spec))), ("of_count", SIZE),
@@ -25,7 +22,6 @@ Spec._fields_ = [
     ("dilation", LIST), ("dilation_count", SIZE), ("globals", LIST), ("globals_count", SIZE), ("random", INT64),
     ("seed", ctypes.c_uint64), ("grid", LIST), ("grid_count", SIZE), ("filter", LIST), ("filter_count", SIZE),
     ("step", INT64), ("transposed", INT32)]
-
 FIELDS = [name for name, _ in Spec._fields_[1:] if not name.endswith("_count")]
 
 

@@ -51,31 +51,31 @@ def _launch(plan, args, q, scale, segments, views):
     plan.run(args)
 
 
-def _lse_like(q):
+def _results(q, k, v, *_):
+    """o and lse, to be written."""
     dtype = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=dtype)
+    return q.new_empty((*q.shape[:3], v.shape[3])), q.new_empty((q.shape[0], q.shape[2], q.shape[1]), dtype=dtype)
+
+
+def _gradients(d_o, *inputs):
+    return tuple(x.new_empty(x.shape) for x in inputs[:3])
 
 
 @torch.library.custom_op("weft::attention", mutates_args=(), device_types=("cpu", "cuda"))
 def _forward(q: Tensor, k: Tensor, v: Tensor, pattern: str, scale: float, q_segments: typing.Optional[Tensor],
              k_segments: typing.Optional[Tensor]) -> typing.Tuple[Tensor, Tensor]:
-    o, lse = q.new_empty((*q.shape[:3], v.shape[3])), _lse_like(q)
+    o, lse = _results(q, k, v)
     q, k, v = map(_readable, (q, k, v))
     args = library.ForwardArgs(lse=lse.data_ptr())
     _launch(_plan_of(q, k, v, pattern), args, q, scale, (q_segments, k_segments), dict(q=q, k=k, v=v, o=o))
     return o, lse
 
 
-@_forward.register_fake
-def _(q, k, v, pattern, scale, q_segments, k_segments):
-    return q.new_empty((*q.shape[:3], v.shape[3])), _lse_like(q)
-
-
 @torch.library.custom_op("weft::attention_backward", mutates_args=(), device_types=("cpu", "cuda"))
 def _backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, pattern: str, scale: float,
               q_segments: typing.Optional[Tensor],
               k_segments: typing.Optional[Tensor]) -> typing.Tuple[Tensor, Tensor, Tensor]:
-    dq, dk, dv = (x.new_empty(x.shape) for x in (q, k, v))
+    dq, dk, dv = _gradients(d_o, q, k, v)
     d_o, q, k, v, o, lse = (*map(_readable, (d_o, q, k, v, o)), lse.contiguous())
     ready = _plan_of(q, k, v, pattern)
     scratch = torch.empty(ready.workspace_size(q.shape[0], DTYPES[q.dtype]) + ALIGNMENT, dtype=torch.uint8, device=q.device)
@@ -84,11 +84,6 @@ def _backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tens
     _launch(ready, args, q, scale, (q_segments, k_segments),
             dict(q=q, k=k, v=v, o=o, d_o=d_o, dq=dq, dk=dk, dv=dv))
     return dq, dk, dv
-
-
-@_backward.register_fake
-def _(d_o, q, k, v, o, lse, pattern, scale, q_segments, k_segments):
-    return tuple(x.new_empty(x.shape) for x in (q, k, v))
 
 
 def _keep(ctx, inputs, output):
@@ -108,6 +103,8 @@ def _refuse(text):
     return refuse
 
 
+_forward.register_fake(_results)
+_backward.register_fake(_gradients)
 _forward.register_autograd(_gradient, setup_context=_keep)
 _backward.register_autograd(_refuse(TWICE))
 _forward.register_vmap(_refuse(FUNCTIONAL))

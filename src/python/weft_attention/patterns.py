@@ -67,19 +67,15 @@ def _value(value):
     return "[" + ", ".join([str(int(x)) for x in value]) + "]" if isinstance(value, (list, tuple)) else str(int(value))
 
 
-def _named(kind, fields):  # plain string work, which torch.compile can follow
-    return Pattern('{"kind": "' + kind + '"' + "".join([f', "{k}": {_value(v)}' for k, v in fields.items()]) + "}")
-
-
-def _combined(kind, patterns, fields):
-    modifiers = "".join([f'"{k}": {_value(v)}, ' for k, v in fields.items()])
-    return Pattern('{"kind": "' + kind + '", ' + modifiers + '"of": [' + ", ".join([p.text for p in patterns]) + "]}")
+def _named(kind, fields, of=None):  # plain string work, which torch.compile can follow
+    parts = "" if of is None else ', "of": [' + ", ".join([p.text for p in of]) + "]"
+    return Pattern('{"kind": "' + kind + '"' + "".join([f', "{k}": {_value(v)}' for k, v in fields.items()]) + parts + "}")
 
 
 def of_config(spec):
     """The pattern of an entry of model.attention in a config: a mapping with kind and fields."""
     fields = {k: v for k, v in spec.items() if k not in ("kind", "of")}
-    return _combined(spec["kind"], [of_config(p) for p in spec["of"]], fields) if "of" in spec else _named(spec["kind"], fields)
+    return _named(spec["kind"], fields, [of_config(p) for p in spec["of"]] if "of" in spec else None)
 
 
 def all(**modifiers):
@@ -130,12 +126,12 @@ def convolution(grid, filter, step=1, transposed=False, **modifiers):
 
 def merged(*patterns, **modifiers):
     """The union of patterns: |, with modifiers."""
-    return _combined("merged", patterns, modifiers)
+    return _named("merged", modifiers, patterns)
 
 
 def by_head(*patterns, **modifiers):
     """Heads take the patterns in turn."""
-    return _combined("heads", patterns, modifiers)
+    return _named("heads", modifiers, patterns)
 
 
 def by_layout(active, block=64, causal=True, keep=None):

@@ -29,8 +29,7 @@ def by_mask(spec, n, heads, device):
     return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
 
 
-def axis_index(place, axes, a):
-    """Of a position on axis a: axes are outermost first."""
+def axis_index(place, axes, a):  # of a position on axis a: axes are outermost first
     return place // math.prod(axes[a + 1:]) % axes[a]
 
 

@@ -9,7 +9,7 @@ from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 from torch.nn.functional import scaled_dot_product_attention
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../src/python"))
-from weft_attention.bench import mask_of  # noqa: E402
+from weft_attention.bench import cases  # noqa: E402
 
 def to_columns(x, s):
     """(B, H, rows * s, D) -> (B * s, H, rows, D): positions a stride apart become neighbours."""
@@ -32,7 +32,7 @@ def transposed(s, attend=dense):
 
 
 def flex(kind, n, s, c, device):
-    mask = create_block_mask(mask_of(kind, s, c), None, None, n, n, device=device)
+    mask = create_block_mask(cases(s, c)[kind][1], None, None, n, n, device=device)
     return lambda q, k, v: flex_attention(q, k, v, block_mask=mask)
 
 
@@ -59,7 +59,7 @@ def gathered(n, s, c, device, mask=None):
 
 def joined(n, s, device):
     """merged local and strided: each by itself, joined by their log-sum-exp. A query's own key is the local part's."""
-    local = create_block_mask(mask_of("local", s, 0), None, None, n, n, device=device)
+    local = create_block_mask(cases(s, 0)["local"][1], None, None, n, n, device=device)
     earlier = create_block_mask(lambda b, h, q, k: q > k, None, None, n // s, n // s, device=device)
 
     def attend(q, k, v):
