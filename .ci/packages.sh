@@ -10,13 +10,12 @@ say() { printf '\n== %s\n' "$*"; }
 
 # install_packages [more...]: installs what is missing, through apt-get (with sudo when not root, with $apt_options).
 install_packages() {
-  local missing=() p
+  local missing=() root=() p
   for p in "${packages[@]}" "$@"; do
     dpkg-query -W -f '${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
   done
   [ ${#missing[@]} -eq 0 ] && return 0
   say "installing: ${missing[*]}"
-  local root=()
   if [ "$(id -u)" -ne 0 ]; then root=(sudo); fi
   "${root[@]}" apt-get update -qq
   "${root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq ${apt_options:-} "${missing[@]}" >/dev/null
@@ -35,9 +34,8 @@ preset_here() { if have_nvcc && have_gpu; then echo "${WEFT_PRESET:-cuda}"; else
 
 # configure PRESET [cmake arguments]: on a machine with a GPU only its own architecture is built.
 configure() {
-  local preset=$1
+  local preset=$1 arguments=()
   shift
-  local arguments=()
   if [ "$preset" = cuda ] && have_gpu; then
     local capability
     capability=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader | head -n 1 | tr -d '. ')
