@@ -103,8 +103,9 @@ TEST_F(EvaluateTest, DecodingGivesTheSameBits) {
        {"{kind: fixed, stride: 8, c: 2}",
         "{kind: heads, of: [{kind: routing, clusters: 3, window: 5}, {kind: local, stride: 8}]}",
         "{kind: lsh, rounds: 2, window: 4}", "{kind: topk_blocks, block: 64, blocks: 2}"}) {
-    const Config config = small_config(dir_.path(), {std::string("model.attention=") + pattern,
-                                                     "model.context=192", "model.position_axes=[192]"});
+    const Config config = small_config(
+        dir_.path(), {std::string("model.attention=") + pattern, "model.context=192",
+                      "model.tied_output=true", "model.init.token_std=0.5", "model.position_axes=[192]"});
     ParameterStore store;
     const auto model = make_model(config, store, *device_);
     store.allocate(*device_, DType::f32, 1, false, true);
@@ -114,6 +115,7 @@ TEST_F(EvaluateTest, DecodingGivesTheSameBits) {
     const EvalResult decoded = evaluate(*device_, *model, *data_, options);
     EXPECT_EQ(decoded.tokens, whole.tokens);
     EXPECT_NEAR(decoded.bits, whole.bits, 1e-5) << pattern;
+    EXPECT_GT(std::abs(whole.bits - 5), 0.1) << "all tokens are equally likely";
   }
 }
 

@@ -281,6 +281,7 @@ TEST_F(Inspect, MistakesAreNamed) {
   o.length = kMaxPositions + 1;
   EXPECT_EQ(error(o), "--length must be between 1 and 1073741824, got 1073741825");
   o = options();
+  o.overrides = {"model.attention={kind: local, stride: 8}", "model.layers=1"};  // counted first
   o.pattern = "0,0";
   o.length = 32769;
   o.mask_out = path("m.npy");
