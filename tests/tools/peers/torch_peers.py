@@ -107,7 +107,7 @@ class Case:
     def flex(self):
         import by_hand
         from torch.nn.attention.flex_attention import flex_attention
-        mask = self.block_mask(by_hand.mask_of(self.mode, self.s, self.c), self.N)
+        mask = self.block_mask(by_hand.cases(self.s, self.c)[self.mode][1], self.N)
         return self.compiled(lambda q, k, v: flex_attention(q, k, v, block_mask=mask))
 
     def transposed(self, backend):
