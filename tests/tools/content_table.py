@@ -2,13 +2,13 @@
 # SPDX-License-Identifier: MIT
 """Trains one model with each kind of attention, on one text and on a long copy, and prints both tables as Markdown.
 
-The copy trains on letters drawn at random, three quarters of whose spans repeat what came 16 to 8,000 bytes before; it is scored where 8,000
-bytes repeat: 6 bits a byte who can't copy, 0 who can. Decoded bits are those of the first seed, as texts are sampled.
+The copy trains on letters drawn at random, three quarters of whose spans repeat what came 16 to 8,000 bytes before. It is scored
+where 8,000 bytes repeat: 6 bits a byte who can't copy, 0 who can. Decoded bits are those of the first seed, as texts are sampled.
 
 Usage: content_table.py BIN NOVELS.txt OUT [--controls BIN] [--gpus 0,1] [--steps 500] [--copy-steps 1500] [--seeds 2] [--seconds 420]
 
-BIN has the programs. --controls: those of a build with tests/tools/content_controls.patch, whose labels and blocks are random, or made
-after the rotation.
+BIN has the programs. --controls: those of a build with tests/tools/content_controls.patch, whose labels and blocks are random, or
+made after the rotation.
 A GPU has one run at a time; the first seed of all kinds comes first, long runs before short ones. No run starts behind --seconds.
 OUT gets configs, logs, runs.jsonl (a line a run), and table.md. --small: sizes for a CPU, to try the script."""
 import argparse
@@ -234,8 +234,8 @@ def main():
         worker.join()
     for row in () if a.small else ("`fixed`", "`routing` in half of the heads, `local` in the others"):
         config = next((run.config for run in every if run.task == "text" and run.row == row), None)
-        done = config and subprocess.run([a.bin / "bench", "step", "--config", config, "--set", "train.context_schedule=[]", "--json", "--no-breakdown",
-                                          "--device", a.device], capture_output=True, text=True)
+        done = config and subprocess.run([a.bin / "bench", "step", "--config", config, "--set", "train.context_schedule=[]",
+                                          "--json", "--no-breakdown", "--device", a.device], capture_output=True, text=True)
         print(f"bench step, {row}: {done and done.stdout + done.stderr}", flush=True)
     text = table("text", TEXT, results) + "\n" + table("copy", COPY, results)
     (a.out / "table.md").write_text(text)
