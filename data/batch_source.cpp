@@ -1,25 +1,33 @@
 // SPDX-License-Identifier: MIT
 // Philox, a counter-based generator, draws where a window begins: there is no state to save.
 #include "data/batch_source.h"
-#include <algorithm>
-#include <numeric>
+
 #include "kernels/philox.h"
 #include "src/files/hdf5.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <span>
+#include <string>
+#include <vector>
+
 namespace weft {
 namespace {
-// The random bits of one window: words 0 and 1 say where in the stream it begins, word 2 its offset.
+// The random bits of one window: words 0 and 1 say where in the stream it begins, word 2 its
+// offset.
 Philox4 window_bits(uint64_t seed, int64_t step, int64_t index) {
   const auto i = static_cast<uint64_t>(index), update = static_cast<uint64_t>(step);
-  return philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), static_cast<uint32_t>(update),
-                     static_cast<uint32_t>(update >> 32)},
+  return philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32),
+                     static_cast<uint32_t>(update), static_cast<uint32_t>(update >> 32)},
                     seed ^ kOrderKey);
 }
 
 void check_window(const TokenDataset& data, int64_t context) {
   if (data.size() < context)
     fail(data.path(), ": the split ", data.split(), " has ", data.size(),
-         " tokens, fewer than a window of model.context ", context, "; use more data or a shorter context");
+         " tokens, fewer than a window of model.context ", context,
+         "; use more data or a shorter context");
 }
 
 constexpr uint64_t kMixKey = 0x6d6978ull;  // keeps the choice of a file apart from other draws
@@ -27,19 +35,26 @@ constexpr uint64_t kMixKey = 0x6d6978ull;  // keeps the choice of a file apart f
 // Whether image `index` comes from the second file.
 bool is_mixed(uint64_t seed, int64_t index, double rate) {
   const auto i = static_cast<uint64_t>(index);
-  const Philox4 bits = philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32)}, seed ^ kMixKey);
+  const Philox4 bits =
+      philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32)}, seed ^ kMixKey);
   return bits[0] < rate * 0x1p32;
 }
 }  // namespace
 
 BatchSource::BatchSource(const Config& config, const TokenDataset& train, const TokenDataset* mix)
-    : config_(config), train_(train), mix_(mix), batcher_(train, config.seed) {
+    : config_(config),
+      train_(train),
+      mix_(mix),
+      batcher_(train, config.seed) {
   check_images();
-  if (train.image()) augmenter_.emplace(config, train.image(), labels_of(config, train));
-  else check_window(train, config.model.context);
+  if (train.image())
+    augmenter_.emplace(config, train.image(), labels_of(config, train));
+  else
+    check_window(train, config.model.context);
 }
 
-void BatchSource::read(int64_t step, int64_t first, int64_t count, int64_t context, HostBatch& out) const {
+void BatchSource::read(int64_t step, int64_t first, int64_t count, int64_t context,
+                       HostBatch& out) const {
   out.tokens.resize(count * context);
   if (!train_.image()) return read_windows(step, first, count, context, out);
   WEFT_CHECK(context == config_.model.context, "images are read whole: ", config_.model.context,
@@ -47,23 +62,24 @@ void BatchSource::read(int64_t step, int64_t first, int64_t count, int64_t conte
   read_images(step, first, count, out);
 }
 
-// With train.context_schedule windows may be shorter than the context. They lie anywhere in it, which trains
-// every row of the position tables. Offsets are whole rows: patterns keep phase.
+// With train.context_schedule windows may be shorter than the context. They lie anywhere in it,
+// which trains every row of the position tables. Offsets are whole rows: patterns keep phase.
 void BatchSource::read_windows(int64_t step, int64_t first, int64_t count, int64_t context,
                                HostBatch& out) const {
   batcher_.read(step, first, count, context, out.tokens);
   out.offsets.clear();
   if (context == config_.model.context) return;
   const std::vector<int64_t>& axes = config_.model.position_axes;
-  const int64_t row = std::accumulate(axes.begin() + 1, axes.end(), int64_t{1}, std::multiplies<>());
+  const int64_t row =
+      std::accumulate(axes.begin() + 1, axes.end(), int64_t{1}, std::multiplies<>());
   out.offsets.resize(count);
   batcher_.read_offsets(step, first, context, config_.model.context, row, out.offsets);
 }
 
 void Batcher::read(int64_t step, int64_t first, int64_t count, int64_t context,
                    std::span<int32_t> out) const {
-  WEFT_CHECK(std::ssize(out) == count * context, "room for ", out.size(), " tokens, expected ", count, " * ",
-             context);
+  WEFT_CHECK(std::ssize(out) == count * context, "room for ", out.size(), " tokens, expected ",
+             count, " * ", context);
   check_window(data_, context);
   const auto places = static_cast<unsigned __int128>(data_.size() - context + 1);
   const auto start_of = [&](int64_t update, int64_t i) {
@@ -77,8 +93,8 @@ void Batcher::read(int64_t step, int64_t first, int64_t count, int64_t context,
   }
 }
 
-void Batcher::read_offsets(int64_t step, int64_t first, int64_t context, int64_t full_context, int64_t unit,
-                           std::span<int32_t> out) const {
+void Batcher::read_offsets(int64_t step, int64_t first, int64_t context, int64_t full_context,
+                           int64_t unit, std::span<int32_t> out) const {
   WEFT_CHECK(unit > 0 && context > 0 && context <= full_context, "windows of ", context,
              " positions in a context of ", full_context, ", in units of ", unit);
   const auto places = static_cast<uint64_t>((full_context - context) / unit + 1);
@@ -89,7 +105,8 @@ void Batcher::read_offsets(int64_t step, int64_t first, int64_t context, int64_t
   }
 }
 
-// ---- images: each once an epoch, in a new order, from the file or, at random, from that of data.mix ----
+// ---- images: each once an epoch, in a new order, from the file or, at random, from that of
+// data.mix
 
 ImageShape image_shape(const Config& config) {
   const std::vector<int64_t>& axes = config.model.position_axes;
@@ -101,13 +118,15 @@ ImageShape image_shape(const Config& config) {
 std::vector<uint16_t> labels_of(const Config& config, const TokenDataset& data) {
   std::vector<uint16_t> labels;
   if (!config.data.labels) return labels;
-  if (!data.image()) fail("data.labels: ", data.path(), " has a stream of tokens; only images have classes");
+  if (!data.image())
+    fail("data.labels: ", data.path(), " has a stream of tokens; only images have classes");
   labels.resize(data.images());
   if (!data.stored()) return labels;
   const Hdf5File file = Hdf5File::open(data.path());
   const std::string name = "/labels/" + data.split();
   if (!file.has(name))
-    fail("data.labels: ", data.path(), " has no ", name, "; prepare it anew from images with classes");
+    fail("data.labels: ", data.path(), " has no ", name,
+         "; prepare it anew from images with classes");
   file.read(name, StoredType::u16, {data.images()}, labels.data());
   for (const uint16_t label : labels)
     if (label >= config.data.classes)
@@ -126,8 +145,8 @@ void BatchSource::check_images() const {
     return;
   }
   if (image.tokens() != config_.model.context)
-    fail("model.context is ", config_.model.context, ", but an image of ", path, " has ", image.text(), " = ",
-         image.tokens(), " tokens");
+    fail("model.context is ", config_.model.context, ", but an image of ", path, " has ",
+         image.text(), " = ", image.tokens(), " tokens");
   if (!config_.train.context_schedule.empty())
     fail("train.context_schedule: images are trained on whole; leave it out");
   if (mix_ && mix_->image() != image)
@@ -135,8 +154,8 @@ void BatchSource::check_images() const {
          mix_->image() ? "images of " + mix_->image().text() : "no images", ", ", path, " has ",
          image.text());
   if (image_shape(config_) != image)
-    fail("model.position_axes are those of images of ", image_shape(config_).text(), ", ", path, " has ",
-         image.text());
+    fail("model.position_axes are those of images of ", image_shape(config_).text(), ", ", path,
+         " has ", image.text());
 }
 
 void BatchSource::read_images(int64_t step, int64_t first, int64_t count, HostBatch& out) const {
@@ -163,6 +182,7 @@ void BatchSource::read_image(int64_t index, int64_t place, HostBatch& out) const
   choice[Augment::dataset] = mixed ? 1 : 0;
   augmenter_->apply(choice, tokens,
                     out.positions.empty() ? std::span<int32_t>{} : part(out.positions, length));
-  augmenter_->rows(choice, part(out.conditions, static_cast<int64_t>(augmenter_->conditions().size())));
+  augmenter_->rows(choice,
+                   part(out.conditions, static_cast<int64_t>(augmenter_->conditions().size())));
 }
 }  // namespace weft

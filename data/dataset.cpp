@@ -1,25 +1,38 @@
 // SPDX-License-Identifier: MIT
 #include "data/dataset.h"
-#include <algorithm>
-#include <filesystem>
-#include <numeric>
+
 #include "kernels/philox.h"
 #include "src/config/names.h"
 #include "src/files/hdf5.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <system_error>
+#include <utility>
+#include <vector>
+
 namespace weft {
 namespace {
 [[noreturn]] void no_split(const Hdf5File& file, const std::string& split) {
-  if (file.has("/params")) fail(file.path(), ": is a checkpoint, expected a data file made by prepare");
+  if (file.has("/params"))
+    fail(file.path(), ": is a checkpoint, expected a data file made by prepare");
   auto there = file.list("/");
   if (there.size() > 8) there.resize(8), there.push_back("...");
   fail(file.path(), ": has no split ", split, "; ",
-       there.empty() ? "it has no arrays at all" : "it has " + joined(there), ". prepare makes data files");
+       there.empty() ? "it has no arrays at all" : "it has " + joined(there),
+       ". prepare makes data files");
 }
 
-// How many tokens an array has. The sizes that a file states must be possible before memory is taken:
-// compression (of files from other tools) makes nothing smaller than a thousandth.
-int64_t tokens_of(const Hdf5File& file, const std::string& name, const std::vector<int64_t>& shape) {
+// How many tokens an array has. The sizes that a file states must be possible before memory is
+// taken: compression (of files from other tools) makes nothing smaller than a thousandth.
+int64_t tokens_of(const Hdf5File& file, const std::string& name,
+                  const std::vector<int64_t>& shape) {
   const auto most = static_cast<int64_t>(std::filesystem::file_size(file.path())) * 2048;
   if (std::ranges::find(shape, 0) != shape.end()) return 0;
   int64_t size = 1;
@@ -32,7 +45,8 @@ int64_t tokens_of(const Hdf5File& file, const std::string& name, const std::vect
   return size;
 }
 
-// A Feistel network over the least even number of bits that holds `count` values: a permutation of them.
+// A Feistel network over the least even number of bits that holds `count` values: a permutation of
+// them.
 uint64_t permuted(uint64_t value, int half_bits, uint64_t epoch, uint64_t seed) {
   constexpr int kRounds = 6;
   const uint64_t mask = (uint64_t{1} << half_bits) - 1;
@@ -77,11 +91,11 @@ Hdf5File create_file(const std::string& path, int64_t vocab, const std::string& 
 int64_t write_split(Hdf5File& file, const std::string& name, const ImageShape& shape,
                     const ImageSplit& split) {
   const auto size = std::ssize(split.pixels), count = size / shape.tokens();
-  WEFT_CHECK(size % shape.tokens() == 0, "the split ", name, " has ", size, " bytes, which is no number of ",
-             shape.text(), " images");
+  WEFT_CHECK(size % shape.tokens() == 0, "the split ", name, " has ", size,
+             " bytes, which is no number of ", shape.text(), " images");
   const auto labels = std::ssize(split.labels);
-  WEFT_CHECK(labels == 0 || labels == count, "the split ", name, " has ", count, " images and ", labels,
-             " labels");
+  WEFT_CHECK(labels == 0 || labels == count, "the split ", name, " has ", count, " images and ",
+             labels, " labels");
   file.write("/" + name, StoredType::u8, {count, shape.height, shape.width, shape.channels},
              split.pixels.data());
   if (labels > 0) file.write("/labels/" + name, StoredType::u16, {labels}, split.labels.data());
@@ -104,7 +118,10 @@ FillBytes fill_with(const NpyArray& tokens, int64_t first, int64_t item, int64_t
 std::string ImageShape::text() const { return str(height, " x ", width, " x ", channels); }
 
 TokenDataset::TokenDataset(const std::string& path, const std::string& split, int64_t vocab)
-    : path_(path), split_(split), vocab_(vocab), bytes_per_token_(vocab <= 256 ? 1 : 0) {
+    : path_(path),
+      split_(split),
+      vocab_(vocab),
+      bytes_per_token_(vocab <= 256 ? 1 : 0) {
   const Hdf5File file = Hdf5File::open(path);
   const std::string name = "/" + split;
   if (split.empty() || !file.has(name)) no_split(file, split);
@@ -144,7 +161,8 @@ TokenDataset TokenDataset::random(int64_t size, int64_t vocab, uint64_t seed, Im
   data.item_ = 4;
   std::vector<uint32_t> tokens(size);
   for (std::size_t i = 0; i < tokens.size(); ++i) {
-    const Philox4 bits = philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32)}, seed);
+    const Philox4 bits =
+        philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32)}, seed);
     tokens[i] = static_cast<uint32_t>(uint64_t{bits[0]} * static_cast<uint64_t>(vocab) >> 32);
   }
   data.stored_.values =
@@ -162,8 +180,8 @@ void TokenDataset::read(int64_t first, std::span<int32_t> out) const {
     for (int32_t& wide : out) {
       std::memcpy(&token, raw, sizeof token);
       if (token >= vocab_)
-        fail(path_, ": token ", first + (&wide - out.data()), " of ", split_, " is ", uint32_t{token},
-             ", outside the vocabulary of ", vocab_, " (model.vocab)");
+        fail(path_, ": token ", first + (&wide - out.data()), " of ", split_, " is ",
+             uint32_t{token}, ", outside the vocabulary of ", vocab_, " (model.vocab)");
       wide = static_cast<int32_t>(token);
       raw += sizeof token;
     }
@@ -183,7 +201,9 @@ int64_t image_at(uint64_t seed, int64_t index, int64_t count) {
 
 std::string find_data(const std::string& path, const std::string& config_source) {
   if (path.empty())
-    fail("data.path is not set: name an HDF5 file made by prepare, for example --set data.path=F.h5");
+    fail(
+        "data.path is not set: name an HDF5 file made by prepare, for example --set "
+        "data.path=F.h5");
   namespace fs = std::filesystem;
   const fs::path beside = fs::path(config_source).parent_path() / path;
   std::error_code ignored;
@@ -198,8 +218,8 @@ std::string write_token_file(const std::string& path, const TokenArray& tokens, 
                              const std::vector<std::string>& sources,
                              const std::vector<std::pair<std::string, int64_t>>& attributes) {
   check_split(split);
-  WEFT_CHECK(vocab >= 1 && vocab <= kMostVocab, "a token file has a vocabulary of 1 to ", kMostVocab,
-             ", got ", vocab);
+  WEFT_CHECK(vocab >= 1 && vocab <= kMostVocab, "a token file has a vocabulary of 1 to ",
+             kMostVocab, ", got ", vocab);
   const int64_t size = tokens.size();
   const int64_t train = std::llround(split[0] * static_cast<double>(size)),
                 valid = std::llround((split[0] + split[1]) * static_cast<double>(size)) - train;
@@ -210,7 +230,9 @@ std::string write_token_file(const std::string& path, const TokenArray& tokens, 
   int64_t first = 0;
   std::string parts;
   const int64_t item = vocab <= 256 ? 1 : vocab <= 65536 ? 2 : 4;
-  const StoredType type = item == 1 ? StoredType::u8 : item == 2 ? StoredType::u16 : StoredType::u32;
+  const StoredType type = item == 1   ? StoredType::u8
+                          : item == 2 ? StoredType::u16
+                                      : StoredType::u32;
   const auto write = [&](const char* name, int64_t count) {
     file.write(str("/", name), type, {count}, nullptr, fill_with(tokens, first, item, vocab));
     first += count;
@@ -223,8 +245,9 @@ std::string write_token_file(const std::string& path, const TokenArray& tokens, 
   return str("wrote ", path, ": ", size, " tokens, vocabulary ", vocab, " (", parts, ")");
 }
 
-std::string write_image_file(const std::string& path, const ImageShape& shape, const ImageSplit& train,
-                             const ImageSplit& valid, const ImageSplit& test, const std::string& description,
+std::string write_image_file(const std::string& path, const ImageShape& shape,
+                             const ImageSplit& train, const ImageSplit& valid,
+                             const ImageSplit& test, const std::string& description,
                              const std::vector<std::string>& sources) {
   WEFT_CHECK(shape.height > 0 && shape.width > 0 && shape.channels > 0, "images of ", shape.text());
   if (train.pixels.empty()) fail(path, ": no image is left for train");
@@ -236,7 +259,7 @@ std::string write_image_file(const std::string& path, const ImageShape& shape, c
                 valids = write_split(file, "valid", shape, valid),
                 tests = write_split(file, "test", shape, test);
   file.commit();
-  return str("wrote ", path, ": ", trains + valids + tests, " images of ", shape.text(), " (train ", trains,
-             ", valid ", valids, ", test ", tests, ")");
+  return str("wrote ", path, ": ", trains + valids + tests, " images of ", shape.text(), " (train ",
+             trains, ", valid ", valids, ", test ", tests, ")");
 }
 }  // namespace weft

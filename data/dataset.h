@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Data: an HDF5 file with `train`, `valid` and `test` token arrays (uint8, uint16 or uint32). One axis is a
-// stream (text, audio); (items, rows, columns, channels) are images, whose tokens run with channels fastest.
+// Data: an HDF5 file with `train`, `valid` and `test` token arrays (uint8, uint16 or uint32). One
+// axis is a stream (text, audio); (items, rows, columns, channels) are images, whose tokens run
+// with channels fastest.
 #pragma once
 
-#include <span>
 #include "src/files/files.h"
 #include "src/files/npy.h"
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 inline constexpr int64_t kMostVocab = 1 << 20;
@@ -15,31 +20,43 @@ struct ImageShape {
   int64_t height = 0, width = 0, channels = 0;  // all 0: there is none
 
   int64_t tokens() const { return height * width * channels; }
+
   std::string text() const;  // "32 x 32 x 3"
+
   explicit operator bool() const { return tokens() > 0; }
+
   bool operator==(const ImageShape&) const = default;
 };
 
 // One split, random access. Tokens stay in the file: memory does not grow with it.
 class TokenDataset {
  public:
-  // Throws Error for a missing, foreign or truncated file, a missing or empty split, or tokens >= vocab,
-  // which a large file is searched for once (check_once).
+  // Throws Error for a missing, foreign or truncated file, a missing or empty split, or tokens >=
+  // vocab, which a large file is searched for once (check_once).
   TokenDataset(const std::string& path, const std::string& split, int64_t vocab);
   // Uniform random tokens, for timing.
   static TokenDataset random(int64_t size, int64_t vocab, uint64_t seed, ImageShape = {});
+
   int64_t size() const { return size_; }
+
   // Of each image; a stream has none.
   const ImageShape& image() const { return image_; }
+
   int64_t images() const { return image_ ? size() / image_.tokens() : 0; }
+
   // Tokens first .. first + out.size() - 1. Throws Error for tokens >= vocab: the file has changed.
   void read(int64_t first, std::span<int32_t> out) const;
+
   // The next step reads these: the system brings them to memory meanwhile.
   void expect(int64_t first, int64_t count) const { stored_.expect(first * item_, count * item_); }
+
   // Bytes of text in a token, mean of the file; 0: not known.
   double bytes_per_token() const { return bytes_per_token_; }
+
   const std::string& path() const { return path_; }
+
   const std::string& split() const { return split_; }
+
   bool stored() const { return stored_in_file_; }  // false: random()
 
  private:
@@ -55,7 +72,8 @@ class TokenDataset {
 // Keeps the random numbers that order the data apart from dropout's under the same seed.
 inline constexpr uint64_t kOrderKey = 0x6f72646572;
 
-// Which of `count` images training sees as number `index`: each once an epoch, ordered by (seed, epoch).
+// Which of `count` images training sees as number `index`: each once an epoch, ordered by (seed,
+// epoch).
 int64_t image_at(uint64_t seed, int64_t index, int64_t count);
 
 // The images of one split, as `prepare` writes them.
@@ -63,14 +81,19 @@ struct ImageSplit {
   std::vector<uint8_t> pixels;   // (images, height, width, channels)
   std::vector<uint16_t> labels;  // one for each image, or none at all
 };
-// Images of one shape, vocabulary 256. A split may be empty, train may not. Returns one line for people.
+
+// Images of one shape, vocabulary 256. A split may be empty, train may not. Returns one line for
+// people.
 std::string write_image_file(const std::string& path, const ImageShape&, const ImageSplit& train,
-                             const ImageSplit& valid, const ImageSplit& test, const std::string& description,
+                             const ImageSplit& valid, const ImageSplit& test,
+                             const std::string& description,
                              const std::vector<std::string>& sources = {});
 
 // Tokens of any type of whole numbers: an array, or a vector of unsigned ones (of char: bytes).
 struct TokenArray : NpyArray {
-  TokenArray(NpyArray array) : NpyArray(std::move(array)) {}
+  TokenArray(NpyArray array)
+      : NpyArray(std::move(array)) {}
+
   template <class T>
   TokenArray(const std::vector<T>& v)
       : NpyArray{'u',
@@ -79,8 +102,9 @@ struct TokenArray : NpyArray {
                  {reinterpret_cast<const char*>(v.data()), v.size() * sizeof(T)}} {}
 };
 
-// A file as data/README.md describes it, in memory of a few MiB: `tokens` may be a mapped file. The shares of
-// train, valid and test must sum to 1. `attributes`: further numbers of the file. Returns a line for people.
+// A file as data/README.md describes it, in memory of a few MiB: `tokens` may be a mapped file. The
+// shares of train, valid and test must sum to 1. `attributes`: further numbers of the file. Returns
+// a line for people.
 std::string write_token_file(const std::string& path, const TokenArray& tokens, int64_t vocab,
                              const std::vector<double>& split, const std::string& description,
                              const std::vector<std::string>& sources = {},

@@ -2,20 +2,28 @@
 // What the CPU forms share. No result depends on the number of threads.
 #pragma once
 
-#include <algorithm>
-#include <vector>
 #include "kernels/view.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <type_traits>
+#include <vector>
 
 namespace weft {
 // Loops over fewer elements than this stay on one thread.
 inline constexpr int64_t kParallelElements = 1 << 14;
-// Long sums and elementwise loops are cut into pieces of this many elements, whatever the number of threads.
+// Long sums and elementwise loops are cut into pieces of this many elements, whatever the number of
+// threads.
 inline constexpr int64_t kChunk = 1 << 12;
 
 inline int64_t chunks_of(int64_t n) { return (n + kChunk - 1) / kChunk; }
 
-// sum of term(i) for i in [0, n): sixteen accumulators (vector registers), added pairwise at the end.
-template <class W, class Term> inline W sum_of(int64_t n, Term term) {
+// sum of term(i) for i in [0, n): sixteen accumulators (vector registers), added pairwise at the
+// end.
+template <class W, class Term>
+inline W sum_of(int64_t n, Term term) {
   constexpr int kLanes = 16;
   W lane[kLanes] = {};
   int64_t i = 0;
@@ -28,7 +36,8 @@ template <class W, class Term> inline W sum_of(int64_t n, Term term) {
 }
 
 // The largest of term(i) for i in [0, n), n > 0.
-template <class W, class Term> inline W max_of(int64_t n, Term term) {
+template <class W, class Term>
+inline W max_of(int64_t n, Term term) {
   constexpr int kLanes = 16;
   W lane[kLanes];
   for (int l = 0; l < kLanes; ++l) lane[l] = term(0);
@@ -43,12 +52,14 @@ template <class W, class Term> inline W max_of(int64_t n, Term term) {
   return *std::max_element(lane, lane + kLanes);
 }
 
-template <class T> inline wide_t<T> dot(const T* a, const T* b, int64_t n) {
+template <class T>
+inline wide_t<T> dot(const T* a, const T* b, int64_t n) {
   using W = wide_t<T>;
   return sum_of<W>(n, [=](int64_t i) { return static_cast<W>(a[i]) * static_cast<W>(b[i]); });
 }
 
-// out[c] = or += the sum of term(n, c) over the rows n in order. A thread takes a few neighbouring columns.
+// out[c] = or += the sum of term(n, c) over the rows n in order. A thread takes a few neighbouring
+// columns.
 template <class W, class Term>
 inline void sum_rows(const GradView& out, int64_t rows, int64_t cols, Term term) {
   constexpr int64_t kColumns = 64;
@@ -64,21 +75,28 @@ inline void sum_rows(const GradView& out, int64_t rows, int64_t cols, Term term)
 }
 
 // A gradient that is stored, unless it is absent, and whose elements at() returns unrounded.
-template <class T> class Kept {
+template <class T>
+class Kept {
  public:
   using W = wide_t<T>;
-  Kept(const GradView& to, int64_t size) : to_(to ? to.view.as<T>() : nullptr), add_(to.accumulate) {
+
+  Kept(const GradView& to, int64_t size)
+      : to_(to ? to.view.as<T>() : nullptr),
+        add_(to.accumulate) {
     if (!to_ || add_ || !std::is_same_v<T, W>) exact_.resize(static_cast<std::size_t>(size));
   }
+
   void put(int64_t i, W value) {
     if (to_) store(to_, i, value, add_);
     if (!exact_.empty()) exact_[static_cast<std::size_t>(i)] = value;
   }
+
   // The same for `count` neighbours.
   void put(int64_t first, const W* values, int64_t count) {
     for (int64_t i = 0; to_ && i < count; ++i) store(to_, first + i, values[i], add_);
     if (!exact_.empty()) std::copy(values, values + count, exact_.begin() + first);
   }
+
   W at(int64_t i) const {
     return exact_.empty() ? static_cast<W>(to_[i]) : exact_[static_cast<std::size_t>(i)];
   }
@@ -91,10 +109,11 @@ template <class T> class Kept {
 
 inline double exp_of(double x) { return std::exp(x); }
 
-// Cody-Waite reduction x = n log 2 + r and a polynomial of degree 7 for e^r: within 2 units in the last
-// place, vectorised or not to the same bits. Below -87.3 (subnormal results) it is 0.
+// Cody-Waite reduction x = n log 2 + r and a polynomial of degree 7 for e^r: within 2 units in the
+// last place, vectorised or not to the same bits. Below -87.3 (subnormal results) it is 0.
 inline float exp_of(float x) {
-  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  // 1.5 * 2^23: adding it leaves the nearest integer in the low bits
+  constexpr float kMagic = 12582912.0f;
   const float bounded = x > 88.8f ? 88.8f : x;
   const float shifted = bounded * 1.44269504f + kMagic;
   const float n = shifted - kMagic;

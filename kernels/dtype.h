@@ -15,7 +15,10 @@ enum class DType : uint8_t { f64, f32, f16, bf16, i32, u8 };
 struct f16 {
   uint16_t bits = 0;
   f16() = default;
-  explicit f16(float x) : bits(encode(x)) {}
+
+  explicit f16(float x)
+      : bits(encode(x)) {}
+
   operator float() const { return decode(bits); }
 
   static uint16_t encode(float x) {
@@ -23,13 +26,15 @@ struct f16 {
     const uint32_t sign = (u >> 16) & 0x8000u, magnitude = u & 0x7fffffffu;
     if (magnitude > 0x7f800000u) return static_cast<uint16_t>(sign | 0x7e00u);   // NaN
     if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // overflows to inf
-    if (magnitude < 0x38800000u) {                                               // subnormal or zero
+    // subnormal or zero
+    if (magnitude < 0x38800000u) {
       const float scaled = std::bit_cast<float>(magnitude) * 0x1p24f;
       return static_cast<uint16_t>(sign | static_cast<uint32_t>(std::nearbyint(scaled)));
     }
     const uint32_t rounded = magnitude + 0xfffu + ((magnitude >> 13) & 1u);
     return static_cast<uint16_t>(sign | ((rounded - 0x38000000u) >> 13));
   }
+
   static float decode(uint16_t h) {
     const uint32_t sign = (h & 0x8000u) << 16, exponent = (h >> 10) & 31u, mantissa = h & 0x3ffu;
     if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000u | (mantissa << 13));
@@ -43,7 +48,10 @@ struct f16 {
 struct bf16 {
   uint16_t bits = 0;
   bf16() = default;
-  explicit bf16(float x) : bits(encode(x)) {}
+
+  explicit bf16(float x)
+      : bits(encode(x)) {}
+
   operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
   static uint16_t encode(float x) {
@@ -71,9 +79,11 @@ constexpr const char* name_of(DType t) {
   return kNames[static_cast<int>(t)];
 }
 
-// The type of statistics, losses, layernorm parameters and parameter gradients for activations of type `t`.
+// The type of statistics, losses, layernorm parameters and parameter gradients for activations of
+// type `t`.
 constexpr DType wide(DType t) { return t == DType::f64 ? DType::f64 : DType::f32; }
 
 // The C++ type of wide(dtype_of<T>), of the accumulators of CPU forms.
-template <class T> using wide_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
+template <class T>
+using wide_t = std::conditional_t<std::is_same_v<T, double>, double, float>;
 }  // namespace weft

@@ -4,6 +4,8 @@
 
 #include "kernels/view.h"
 
+#include <string>
+
 namespace weft {
 #ifdef WEFT_SM90A  // the build has machine code for sm_90a
 inline constexpr bool kBuiltForSm90a = true;

@@ -21,13 +21,15 @@ constexpr Philox4 philox4x32(Philox4 counter, uint64_t key) {
   return counter;
 }
 
-// One call serves eight consecutive elements with 16 bits each: element e uses half-word e % 8 (low half
-// first) of the block with this counter. `site` is the number of the dropout call within a forward pass.
+// One call serves eight consecutive elements with 16 bits each: element e uses half-word e % 8 (low
+// half first) of the block with this counter. `site` is the number of the dropout call within a
+// forward pass.
 inline Philox4 dropout_counter(uint64_t group_of_eight, uint32_t site, uint64_t draw) {
   return {static_cast<uint32_t>(group_of_eight), static_cast<uint32_t>(group_of_eight >> 32), site,
           static_cast<uint32_t>(draw)};
 }
 
-// Keep an element when its 16 bits are >= this. The probability used is the threshold / 65536, exactly.
+// Keep an element when its 16 bits are >= this. The probability used is the threshold / 65536,
+// exactly.
 inline uint32_t dropout_threshold(double p) { return static_cast<uint32_t>(p * 65536.0 + 0.5); }
 }  // namespace weft

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 // The debug level, read once from the environment, and what it does on the CPU; time there.
 #include "kernels/queue.h"
+
+#include "kernels/cpu.h"
+
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <limits>
 #include <utility>
-#include "kernels/cpu.h"
 
 namespace weft {
 namespace {
@@ -17,10 +21,13 @@ std::chrono::steady_clock::time_point launch_began;  // launches come from one t
 class CpuProfile : public LaunchProfile {
  public:
   void begin() override { began_ = std::chrono::steady_clock::now(); }
+
   void end(const char* kernel, LaunchCost cost) override {
-    const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - began_;
+    const std::chrono::duration<double, std::milli> took =
+        std::chrono::steady_clock::now() - began_;
     records_.push_back({kernel, std::move(cost), took.count()});
   }
+
   std::vector<LaunchRecord> take() override { return std::exchange(records_, {}); }
 
  private:
@@ -52,7 +59,8 @@ void begin(CpuQueue&) {
 
 void finish(CpuQueue&, const char* kernel) {
   if (debug_level() == 0) return;
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - launch_began;
+  const std::chrono::duration<double, std::milli> took =
+      std::chrono::steady_clock::now() - launch_began;
   std::fprintf(stderr, "weft: cpu %s %.3f ms\n", kernel, took.count());
 }
 
@@ -82,7 +90,9 @@ void check_finite(CpuQueue& q, const char* kernel, const std::vector<TensorView>
   }
 }
 
-std::unique_ptr<LaunchProfile> make_launch_profile(CpuQueue&) { return std::make_unique<CpuProfile>(); }
+std::unique_ptr<LaunchProfile> make_launch_profile(CpuQueue&) {
+  return std::make_unique<CpuProfile>();
+}
 
 std::vector<double> time_runs(CpuQueue&, int repeats, const std::function<void()>& before,
                               const std::function<void()>& work) {

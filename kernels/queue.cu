@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: MIT
 // Checks around every CUDA launch.
+#include "kernels/device/cuda.cuh"
+#include "kernels/queue.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include "kernels/device/cuda.cuh"
-#include "kernels/queue.h"
+#include <utility>
 
 namespace weft {
 namespace {
 std::chrono::steady_clock::time_point launch_began;  // launches come from one thread
 
 [[noreturn]] void launch_failure(const char* kernel, cudaError_t status) {
-  fail(kernel, ": the CUDA launch failed: ", cudaGetErrorString(status), " (", cudaGetErrorName(status),
+  fail(kernel, ": the CUDA launch failed: ", cudaGetErrorString(status), " (",
+       cudaGetErrorName(status),
        "); WEFT_DEBUG=2 waits for every launch and names the first that fails");
 }
 
@@ -21,11 +24,13 @@ constexpr unsigned kBlocks = 1024;  // all resident at once on a large GPU
 constexpr int kMost = 8191;         // of a thread: kBlocks * kThreads * kMost stays below 2^31
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) count_kernel(int32_t* count, const T* x, int64_t n, bool packed) {
+__global__ void __launch_bounds__(kThreads)
+    count_kernel(int32_t* count, const T* x, int64_t n, bool packed) {
   int found = 0;
   const int64_t turn = int64_t{gridDim.x} * kThreads * kGroup;
 #pragma unroll 4
-  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n; i += turn) {
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n;
+       i += turn) {
     float v[kGroup];
     load(v, x + i, n - i, packed);  // zeros behind the end
 #pragma unroll
@@ -52,7 +57,8 @@ void finish(CudaQueue& q, const char* kernel) {
   }
   const cudaError_t ran = cudaStreamSynchronize(q.stream);
   if (ran != cudaSuccess) launch_failure(kernel, ran);
-  const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - launch_began;
+  const std::chrono::duration<double, std::milli> took =
+      std::chrono::steady_clock::now() - launch_began;
   std::fprintf(stderr, "weft: cuda %s %.3f ms\n", kernel, took.count());
 }
 
@@ -74,21 +80,25 @@ void check_finite(CudaQueue& q, const char* kernel, const std::vector<TensorView
     if (!x) continue;
     run(q, CountNonFinite{{count, DType::i32, 1}, x});
     int32_t found = 0;
-    WEFT_CUDA_CHECK(cudaMemcpyAsync(&found, count, sizeof(found), cudaMemcpyDeviceToHost, q.stream));
+    WEFT_CUDA_CHECK(
+        cudaMemcpyAsync(&found, count, sizeof(found), cudaMemcpyDeviceToHost, q.stream));
     WEFT_CUDA_CHECK(cudaStreamSynchronize(q.stream));
     WEFT_CHECK(found == 0, kernel, ": ", found, " of the ", x.size(), " elements of an output ",
                shape_text(x), " are NaN or infinite");
   }
 }
 
-// ---- time of launches on a GPU, between two events. What events add is measured with an empty kernel
-// against launches in a CUDA graph, and subtracted. If the host is not ahead, it is the launch's time. ----
+// ---- time of launches on a GPU, between two events. What events add is measured with an empty
+// kernel against launches in a CUDA graph, and subtracted. If the host is not ahead, it is the
+// launch's time. ----
 
 namespace {
 constexpr int kEmptyLaunches = 200;
-constexpr long long kHeadStart = 6'000'000;  // cycles, about 3 ms: the host enqueues those launches meanwhile
+// cycles, about 3 ms: the host enqueues those launches meanwhile
+constexpr long long kHeadStart = 6'000'000;
 
 __global__ void do_nothing() {}
+
 __global__ void wait_cycles(long long cycles) {
   const long long start = clock64();
   while (clock64() - start < cycles) {}
@@ -133,7 +143,9 @@ double time_in_graph(const CudaQueue& q) {
 class CudaProfile : public LaunchProfile {
  public:
   explicit CudaProfile(const CudaQueue& queue)
-      : queue_(queue), of_events_(std::max(0.0, time_alone(queue) - time_in_graph(queue))) {}
+      : queue_(queue),
+        of_events_(std::max(0.0, time_alone(queue) - time_in_graph(queue))) {}
+
   void begin() override {
     if (used_ == began_.size()) {
       began_.emplace_back();
@@ -141,10 +153,12 @@ class CudaProfile : public LaunchProfile {
     }
     began_[used_].record(queue_);
   }
+
   void end(const char* kernel, LaunchCost cost) override {
     ended_[used_++].record(queue_);
     records_.push_back({kernel, std::move(cost), 0});
   }
+
   std::vector<LaunchRecord> take() override {
     for (std::size_t i = 0; i < used_; ++i)
       records_[i].milliseconds = std::max(0.0, ended_[i].since(began_[i]) - of_events_);
@@ -165,7 +179,7 @@ std::unique_ptr<LaunchProfile> make_launch_profile(CudaQueue& queue) {
   return std::make_unique<CudaProfile>(queue);
 }
 
-// ---- time: between two events around each run, and by the clocks that a kernel reads when it runs ----
+// ---- time: between two events around each run, and by the clocks that a kernel reads when it runs
 
 namespace {
 // Two blocks fill a multiprocessor; with four for each, every one gets a block.
@@ -179,7 +193,8 @@ __device__ int64_t nanoseconds_now() {
 }
 
 // Blocks on the same multiprocessor write the same row; any of their readings will do.
-__global__ void __launch_bounds__(kReaderThreads) read_clocks_kernel(ClockReading* readings, unsigned count) {
+__global__ void __launch_bounds__(kReaderThreads)
+    read_clocks_kernel(ClockReading* readings, unsigned count) {
   if (threadIdx.x != 0) return;
   unsigned multiprocessor = 0;
   asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
@@ -193,7 +208,8 @@ __global__ void count_time_kernel(int64_t* nanoseconds, bool ends) {
 
 std::vector<double> time_runs(CudaQueue& q, int repeats, const std::function<void()>& before,
                               const std::function<void()>& work) {
-  std::vector<CudaEvent> began(static_cast<std::size_t>(repeats)), ended(static_cast<std::size_t>(repeats));
+  std::vector<CudaEvent> began(static_cast<std::size_t>(repeats)),
+      ended(static_cast<std::size_t>(repeats));
   for (std::size_t i = 0; i < began.size(); ++i) {
     before();
     began[i].record(q);
@@ -209,7 +225,8 @@ int64_t multiprocessors(CudaQueue&) { return multiprocessors(); }
 
 void read_clocks(CudaQueue& q, ClockReading* readings) {
   const auto count = static_cast<unsigned>(multiprocessors(q));
-  read_clocks_kernel<<<kReadersPerMultiprocessor * count, kReaderThreads, 0, q.stream>>>(readings, count);
+  read_clocks_kernel<<<kReadersPerMultiprocessor * count, kReaderThreads, 0, q.stream>>>(readings,
+                                                                                         count);
   WEFT_CUDA_CHECK(cudaGetLastError());
 }
 

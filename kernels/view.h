@@ -1,29 +1,36 @@
 // SPDX-License-Identifier: MIT
-// What every kernel uses: views, gradients, checks, dispatch on type. This folder depends on no other.
+// What every kernel uses: views, gradients, checks, dispatch on type. This folder depends on no
+// other.
 #pragma once
+
+#include "kernels/dtype.h"
 
 #include <sstream>
 #include <stdexcept>
 #include <string>
-#include "kernels/dtype.h"
 
 namespace weft {
-// Every failure is an Error, whose text tells a person what was expected, what came and what to do. A
-// program's main() prints it on one line and returns 1.
+// Every failure is an Error, whose text tells a person what was expected, what came and what to do.
+// A program's main() prints it on one line and returns 1.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
 // Joins its arguments into one string ("got ", 3, " of ", 4).
-template <class... Args> std::string str(const Args&... args) {
+template <class... Args>
+std::string str(const Args&... args) {
   std::ostringstream out;
   (out << ... << args);
   return out.str();
 }
 
-template <class... Args> [[noreturn]] void fail(const Args&... what) { throw Error(str(what...)); }
+template <class... Args>
+[[noreturn]] void fail(const Args&... what) {
+  throw Error(str(what...));
+}
 
-// Stays on in release builds: it runs once a launch, on the host. Appends condition and source line.
+// Stays on in release builds: it runs once a launch, on the host. Appends condition and source
+// line.
 #define WEFT_CHECK(condition, ...)                                                             \
   do {                                                                                         \
     if (!(condition))                                                                          \
@@ -42,16 +49,27 @@ struct TensorView {
   int64_t shape[5] = {1, 1, 1, 1, 1};
 
   constexpr explicit operator bool() const { return data != nullptr; }
+
   constexpr int64_t size() const { return shape[0] * shape[1] * shape[2] * shape[3] * shape[4]; }
-  constexpr int64_t cols() const { return rank == 0 ? 1 : shape[rank - 1]; }  // extent of the last axis
+
+  // extent of the last axis
+  constexpr int64_t cols() const { return rank == 0 ? 1 : shape[rank - 1]; }
+
   constexpr int64_t rows() const { return cols() == 0 ? 0 : size() / cols(); }
+
   int64_t bytes() const { return size() * size_of(dtype); }
-  template <class T> T* as() const {
+
+  template <class T>
+  T* as() const {
     WEFT_CHECK(dtype == dtype_of<T>, "expected elements of type ", name_of(dtype_of<T>), ", got ",
                name_of(dtype));
     return static_cast<T*>(data);
   }
-  template <class T> T* or_null() const { return data ? as<T>() : nullptr; }
+
+  template <class T>
+  T* or_null() const {
+    return data ? as<T>() : nullptr;
+  }
 };
 
 // "(4, 128, 512)"
@@ -61,15 +79,18 @@ inline std::string shape_text(const TensorView& v) {
   return s + ")";
 }
 
-// Where a backward kernel puts a gradient: the first writer of a step stores, later ones add. Null: unwanted.
+// Where a backward kernel puts a gradient: the first writer of a step stores, later ones add. Null:
+// unwanted.
 struct GradView {
   TensorView view;
   bool accumulate = false;
+
   explicit operator bool() const { return static_cast<bool>(view); }
 };
 
 // Calls f.operator()<T>() with the C++ type of a floating dtype (CPU forms: f64, f32, f16, bf16).
-template <class F> void dispatch_float(DType t, F&& f) {
+template <class F>
+void dispatch_float(DType t, F&& f) {
   switch (t) {
     case DType::f64: return f.template operator()<double>();
     case DType::f32: return f.template operator()<float>();
@@ -80,17 +101,19 @@ template <class F> void dispatch_float(DType t, F&& f) {
 }
 
 // The same with any type.
-template <class F> void dispatch_any(DType t, F&& f) {
+template <class F>
+void dispatch_any(DType t, F&& f) {
   if (t == DType::i32) return f.template operator()<int32_t>();
   if (t == DType::u8) return f.template operator()<uint8_t>();
   dispatch_float(t, f);
 }
 
 // Stores or adds `value` at element i of a gradient of element type T.
-template <class T, class V> inline void store(T* out, int64_t i, V value, bool accumulate) {
+template <class T, class V>
+inline void store(T* out, int64_t i, V value, bool accumulate) {
   using W = wide_t<T>;
-  out[i] =
-      static_cast<T>(accumulate ? static_cast<W>(out[i]) + static_cast<W>(value) : static_cast<W>(value));
+  out[i] = static_cast<T>(accumulate ? static_cast<W>(out[i]) + static_cast<W>(value)
+                                     : static_cast<W>(value));
 }
 
 // ---- checks of shapes and types that both forms of a kernel share; `what` is "kernel: name" ----
@@ -103,15 +126,16 @@ inline void expect_size(const TensorView& v, DType t, int64_t size, const char* 
 }
 
 // `v` is (rows, cols) after its leading axes are joined.
-inline void expect_matrix(const TensorView& v, DType t, int64_t rows, int64_t cols, const char* what) {
-  WEFT_CHECK(v.cols() == cols && v.size() == rows * cols, what, " must be (", rows, ", ", cols, "), got ",
-             shape_text(v));
+inline void expect_matrix(const TensorView& v, DType t, int64_t rows, int64_t cols,
+                          const char* what) {
+  WEFT_CHECK(v.cols() == cols && v.size() == rows * cols, what, " must be (", rows, ", ", cols,
+             "), got ", shape_text(v));
   expect_size(v, t, rows * cols, what);
 }
 
 inline void expect_floating(const TensorView& v, const char* what) {
-  WEFT_CHECK(
-      v.dtype == DType::f64 || v.dtype == DType::f32 || v.dtype == DType::f16 || v.dtype == DType::bf16, what,
-      " must be f64, f32, f16 or bf16, got ", name_of(v.dtype));
+  WEFT_CHECK(v.dtype == DType::f64 || v.dtype == DType::f32 || v.dtype == DType::f16 ||
+                 v.dtype == DType::bf16,
+             what, " must be f64, f32, f16 or bf16, got ", name_of(v.dtype));
 }
 }  // namespace weft

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Sampling one position at a time: the caches of keys and values, and the step of the model.
 #include "models/decoding.h"
+
 #include "kernels/sampling/decode_blocks_steps.h"
 #include "models/sparse_transformer.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <utility>
+#include <variant>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -22,7 +30,8 @@ int64_t longest_list(const AttentionPattern& pattern, int head, int64_t length) 
 
 CacheLayout::CacheLayout(std::shared_ptr<const AttentionPattern> pattern, int heads, int64_t length,
                          bool positions)
-    : pattern_(std::move(pattern)), positions_(positions) {
+    : pattern_(std::move(pattern)),
+      positions_(positions) {
   for (int head = 0; head < heads; ++head) group_of_head_.push_back(pattern_->group(head));
   head_of_group_.assign(pattern_->groups(heads), -1);
   for (int head = heads - 1; head >= 0; --head) head_of_group_.at(group_of(head)) = head;
@@ -34,8 +43,8 @@ CacheLayout::CacheLayout(std::shared_ptr<const AttentionPattern> pattern, int he
   for (int head = 0; head < heads; ++head) {
     first_row_.push_back(static_cast<int32_t>(rows_));
     rows_ += rows(head);
-    WEFT_CHECK(rows_ <= kMaxPositions, pattern_->name(), ": a cache of ", length, " positions and ", heads,
-               " heads has more than ", kMaxPositions, " rows; sample shorter texts");
+    WEFT_CHECK(rows_ <= kMaxPositions, pattern_->name(), ": a cache of ", length, " positions and ",
+               heads, " heads has more than ", kMaxPositions, " rows; sample shorter texts");
   }
 }
 
@@ -50,7 +59,8 @@ void CacheLayout::append_step(int64_t position, std::vector<int32_t>& words) con
   for (std::size_t g = 0; g < of_group_.size(); ++g) {
     if (!pattern_->most_keys(head_of_group_[g]))
       pattern_->keys_of(head_of_group_[g], position, position + 1, positions);
-    while (keys.size() < positions.size()) keys.push_back(of_group_[g].row_of[positions[keys.size()]]);
+    while (keys.size() < positions.size())
+      keys.push_back(of_group_[g].row_of[positions[keys.size()]]);
     words.push_back(static_cast<int32_t>(keys.size()));
   }
   for (std::size_t h = 0; h < first_row_.size(); ++h) {
@@ -79,7 +89,8 @@ void CacheLayout::append_sources(int64_t count, std::vector<int32_t>& words) con
 
 ContentCache::ContentCache(Device& device, const ContentLayer& layer, const AttentionShape& shape,
                            int64_t batch, int64_t length, const int32_t* position)
-    : layer_(layer), shape_(shape) {
+    : layer_(layer),
+      shape_(shape) {
   const auto made = [&](const Shape& dims, DType dtype = DType::i32) {
     return memory_.emplace_back(*device.pool, dims, dtype, "decode cache").view();
   };
@@ -94,7 +105,8 @@ ContentCache::ContentCache(Device& device, const ContentLayer& layer, const Atte
       c.list.sizes = made({batch, rounds, range.count, labels});
       longest = std::max(longest, rounds * window);
     } else {
-      const int64_t blocks = (length + spec.block - 1) / spec.block, most = std::min(spec.blocks, blocks);
+      const int64_t blocks = (length + spec.block - 1) / spec.block,
+                    most = std::min(spec.blocks, blocks);
       c.blocks.sums = made({batch, range.count, blocks, shape.qk_size}, DType::f32);
       c.blocks.chosen = made({batch, range.count, most});
       c.blocks.gates = made({batch, range.count, blocks}, DType::f32);
@@ -109,8 +121,8 @@ ContentCache::ContentCache(Device& device, const ContentLayer& layer, const Atte
 }
 
 // Of q.batch sequences from `first` on; list_keys() gives q its data.
-DecodeContent ContentCache::content(Ctx& ctx, std::size_t i, const Var& centroids, HeadsView q, int64_t first,
-                                    std::vector<Tensor>& memory) const {
+DecodeContent ContentCache::content(Ctx& ctx, std::size_t i, const Var& centroids, HeadsView q,
+                                    int64_t first, std::vector<Tensor>& memory) const {
   DecodeContent c = of_heads_[i];
   c.list.list = c.blocks.list = list_, c.list.count = c.blocks.count = count_;
   for (TensorView* x : {&c.list.list, &c.list.count, &c.list.members, &c.list.sizes, &c.blocks.list,
@@ -119,7 +131,8 @@ DecodeContent ContentCache::content(Ctx& ctx, std::size_t i, const Var& centroid
     x->shape[0] = q.batch;
   }
   q.heads = c.heads.count, q.size = shape_.qk_size;
-  if (c.list.members) c.labels = labels_of(ctx, layer_, layer_.heads[i], q, centroids.value, memory);
+  if (c.list.members)
+    c.labels = labels_of(ctx, layer_, layer_.heads[i], q, centroids.value, memory);
   c.list.labels = c.labels.labels;
   return c;
 }
@@ -134,15 +147,18 @@ void ContentCache::set(Ctx& ctx, DecodeBlock& block, const std::vector<Var>& cen
   }
 }
 
-void ContentCache::fill(Ctx& ctx, const TensorView& packed, const std::vector<Var>& centroids, int64_t first,
-                        int64_t texts) const {
+void ContentCache::fill(Ctx& ctx, const TensorView& packed, const std::vector<Var>& centroids,
+                        int64_t first, int64_t texts) const {
   for (std::size_t i = 0; i < of_heads_.size(); ++i)
     for (int64_t b = first; b < first + texts; ++b) {
       std::vector<Tensor> memory;
       const HeadsView q{.dtype = packed.dtype, .batch = 1, .time = packed.shape[1]};
       const DecodeContent of_text = content(ctx, i, centroids[i], q, b, memory);
-      std::visit([&](auto& queue) { list_keys(queue, packed, shape_.heads, shape_.qk_size, of_text, false); },
-                 *ctx.queue);
+      std::visit(
+          [&](auto& queue) {
+            list_keys(queue, packed, shape_.heads, shape_.qk_size, of_text, false);
+          },
+          *ctx.queue);
     }
 }
 
@@ -154,10 +170,14 @@ int64_t ContentCache::bytes() const {
 
 // ---- all layers ----
 
-LayerCaches::LayerCaches(Device& device, const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer,
-                         const AttentionShape& shape, const std::vector<ContentLayer>& content, DType dtype,
-                         int64_t batch, int64_t length, bool positions)
-    : device_(device), batch_(batch), length_(length), layout_of_layer_(of_layer.size()) {
+LayerCaches::LayerCaches(Device& device,
+                         const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer,
+                         const AttentionShape& shape, const std::vector<ContentLayer>& content,
+                         DType dtype, int64_t batch, int64_t length, bool positions)
+    : device_(device),
+      batch_(batch),
+      length_(length),
+      layout_of_layer_(of_layer.size()) {
   for (const LayerGroup& group : layer_groups(of_layer)) {
     layouts_.emplace_back(group.pattern, static_cast<int>(shape.heads), length, positions);
     for (const int64_t layer : group.members) layout_of_layer_[layer] = layouts_.size() - 1;
@@ -181,13 +201,15 @@ void LayerCaches::allocate(const AttentionShape& shape, DType dtype, bool positi
   const int32_t *always = fixed_.view().as<int32_t>(), *step = position() + 1;
   for (const CacheLayout& layout : layouts_) {
     const int32_t* row = step + layout.groups() + 1;
-    keys_.push_back({.keys = row + layout.heads(),
-                     .key_start = step,
-                     .key_positions = positions ? row + layout.heads() + layout.listed_words() : nullptr,
-                     .row = row,
-                     .group_of_head = always,
-                     .first_row = always + layout.heads(),
-                     .longest = layout.longest()});
+    keys_.push_back({
+        .keys = row + layout.heads(),
+        .key_start = step,
+        .key_positions = positions ? row + layout.heads() + layout.listed_words() : nullptr,
+        .row = row,
+        .group_of_head = always,
+        .first_row = always + layout.heads(),
+        .longest = layout.longest(),
+    });
     always += layout.fixed_words();
     step += layout.step_words();
   }
@@ -199,7 +221,8 @@ void LayerCaches::allocate(const AttentionShape& shape, DType dtype, bool positi
 }
 
 void LayerCaches::seek(int64_t position) {
-  WEFT_CHECK(position >= 0 && position < length_, "decode: position ", position, " of a cache of ", length_);
+  WEFT_CHECK(position >= 0 && position < length_, "decode: position ", position, " of a cache of ",
+             length_);
   words_.assign(1, static_cast<int32_t>(position));
   std::size_t used = 0, next = 1;  // a layout's words begin where they begin at every position
   for (const CacheLayout& layout : layouts_) {
@@ -214,7 +237,8 @@ void LayerCaches::seek(int64_t position) {
 Tensor LayerCaches::sources(int64_t count) const {
   std::vector<int32_t> words;
   for (const CacheLayout& layout : layouts_) layout.append_sources(count, words);
-  const Tensor sources(*device_.pool, {static_cast<int64_t>(words.size())}, DType::i32, "decode cache");
+  const Tensor sources(*device_.pool, {static_cast<int64_t>(words.size())}, DType::i32,
+                       "decode cache");
   device_.upload(sources, words.data());
   return sources;
 }
@@ -228,9 +252,11 @@ void LayerCaches::fill(Ctx& ctx, std::size_t layer, const Tensor& packed, const 
   int64_t column = heads * layers_[layer].keys.view().cols();  // behind the queries
   for (const Tensor& cache : {layers_[layer].keys, layers_[layer].values}) {
     const int64_t size = cache.view().cols();
-    ctx.launch(GatherRows{.y = cache.slice(first * rows * size, {texts, rows, size}),
-                          .x = heads_of(packed, column, heads, size),
-                          .source = source});
+    ctx.launch(GatherRows{
+        .y = cache.slice(first * rows * size, {texts, rows, size}),
+        .x = heads_of(packed, column, heads, size),
+        .source = source,
+    });
     column += heads * size;
   }
 }
@@ -238,7 +264,8 @@ void LayerCaches::fill(Ctx& ctx, std::size_t layer, const Tensor& packed, const 
 std::size_t LayerCaches::bytes() const {
   int64_t sum = fixed_.view().bytes() + step_.view().bytes();
   for (const ContentCache& content : content_) sum += content.bytes();
-  for (const KeyValueCache& layer : layers_) sum += layer.keys.view().bytes() + layer.values.view().bytes();
+  for (const KeyValueCache& layer : layers_)
+    sum += layer.keys.view().bytes() + layer.values.view().bytes();
   return static_cast<std::size_t>(sum);
 }
 
@@ -255,16 +282,18 @@ std::vector<CacheUse> LayerCaches::use() const {
     use.layers.push_back(static_cast<int64_t>(i));
     const TensorView &k = layers_[i].keys.view(), &v = layers_[i].values.view();
     use.bytes += static_cast<std::size_t>(k.bytes() + v.bytes());
-    const int64_t dense = batch_ * layouts_[layout_of_layer_[i]].heads() * length_ * (k.cols() + v.cols());
+    const int64_t dense =
+        batch_ * layouts_[layout_of_layer_[i]].heads() * length_ * (k.cols() + v.cols());
     use.dense_bytes += static_cast<std::size_t>(dense * size_of(k.dtype));
   }
   return uses;
 }
 
-std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, int64_t batch, int64_t length) {
+std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, int64_t batch,
+                                                           int64_t length) {
   WEFT_CHECK(batch > 0 && length > 0 && length <= config_.context,
-             "a cache needs batch > 0 and a length from 1 to ", "model.context = ", config_.context, ", got ",
-             batch, " and ", length);
+             "a cache needs batch > 0 and a length from 1 to ", "model.context = ", config_.context,
+             ", got ", batch, " and ", length);
   std::vector<ContentLayer> content;
   for (const ResidualBlock& block : blocks_) content.push_back(block.attention.content);
   return std::make_unique<LayerCaches>(device, patterns_, attention_shape(config_), content,
@@ -276,7 +305,8 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
   WEFT_CHECK(!ctx.tape && !ctx.training, "decode is for sampling: no tape, no dropout");
   check_sequences(s);
   WEFT_CHECK((s.tokens.shape() == Shape{cache.batch(), cache.length()}), "decode: tokens must be (",
-             cache.batch(), ", ", cache.length(), ") of i32, like the cache, got ", shape_text(s.tokens));
+             cache.batch(), ", ", cache.length(), ") of i32, like the cache, got ",
+             shape_text(s.tokens));
   std::vector<DecodeBlock> blocks;
   std::vector<Tensor> memory;
   const Tensor first_key =
@@ -288,22 +318,25 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
   }
   Tensor x = embedding_.decode(ctx, store_, s, cache.position());
   if (!blocks.empty())
-    x = decode_blocks(ctx, x, std::move(blocks), attention_shape(config_), blocks_[0].mlp.f, of_qk(s),
-                      cache.position(), first_key);
+    x = decode_blocks(ctx, x, std::move(blocks), attention_shape(config_), blocks_[0].mlp.f,
+                      of_qk(s), cache.position(), first_key);
   const Tensor weight = store_.var(output_ ? output_->weight : embedding_.table).value;
-  return decode_linear(ctx, store_, x, final_norm_.get(), weight).reshaped({cache.batch(), config_.vocab});
+  return decode_linear(ctx, store_, x, final_norm_.get(), weight)
+      .reshaped({cache.batch(), config_.vocab});
 }
 
 // Every text has a pass of its own, so kernels need not be invariant to the batch.
-void SparseTransformer::read_prompt(Ctx& ctx, DecodeCache& decode_cache, const Sequences& text, int64_t count,
-                                    int64_t first, int64_t texts) {
+void SparseTransformer::read_prompt(Ctx& ctx, DecodeCache& decode_cache, const Sequences& text,
+                                    int64_t count, int64_t first, int64_t texts) {
   auto& cache = dynamic_cast<LayerCaches&>(decode_cache);
   WEFT_CHECK(!ctx.tape && !ctx.training, "read_prompt is for sampling: no tape, no dropout");
   check_sequences(text);
   WEFT_CHECK(text.tokens.shape()[0] == 1 && count >= 1 && count <= text.tokens.shape()[1] &&
-                 count <= cache.length() && first >= 0 && texts >= 1 && first + texts <= cache.batch(),
-             "read_prompt: ", count, " positions of ", shape_text(text.tokens), " for the sequences from ",
-             first, " to ", first + texts - 1, " of a cache of (", cache.batch(), ", ", cache.length(), ")");
+                 count <= cache.length() && first >= 0 && texts >= 1 &&
+                 first + texts <= cache.batch(),
+             "read_prompt: ", count, " positions of ", shape_text(text.tokens),
+             " for the sequences from ", first, " to ", first + texts - 1, " of a cache of (",
+             cache.batch(), ", ", cache.length(), ")");
   Ctx pass = ctx;
   pass.batch_invariant = false;
   const Tensor sources = cache.sources(count);

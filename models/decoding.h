@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT
-// What sampling keeps on the device: the caches of all layers, and the rows that a position reads and writes,
-// at fixed places, so that one CUDA graph serves every position.
+// What sampling keeps on the device: the caches of all layers, and the rows that a position reads
+// and writes, at fixed places, so that one CUDA graph serves every position.
 #pragma once
 
 #include "models/layers.h"
 #include "models/model.h"
 
+#include <cstddef>
+#include <memory>
+#include <vector>
+
 namespace weft {
-// The cache of the layers with one pattern: the rows of each head, and which a position writes and reads.
+// The cache of the layers with one pattern: the rows of each head, and which a position writes and
+// reads.
 class CacheLayout {
  public:
   // For texts of `length` positions. Throws Error unless the pattern is causal.
@@ -15,20 +20,32 @@ class CacheLayout {
   CacheLayout(std::shared_ptr<const AttentionPattern>, int heads, int64_t length, bool positions);
 
   const std::shared_ptr<const AttentionPattern>& pattern() const { return pattern_; }
+
   int64_t rows() const { return rows_; }  // of all heads
+
   int64_t rows(int head) const { return of_group_[group_of(head)].rows; }
 
   // What does not change from position to position: group_of_head (H), first_row (H).
   int64_t fixed_words() const { return 2 * heads(); }
+
   void append_fixed(std::vector<int32_t>& words) const;
-  // What does: key_start (groups + 1), row (H), the listed rows, at most listed_words(); as many positions.
-  int64_t step_words() const { return groups() + 1 + heads() + listed_words() * (positions_ ? 2 : 1); }
+
+  // What does: key_start (groups + 1), row (H), the listed rows, at most listed_words(); as many
+  // positions.
+  int64_t step_words() const {
+    return groups() + 1 + heads() + listed_words() * (positions_ ? 2 : 1);
+  }
+
   int64_t listed_words() const { return groups() * longest_; }
+
   void append_step(int64_t position, std::vector<int32_t>& words) const;
   // After `count` positions: whose key is in each row, position * heads + head; -1: nobody's.
   void append_sources(int64_t count, std::vector<int32_t>& words) const;
+
   int64_t longest() const { return longest_; }  // keys that a head reads at a position, at most
+
   int64_t groups() const { return static_cast<int64_t>(of_group_.size()); }
+
   int64_t heads() const { return static_cast<int64_t>(group_of_head_.size()); }
 
  private:
@@ -42,16 +59,18 @@ class CacheLayout {
   bool positions_;
 };
 
-// What sampling keeps of the heads of a layer where content decides: members of labels, or sums of blocks.
+// What sampling keeps of the heads of a layer where content decides: members of labels, or sums of
+// blocks.
 class ContentCache {
  public:
   ContentCache(Device&, const ContentLayer&, const AttentionShape&, int64_t batch, int64_t length,
                const int32_t* position);
 
   // For DecodeBlock, of the position at *position. `memory` gets what must live until the launch.
-  void set(Ctx&, DecodeBlock&, const std::vector<Var>& centroids, DType, std::vector<Tensor>& memory) const;
-  // The state behind a text from *position = 0 on, q | k | v (1, positions, columns) as they are projected,
-  // of the sequences first .. first + texts - 1.
+  void set(Ctx&, DecodeBlock&, const std::vector<Var>& centroids, DType,
+           std::vector<Tensor>& memory) const;
+  // The state behind a text from *position = 0 on, q | k | v (1, positions, columns) as they are
+  // projected, of the sequences first .. first + texts - 1.
   void fill(Ctx&, const TensorView& packed, const std::vector<Var>& centroids, int64_t first,
             int64_t texts) const;
   int64_t bytes() const;
@@ -75,18 +94,27 @@ class LayerCaches : public DecodeCache {
               int64_t length, bool positions);
 
   void seek(int64_t position) override;
+
   const int32_t* position() const override { return step_.view().as<int32_t>(); }
+
   std::size_t bytes() const override;
   std::vector<CacheUse> use() const override;
 
   int64_t batch() const { return batch_; }
+
   int64_t length() const { return length_; }
+
   KeyValueCache& layer(std::size_t i) { return layers_[i]; }
+
   const ContentCache& content(std::size_t layer) const { return content_[layer]; }
+
   const DecodeKeys& keys(std::size_t layer) const { return keys_[layout_of_layer_[layer]]; }
-  // What fill() needs of the first `count` positions, on the device: append_sources() of each layout.
+
+  // What fill() needs of the first `count` positions, on the device: append_sources() of each
+  // layout.
   Tensor sources(int64_t count) const;
-  // Keys and values of a text, in `packed` (1, T, q | k | v), go to the sequences first .. first + texts - 1.
+  // Keys and values of a text, in `packed` (1, T, q | k | v), go to the sequences first .. first +
+  // texts - 1.
   void fill(Ctx&, std::size_t layer, const Tensor& packed, const Tensor& sources, int64_t first,
             int64_t texts);
 

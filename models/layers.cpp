@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "models/layers.h"
-#include <numeric>
+
 #include "kernels/sampling/decode_linear.h"
 #include "models/model.h"
+
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 Linear::Linear(ParameterStore& store, const std::string& name, int64_t in, int64_t out, double std,
@@ -25,14 +32,15 @@ DecodeAffine Linear::decoding(const ParameterStore& store) const {
 
 LayerNorm::LayerNorm(ParameterStore& store, const std::string& name, int64_t size, double epsilon)
     : weight(store.add(name + ".weight", {size}, Init::constant(1), ParamKind::wide)),
-      bias(store.add(name + ".bias", {size}, Init::constant(0), ParamKind::wide)), eps(epsilon) {}
+      bias(store.add(name + ".bias", {size}, Init::constant(0), ParamKind::wide)),
+      eps(epsilon) {}
 
 Var LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   return layernorm(ctx, x, store.var(weight), store.var(bias), eps);
 }
 
-SumAndNorm LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const Affine& branch,
-                              double dropout) const {
+SumAndNorm LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& x,
+                              const Affine& branch, double dropout) const {
   return residual_layernorm(ctx, x, branch, dropout, store.var(weight), store.var(bias), eps);
 }
 
@@ -68,17 +76,20 @@ Tensor rotary_table(Device& device, const ModelConfig& m, DType wide) {
   std::vector<std::size_t> turning;
   for (std::size_t a = 0; a < axes.size(); ++a)
     if (axes[a] > 1 || axes.size() == 1) turning.push_back(a);
+
   struct Pair {
     int64_t divisor = 1, length = 1;
     double speed = 0;
   };
+
   std::vector<Pair> of_pair;
   const auto pairs = static_cast<std::size_t>(attention_shape(m).qk_size / 2);
   for (std::size_t i = 0, left = turning.size(); left > 0; ++i, --left) {
     const std::size_t a = turning[i], count = (pairs - of_pair.size() + left - 1) / left;
     for (std::size_t j = 0; j < count; ++j)
-      of_pair.push_back({divisor_of(axes, a), a == 0 ? m.context + 1 : axes[a],
-                         std::pow(m.rotary_base, -static_cast<double>(j) / static_cast<double>(count))});
+      of_pair.push_back(
+          {divisor_of(axes, a), a == 0 ? m.context + 1 : axes[a],
+           std::pow(m.rotary_base, -static_cast<double>(j) / static_cast<double>(count))});
   }
   of_pair.resize(pairs);
   std::vector<double> values;
@@ -88,14 +99,16 @@ Tensor rotary_table(Device& device, const ModelConfig& m, DType wide) {
       values.insert(values.end(), {std::cos(angle), std::sin(angle)});
     }
   const std::vector<float> rounded(values.begin(), values.end());
-  const Tensor table(*device.pool, {m.context + 1, static_cast<int64_t>(pairs), 2}, wide, "rotary table");
-  device.upload(table, wide == DType::f64 ? static_cast<const void*>(values.data()) : rounded.data());
+  const Tensor table(*device.pool, {m.context + 1, static_cast<int64_t>(pairs), 2}, wide,
+                     "rotary table");
+  device.upload(table,
+                wide == DType::f64 ? static_cast<const void*>(values.data()) : rounded.data());
   return table;
 }
 
 Embedding::Embedding(ParameterStore& store, int64_t vocab, int64_t width,
-                     const std::vector<int64_t>& position_axes, int64_t condition_rows, double token_std,
-                     double position_std)
+                     const std::vector<int64_t>& position_axes, int64_t condition_rows,
+                     double token_std, double position_std)
     : table(store.add("token_embedding", {vocab, width}, Init::normal(token_std))),
       start(store.add("start", condition_rows > 0 ? Shape{condition_rows, width} : Shape{width},
                       Init::normal(token_std))) {
@@ -108,7 +121,8 @@ Embedding::Embedding(ParameterStore& store, int64_t vocab, int64_t width,
 
 std::vector<PositionTable> Embedding::tables(const ParameterStore& store) const {
   std::vector<PositionTable> tables;
-  for (std::size_t a = 0; a < positions.size(); ++a) tables.push_back({store.var(positions[a]), divisors[a]});
+  for (std::size_t a = 0; a < positions.size(); ++a)
+    tables.push_back({store.var(positions[a]), divisors[a]});
   return tables;
 }
 
@@ -118,25 +132,28 @@ Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Sequences& s
 
 Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences& sequences,
                          const int32_t* position) const {
-  return embedding_row(ctx, sequences, store.var(table), store.var(start), tables(store), position).value;
+  return embedding_row(ctx, sequences, store.var(table), store.var(start), tables(store), position)
+      .value;
 }
 
 namespace {
-std::vector<Param> add_centroids(ParameterStore& store, const std::string& name, const ContentLayer& content,
-                                 int64_t size) {
+std::vector<Param> add_centroids(ParameterStore& store, const std::string& name,
+                                 const ContentLayer& content, int64_t size) {
   const Init init = Init::normal(1 / std::sqrt(static_cast<double>(size)));
   std::vector<Param> params(content.heads.size());
   for (std::size_t i = 0; i < params.size(); ++i)
     if (const auto& [spec, heads] = content.heads[i]; spec.kind == "routing")  // rank 1: no decay
-      params[i] =
-          store.add(str(name, ".centroids.", i), {heads.count * spec.clusters * size}, init, ParamKind::wide);
+      params[i] = store.add(str(name, ".centroids.", i), {heads.count * spec.clusters * size}, init,
+                            ParamKind::wide);
   return params;
 }
 }  // namespace
 
-Attention::Attention(ParameterStore& store, const std::string& name, int64_t width, const AttentionShape& s,
-                     ContentLayer by_content, double std, double proj_std, ParamKind matrices)
-    : shape(s), content(std::move(by_content)),
+Attention::Attention(ParameterStore& store, const std::string& name, int64_t width,
+                     const AttentionShape& s, ContentLayer by_content, double std, double proj_std,
+                     ParamKind matrices)
+    : shape(s),
+      content(std::move(by_content)),
       qkv(store, name + ".qkv", width, s.columns(), std, true, matrices),
       centroids(add_centroids(store, name, content, s.qk_size)),
       proj(store, name + ".proj", s.heads * s.v_size, width, proj_std, true, matrices) {}
@@ -159,8 +176,8 @@ Var Attention::project(Ctx& ctx, const ParameterStore& store, const Var& x, cons
   return rotated;
 }
 
-Affine Attention::attend(Ctx& ctx, const ParameterStore& store, const Var& packed, const KeptMaps& maps,
-                         bool recomputed) const {
+Affine Attention::attend(Ctx& ctx, const ParameterStore& store, const Var& packed,
+                         const KeptMaps& maps, bool recomputed) const {
   const Block block = [this, &store, maps](Ctx& c, const Var& q_k_v) {
     return proj.affine(c, store, sparse_attention(c, q_k_v, shape, maps)).matmul;
   };
@@ -169,13 +186,15 @@ Affine Attention::attend(Ctx& ctx, const ParameterStore& store, const Var& packe
   return {matmul, store.var(proj.bias)};
 }
 
-Mlp::Mlp(ParameterStore& store, const std::string& name, int64_t width, int64_t hidden, double up_std,
-         double down_std, Activation activation, ParamKind matrices)
+Mlp::Mlp(ParameterStore& store, const std::string& name, int64_t width, int64_t hidden,
+         double up_std, double down_std, Activation activation, ParamKind matrices)
     : up(store, name + ".up", width, hidden, up_std, true, matrices),
-      down(store, name + ".down", hidden, width, down_std, true, matrices), f(activation) {}
+      down(store, name + ".down", hidden, width, down_std, true, matrices),
+      f(activation) {}
 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
-  const Var matmul = mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight), f);
+  const Var matmul =
+      mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight), f);
   ctx.mark(down.bias.index);
   return {matmul, store.var(down.bias)};
 }
@@ -184,10 +203,12 @@ namespace {
 // Standard deviation of a weight that sums over `fan_in` inputs.
 double weight_std(const InitConfig& init, int64_t fan_in) {
   const auto n = static_cast<double>(fan_in);
-  return init.weight_rule == "std" ? init.weight_gain / std::sqrt(n) : std::sqrt(init.weight_gain / n);
+  return init.weight_rule == "std" ? init.weight_gain / std::sqrt(n)
+                                   : std::sqrt(init.weight_gain / n);
 }
 
-// The 2 N branches add up in the residual stream: the last matrix of each starts 1 / sqrt(2 N) smaller.
+// The 2 N branches add up in the residual stream: the last matrix of each starts 1 / sqrt(2 N)
+// smaller.
 double last_weight_std(const ModelConfig& m, int64_t fan_in) {
   return 1 / std::sqrt(2.0 * static_cast<double>(m.layers)) * weight_std(m.init, fan_in);
 }
@@ -205,50 +226,57 @@ ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, con
 
 DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,
                                     const DecodeKeys& keys) const {
-  return {.attention_norm = attention_norm.decoding(store),
-          .qkv = attention.qkv.decoding(store),
-          .proj = attention.proj.decoding(store),
-          .mlp_norm = mlp_norm.decoding(store),
-          .up = mlp.up.decoding(store),
-          .down = mlp.down.decoding(store),
-          .k = cache.keys,
-          .v = cache.values,
-          .keys = keys.keys,
-          .key_start = keys.key_start,
-          .key_positions = keys.key_positions,
-          .group_of_head = keys.group_of_head,
-          .first_row = keys.first_row,
-          .own_row = keys.row,
-          .longest = keys.longest};
+  return {
+      .attention_norm = attention_norm.decoding(store),
+      .qkv = attention.qkv.decoding(store),
+      .proj = attention.proj.decoding(store),
+      .mlp_norm = mlp_norm.decoding(store),
+      .up = mlp.up.decoding(store),
+      .down = mlp.down.decoding(store),
+      .k = cache.keys,
+      .v = cache.values,
+      .keys = keys.keys,
+      .key_start = keys.key_start,
+      .key_positions = keys.key_positions,
+      .group_of_head = keys.group_of_head,
+      .first_row = keys.first_row,
+      .own_row = keys.row,
+      .longest = keys.longest,
+  };
 }
 
-Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape& s,
-                     Activation f, const QkOptions& of_qk, const int32_t* position, const Tensor& first_key) {
+Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks,
+                     const AttentionShape& s, Activation f, const QkOptions& of_qk,
+                     const int32_t* position, const Tensor& first_key) {
   WEFT_CHECK(!ctx.tape && !blocks.empty(), "decode_blocks is for sampling, without a tape");
   const int64_t batch = x.view().rows(), hidden = blocks[0].up.w.rows();
-  const Tensor y = ctx.empty(x.shape(), x.dtype()), packed = ctx.empty({batch, s.columns()}, x.dtype()),
+  const Tensor y = ctx.empty(x.shape(), x.dtype()),
+               packed = ctx.empty({batch, s.columns()}, x.dtype()),
                attended = ctx.empty({batch, s.heads * s.v_size}, x.dtype()),
                mlp = ctx.empty({batch, hidden}, x.dtype());
   QkForm qk = form_of(of_qk);
   qk.first_at = position;
-  ctx.launch(DecodeBlocks{.y = y,
-                          .x = x,
-                          .blocks = std::move(blocks),
-                          .heads = s.heads,
-                          .qk_size = s.qk_size,
-                          .v_size = s.v_size,
-                          .scale = s.scale(),
-                          .qk = qk,
-                          .f = f,
-                          .first_key = first_key,
-                          .packed = packed,
-                          .attended = attended,
-                          .hidden = mlp});
+  ctx.launch(DecodeBlocks{
+      .y = y,
+      .x = x,
+      .blocks = std::move(blocks),
+      .heads = s.heads,
+      .qk_size = s.qk_size,
+      .v_size = s.v_size,
+      .scale = s.scale(),
+      .qk = qk,
+      .f = f,
+      .first_key = first_key,
+      .packed = packed,
+      .attended = attended,
+      .hidden = mlp,
+  });
   return y;
 }
 
 Var ResidualStream::value(Ctx& ctx) {
-  if (const auto branch = std::exchange(waiting_, {})) x_ = residual_dropout(ctx, x_, *branch, dropout_);
+  if (const auto branch = std::exchange(waiting_, {}))
+    x_ = residual_dropout(ctx, x_, *branch, dropout_);
   return x_;
 }
 

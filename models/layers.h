@@ -8,11 +8,17 @@
 #include "src/ops/content.h"
 #include "src/parameters.h"
 
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace weft {
 struct Linear {
   Param weight, bias;  // (out, in), (out)
-  Linear(ParameterStore&, const std::string& name, int64_t in, int64_t out, double std, bool with_bias = true,
-         ParamKind kind = ParamKind::compute);
+  Linear(ParameterStore&, const std::string& name, int64_t in, int64_t out, double std,
+         bool with_bias = true, ParamKind kind = ParamKind::compute);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
   // The same with the bias left to the op that reads the result.
   Affine affine(Ctx&, const ParameterStore&, const Var& x) const;
@@ -25,10 +31,13 @@ struct LayerNorm {
   LayerNorm(ParameterStore&, const std::string& name, int64_t size, double eps = 1e-5);
   Var forward(Ctx&, const ParameterStore&, const Var& x) const;
   // x + dropout(branch), and the norm of that.
-  SumAndNorm forward(Ctx&, const ParameterStore&, const Var& x, const Affine& branch, double dropout) const;
+  SumAndNorm forward(Ctx&, const ParameterStore&, const Var& x, const Affine& branch,
+                     double dropout) const;
   DecodeNorm decoding(const ParameterStore&) const;
 };
-// For sampling: x weight^T, x normalised first where there is a norm. A row's bits depend on no other row.
+
+// For sampling: x weight^T, x normalised first where there is a norm. A row's bits depend on no
+// other row.
 Tensor decode_linear(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm* norm,
                      const Tensor& weight);
 
@@ -37,8 +46,9 @@ struct Embedding {
   Param table, start;            // token_embedding (V, C); start (C), or (condition_rows, C)
   std::vector<Param> positions;  // position.a (position_axes[a], C)
   std::vector<int64_t> divisors;
-  Embedding(ParameterStore&, int64_t vocab, int64_t width, const std::vector<int64_t>& position_axes,
-            int64_t condition_rows, double token_std, double position_std);
+  Embedding(ParameterStore&, int64_t vocab, int64_t width,
+            const std::vector<int64_t>& position_axes, int64_t condition_rows, double token_std,
+            double position_std);
   Var forward(Ctx&, const ParameterStore&, const Sequences&) const;
   // The row whose number is at *position in the queue's memory: (B, 1, C).
   Tensor decode(Ctx&, const ParameterStore&, const Sequences&, const int32_t* position) const;
@@ -47,19 +57,23 @@ struct Embedding {
   std::vector<PositionTable> tables(const ParameterStore&) const;
 };
 
-// Of rotary positions: (context + 1, Dqk / 2, 2), cos and sin of each place, computed in double. Pairs are
-// dealt to the axes longer than 1, in order and as evenly as can be: the first ones get one more. Pair j of n
-// of an axis turns by index * base^(-j / n), with the index as in Embedding; the first axis has no end.
+// Of rotary positions: (context + 1, Dqk / 2, 2), cos and sin of each place, computed in double.
+// Pairs are dealt to the axes longer than 1, in order and as evenly as can be: the first ones get
+// one more. Pair j of n of an axis turns by index * base^(-j / n), with the index as in Embedding;
+// the first axis has no end.
 Tensor rotary_table(Device&, const ModelConfig&, DType wide);
 
 // Keys (B, R, Dqk) and values (B, R, Dv) of one layer: the rows of all heads, see CacheLayout.
 struct KeyValueCache {
   Tensor keys, values;
 };
-// What decoding one position needs to know of a pattern, in the queue's memory: see AttentionDecode.
+
+// What decoding one position needs to know of a pattern, in the queue's memory: see
+// AttentionDecode.
 struct DecodeKeys {
-  const int32_t *keys = nullptr, *key_start = nullptr;           // what each group reads
-  const int32_t* key_positions = nullptr;                        // of these keys; null: not asked for
+  const int32_t *keys = nullptr, *key_start = nullptr;  // what each group reads
+  // of these keys; null: not asked for
+  const int32_t* key_positions = nullptr;
   const int32_t* row = nullptr;                                  // (H) where the new key is put
   const int32_t *group_of_head = nullptr, *first_row = nullptr;  // (H)
   int64_t longest = 0;                                           // keys that a head reads at most
@@ -68,30 +82,34 @@ struct DecodeKeys {
 struct Attention {
   AttentionShape shape;
   ContentLayer content;
-  Linear qkv;                    // C -> q | k | v
-  std::vector<Param> centroids;  // of each of content.heads, (heads * clusters * Dqk); absent: none routes
-  Linear proj;                   // H*Dv -> C
-  Attention(ParameterStore&, const std::string& name, int64_t width, const AttentionShape&, ContentLayer,
-            double std, double proj_std, ParamKind matrices);
+  Linear qkv;  // C -> q | k | v
+  // of each of content.heads, (heads * clusters * Dqk); absent: none routes
+  std::vector<Param> centroids;
+  Linear proj;  // H*Dv -> C
+  Attention(ParameterStore&, const std::string& name, int64_t width, const AttentionShape&,
+            ContentLayer, double std, double proj_std, ParamKind matrices);
   std::vector<Var> centroids_in(const ParameterStore&) const;
-  // x (B, T, C) -> q | k | v of AttentionShape, as they are attended to. `maps` get those that content
-  // decides. `seen` is called with q | k | v as they are projected, without maps, then with the result.
+  // x (B, T, C) -> q | k | v of AttentionShape, as they are attended to. `maps` get those that
+  // content decides. `seen` is called with q | k | v as they are projected, without maps, then with
+  // the result.
   using Seen = std::function<void(const Tensor& packed, const KeptMaps*)>;
-  Var project(Ctx&, const ParameterStore&, const Var& x, const QkOptions&, KeptMaps& maps, MapCache&,
-              const Seen& seen) const;
+  Var project(Ctx&, const ParameterStore&, const Var& x, const QkOptions&, KeptMaps& maps,
+              MapCache&, const Seen& seen) const;
   // recomputed: the backward pass keeps q, k and v alone.
-  Affine attend(Ctx&, const ParameterStore&, const Var& packed, const KeptMaps&, bool recomputed) const;
+  Affine attend(Ctx&, const ParameterStore&, const Var& packed, const KeptMaps&,
+                bool recomputed) const;
 };
 
 struct Mlp {
   Linear up, down;
   Activation f;
-  Mlp(ParameterStore&, const std::string& name, int64_t width, int64_t hidden, double up_std, double down_std,
-      Activation, ParamKind matrices);
+  Mlp(ParameterStore&, const std::string& name, int64_t width, int64_t hidden, double up_std,
+      double down_std, Activation, ParamKind matrices);
   Affine forward(Ctx&, const ParameterStore&, const Var& x) const;
 };
 
-// One residual block (section 5.2): x += dropout(attention(norm(x))), then x += dropout(mlp(norm(x))).
+// One residual block (section 5.2): x += dropout(attention(norm(x))), then x +=
+// dropout(mlp(norm(x))).
 struct ResidualBlock {
   LayerNorm attention_norm;
   Attention attention;
@@ -102,15 +120,20 @@ struct ResidualBlock {
   // For one position: its key and value go into the cache, where it attends to `keys`.
   DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
 };
-// x (B, 1, C), the position at *position, through blocks of one shape. first_key: as in AttentionDecode.
-Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&,
-                     Activation, const QkOptions&, const int32_t* position, const Tensor& first_key);
 
-// The residual stream x of a pre-norm model, to which blocks add their branches. A branch waits until x is
-// read: a norm adds it in the same pass over memory (kernels/layers/layernorm.h).
+// x (B, 1, C), the position at *position, through blocks of one shape. first_key: as in
+// AttentionDecode.
+Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&,
+                     Activation, const QkOptions&, const int32_t* position,
+                     const Tensor& first_key);
+
+// The residual stream x of a pre-norm model, to which blocks add their branches. A branch waits
+// until x is read: a norm adds it in the same pass over memory (kernels/layers/layernorm.h).
 class ResidualStream {
  public:
-  ResidualStream(Var x, double dropout) : x_(std::move(x)), dropout_(dropout) {}
+  ResidualStream(Var x, double dropout)
+      : x_(std::move(x)),
+        dropout_(dropout) {}
 
   Var value(Ctx&);                                                 // x
   Var normed(Ctx&, const ParameterStore&, const LayerNorm& norm);  // norm(x)

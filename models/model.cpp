@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: MIT
 // The table of models, and what one costs: operations a token, bytes on the device.
 #include "models/model.h"
+
 #include "kernels/attention/documents.h"
 #include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
 #include "src/ops/content.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace weft {
 const std::vector<ModelKind>& models() {
@@ -19,17 +28,21 @@ const std::vector<ModelKind>& models() {
 std::unique_ptr<Model> make_model(const Config& config, ParameterStore& store, Device& device) {
   for (const ModelKind& model : models())
     if (config.model.kind == model.kind) return model.make(config, store, device);
-  fail("model.kind '", config.model.kind, "': expected one of ", joined(models(), ", ", &ModelKind::kind));
+  fail("model.kind '", config.model.kind, "': expected one of ",
+       joined(models(), ", ", &ModelKind::kind));
 }
 
 AttentionShape attention_shape(const ModelConfig& m) {
   const int64_t qk = std::llround(m.qk_ratio * static_cast<double>(m.width));
-  WEFT_CHECK(m.heads > 0 && m.width % m.heads == 0 && qk > 0 && qk % m.heads == 0, "model.heads = ", m.heads,
-             " must divide model.width = ", m.width, " and qk_ratio * width = ", qk);
+  WEFT_CHECK(m.heads > 0 && m.width % m.heads == 0 && qk > 0 && qk % m.heads == 0,
+             "model.heads = ", m.heads, " must divide model.width = ", m.width,
+             " and qk_ratio * width = ", qk);
   return {m.heads, qk / m.heads, m.width / m.heads};
 }
 
-int64_t mlp_width(const ModelConfig& m) { return std::llround(m.mlp_ratio * static_cast<double>(m.width)); }
+int64_t mlp_width(const ModelConfig& m) {
+  return std::llround(m.mlp_ratio * static_cast<double>(m.width));
+}
 
 Activation activation_of(const ModelConfig& m) {
   return m.activation == name_of(Activation::relu2) ? Activation::relu2 : Activation::gelu;
@@ -52,7 +65,8 @@ std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelC
   return of_layer;
 }
 
-std::vector<LayerGroup> layer_groups(const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer) {
+std::vector<LayerGroup> layer_groups(
+    const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer) {
   std::vector<LayerGroup> groups;
   std::map<std::string, std::size_t> number;  // of a name
   for (std::size_t layer = 0; layer < of_layer.size(); ++layer) {
@@ -94,22 +108,28 @@ struct BlockBytes {
     attention_rows = m.heads * wide_element;
     qk_rows = m.qk_norm == "rms" ? 2 * m.heads * wide_element : 0;
   }
-  // What ops.cpp keeps: qkv, attended, x after attention, norm, up, x after the MLP. Attention's norm is
-  // recomputed from x, but that of the first x on a tape: first_norm().
+
+  // What ops.cpp keeps: qkv, attended, x after attention, norm, up, x after the MLP. Attention's
+  // norm is recomputed from x, but that of the first x on a tape: first_norm().
   int64_t kept() const {
     return 3 * stream + qkv + attended + hidden + 2 * norm_rows + attention_rows + qk_rows;
   }
+
   int64_t first_norm() const { return stream; }
+
   // Of these, what a recomputed attention does not keep.
   int64_t recomputed_attention() const { return attended + attention_rows; }
-  // On top of kept() while the block is differentiated; its output is gone by then. The MLP's backward holds
-  // three gradients at its widest point and is gone at the attention, which recomputes `recomputed` bytes.
+
+  // On top of kept() while the block is differentiated; its output is gone by then. The MLP's
+  // backward holds three gradients at its widest point and is gone at the attention, which
+  // recomputes `recomputed` bytes.
   int64_t backward(int64_t recomputed) const {
     const int64_t in_mlp = 2 * stream + hidden;
     const int64_t in_attention =
         stream + attended + qkv + attention_rows + recomputed - (2 * stream + hidden + norm_rows);
     return std::max(in_mlp, in_attention) - stream;
   }
+
   // At the widest point of a forward pass that keeps nothing: in the MLP or in the attention.
   int64_t forward_only() const {
     return std::max(3 * stream + hidden, 2 * stream + qkv + attended + attention_rows);
@@ -129,8 +149,8 @@ int64_t activation_bytes_of_token(const Config& config, DType compute, bool trai
   const int64_t kept =
       recompute ? between : block.stream + block.first_norm() + m.layers * (block.kept() - dropped);
   const int64_t at_output = kept + norm + 2 * logits + losses + wide_element;
-  const int64_t in_block =
-      kept + (recompute ? block.kept() + block.first_norm() : 0) + block.backward(dropped) + wide_element;
+  const int64_t in_block = kept + (recompute ? block.kept() + block.first_norm() : 0) +
+                           block.backward(dropped) + wide_element;
   return std::max(at_output, in_block);
 }
 }  // namespace
@@ -142,8 +162,8 @@ double attention_flops_per_token(const ModelConfig& m, int64_t context) {
   for (const auto& pattern : layer_patterns(m)) {
     const auto [entry, is_new] = pairs.try_emplace(pattern.get(), 0.0);
     if (is_new) entry->second = pairs_of_layer(*pattern, static_cast<int>(m.heads), context);
-    multiply_adds +=
-        entry->second * static_cast<double>(shape.qk_size + shape.v_size) / static_cast<double>(context);
+    multiply_adds += entry->second * static_cast<double>(shape.qk_size + shape.v_size) /
+                     static_cast<double>(context);
   }
   return 3 * 2 * multiply_adds;
 }
@@ -163,8 +183,8 @@ int64_t content_bytes_of(const Config& config, int64_t batch, int64_t context, b
   const ModelConfig& m = config.model;
   int64_t sum = 0, largest = 0;
   for (const auto& pattern : layer_patterns(m)) {
-    const int64_t bytes =
-        content_bytes(*pattern, m.heads, attention_shape(m).qk_size, batch, context, m.context, training);
+    const int64_t bytes = content_bytes(*pattern, m.heads, attention_shape(m).qk_size, batch,
+                                        context, m.context, training);
     sum += bytes, largest = std::max(largest, bytes);
   }
   return training && config.train.recompute != "block" ? sum : largest;
@@ -188,7 +208,8 @@ MemoryPlan plan_memory(const Config& config, int64_t micro_batch, int64_t contex
   ParameterStore store;
   make_model(config, store, *device);
   int64_t elements = 0, own = 0;  // own: those that this process updates
-  int64_t muon = 0, squares = 0;  // elements that Muon updates, and of what it multiplies these with
+  // elements that Muon updates, and of what it multiplies these with
+  int64_t muon = 0, squares = 0;
   for (const ParamInfo& p : store.params()) {
     if (p.kind == ParamKind::muon) {
       muon += p.size;
@@ -203,20 +224,25 @@ MemoryPlan plan_memory(const Config& config, int64_t micro_batch, int64_t contex
   const int64_t wide_size = size_of(wide(compute)), master = elements * wide_size;
   const int64_t optimizer =
       own * wide_size * ((config.train.ema_decay > 0 ? 1 : 0) + (training ? 2 : 0)) +
-      (training ? size_of(muon_dtype(compute)) * (muon * config.ranks + muon + 2 * squares) * share / layers
+      (training ? size_of(muon_dtype(compute)) * (muon * config.ranks + muon + 2 * squares) *
+                      share / layers
                 : 0);
-  const int64_t angles = config.model.positions == "rotary"
-                             ? (config.model.context + 1) * attention_shape(config.model).qk_size * wide_size
-                             : 0;
-  const int64_t activations = micro_batch * context * activation_bytes_of_token(config, compute, training) +
-                              angles + document_bytes(config, micro_batch, context) +
-                              content_bytes_of(config, micro_batch, context, training);
+  const int64_t angles =
+      config.model.positions == "rotary"
+          ? (config.model.context + 1) * attention_shape(config.model).qk_size * wide_size
+          : 0;
+  const int64_t activations =
+      micro_batch * context * activation_bytes_of_token(config, compute, training) + angles +
+      document_bytes(config, micro_batch, context) +
+      content_bytes_of(config, micro_batch, context, training);
   const auto bytes = [](int64_t n) { return static_cast<std::size_t>(n); };
   const bool own_master = compute != wide(compute);
-  return {.weights = bytes(elements * size_of(compute) + (own_master ? own * wide_size : 0)),
-          .gradients = bytes(training ? master : 0),
-          .optimizer = bytes(optimizer),
-          .activations = bytes(activations),
-          .workspace = kWorkspaceBytes};
+  return {
+      .weights = bytes(elements * size_of(compute) + (own_master ? own * wide_size : 0)),
+      .gradients = bytes(training ? master : 0),
+      .optimizer = bytes(optimizer),
+      .activations = bytes(activations),
+      .workspace = kWorkspaceBytes,
+  };
 }
 }  // namespace weft

@@ -6,8 +6,13 @@
 #include "src/ops/content.h"
 #include "src/parameters.h"
 
+#include <cstddef>
+#include <memory>
+#include <vector>
+
 namespace weft {
-// What the layers with one pattern cache for a batch of texts; dense: if every head kept every position.
+// What the layers with one pattern cache for a batch of texts; dense: if every head kept every
+// position.
 struct CacheUse {
   std::shared_ptr<const AttentionPattern> pattern;
   std::vector<int64_t> layers;
@@ -30,25 +35,27 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // (B, T) tokens with T <= context -> nats of each token given those before it, (B, T), in the wide type.
-  // A model with conditions (src/config/conditions.h) wants them for every sequence.
+  // (B, T) tokens with T <= context -> nats of each token given those before it, (B, T), in the
+  // wide type. A model with conditions (src/config/conditions.h) wants them for every sequence.
   virtual Var token_losses(Ctx&, const Sequences&) = 0;
   // (B, T) tokens -> (B, T, V): row t predicts token t from tokens 0 .. t - 1.
   virtual Tensor logits(Ctx&, const Sequences&) = 0;
 
-  // Sampling: a cache for B sequences of at most `length` tokens, and the logits (B, V) of the token at the
-  // position sought last. The tokens (B, length) before it must be set, and positions asked for in order.
-  // Equal to that row of logits(); bits do not depend on B. Every position has the same launches: one graph.
+  // Sampling: a cache for B sequences of at most `length` tokens, and the logits (B, V) of the
+  // token at the position sought last. The tokens (B, length) before it must be set, and positions
+  // asked for in order. Equal to that row of logits(); bits do not depend on B. Every position has
+  // the same launches: one graph.
   virtual std::unique_ptr<DecodeCache> make_cache(Device&, int64_t batch, int64_t length) = 0;
   virtual Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) = 0;
+
   Tensor decode(Ctx& ctx, DecodeCache& cache, const Sequences& s, int64_t position) {
     cache.seek(position);
     return decode_step(ctx, cache, s);
   }
 
-  // One pass over the first `count` positions of a text (1, T), T >= count, which fills the caches of the
-  // sequences first .. first + texts - 1 as decode() of each position would, up to rounding. decode(count) is
-  // next. The bits depend on T and the text alone.
+  // One pass over the first `count` positions of a text (1, T), T >= count, which fills the caches
+  // of the sequences first .. first + texts - 1 as decode() of each position would, up to rounding.
+  // decode(count) is next. The bits depend on T and the text alone.
   virtual void read_prompt(Ctx&, DecodeCache&, const Sequences& text, int64_t count, int64_t first,
                            int64_t texts) = 0;
 
@@ -63,15 +70,17 @@ struct ModelKind {
   const char* kind;
   std::unique_ptr<Model> (*make)(const Config&, ParameterStore&, Device&);
 };
+
 const std::vector<ModelKind>& models();
 // Adds the model's parameters to the store (call store.allocate afterwards).
 std::unique_ptr<Model> make_model(const Config&, ParameterStore&, Device&);
 
 // ---- sizes that follow from a ModelConfig
 
-AttentionShape attention_shape(const ModelConfig&);  // Dqk = qk_ratio * width / heads, Dv = width / heads
-int64_t mlp_width(const ModelConfig&);               // mlp_ratio * width
-Activation activation_of(const ModelConfig&);        // of the MLP
+// Dqk = qk_ratio * width / heads, Dv = width / heads
+AttentionShape attention_shape(const ModelConfig&);
+int64_t mlp_width(const ModelConfig&);         // mlp_ratio * width
+Activation activation_of(const ModelConfig&);  // of the MLP
 // The pattern of each layer: the configured ones, cycled. Layers with equal specs share one object.
 std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig&);
 
@@ -79,17 +88,23 @@ struct LayerGroup {  // layers with one pattern
   std::shared_ptr<const AttentionPattern> pattern;
   std::vector<int64_t> members;
 };
-// In the order of their first layers; equal names are one pattern.
-std::vector<LayerGroup> layer_groups(const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer);
 
-// FLOPs a token of one forward and backward pass, from the pairs that are needed; recompute is not counted.
+// In the order of their first layers; equal names are one pattern.
+std::vector<LayerGroup> layer_groups(
+    const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer);
+
+// FLOPs a token of one forward and backward pass, from the pairs that are needed; recompute is not
+// counted.
 double flops_per_token(const ModelConfig&, int64_t context);
-double attention_flops_per_token(const ModelConfig&, int64_t context);  // of it between the projections
+// of it between the projections
+double attention_flops_per_token(const ModelConfig&, int64_t context);
 
 // Bytes that training needs on the device, by kind, before anything is allocated.
 struct MemoryPlan {
   std::size_t weights = 0, gradients = 0, optimizer = 0, activations = 0, workspace = 0;
+
   std::size_t total() const { return weights + gradients + optimizer + activations + workspace; }
 };
+
 MemoryPlan plan_memory(const Config&, int64_t micro_batch, int64_t context, bool training);
 }  // namespace weft

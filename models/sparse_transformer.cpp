@@ -5,27 +5,39 @@
 //   b(H) = dropout(ff(norm(H + a(H))))       ff: two matrices with an activation between
 //   H_k = H_(k-1) + a(H_(k-1)) + b(H_(k-1))  k = 1 .. N
 //   y = softmax(norm(H_N) W_out)             the loss of token t is -log y_t
-// Each line below that computes names its part. Sampling, one position at a time: models/decoding.cpp.
+// Each line below that computes names its part. Sampling, one position at a time:
+// models/decoding.cpp.
 #include "models/sparse_transformer.h"
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace weft {
 // Layers add their parameters to the store, which allocates and initialises all of them together.
 SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store, Device& device)
-    : device_(device), config_(config.model), conditions_(conditions(config)),
-      separator_(config.data.separator), recompute_blocks_(config.train.recompute == "block"),
-      recompute_attention_(config.train.recompute == "attention"), store_(store),
+    : device_(device),
+      config_(config.model),
+      conditions_(conditions(config)),
+      separator_(config.data.separator),
+      recompute_blocks_(config.train.recompute == "block"),
+      recompute_attention_(config.train.recompute == "attention"),
+      store_(store),
       embedding_(store, config_.vocab, config_.width,
                  config_.positions == "rotary" ? std::vector<int64_t>{} : config_.position_axes,
                  condition_rows(conditions_), config_.init.token_std, config_.init.position_std),
       patterns_(layer_patterns(config_)),
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
-  const ParamKind matrices = config.train.optimizer == "muon" ? ParamKind::muon : ParamKind::compute;
+  const ParamKind matrices =
+      config.train.optimizer == "muon" ? ParamKind::muon : ParamKind::compute;
   const auto heads = static_cast<int>(config_.heads);
   for (int64_t i = 0; i < config_.layers; ++i)
     blocks_.emplace_back(
         store, str("blocks.", i), config_, matrices,
-        ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads), config_.context, config.seed,
-                     static_cast<uint32_t>(i), config_.qk_norm == "rms"});
+        ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads), config_.context,
+                     config.seed, static_cast<uint32_t>(i), config_.qk_norm == "rms"});
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform
@@ -36,16 +48,20 @@ Var SparseTransformer::token_losses(Ctx& ctx, const Sequences& s) {
   return cross_entropy(ctx, output(ctx, hidden(ctx, s)), s.tokens);
 }
 
-Tensor SparseTransformer::logits(Ctx& ctx, const Sequences& s) { return output(ctx, hidden(ctx, s)).value; }
+Tensor SparseTransformer::logits(Ctx& ctx, const Sequences& s) {
+  return output(ctx, hidden(ctx, s)).value;
+}
 
-// H_N. With train.recompute: block, a block keeps its input alone and runs again in the backward pass.
+// H_N. With train.recompute: block, a block keeps its input alone and runs again in the backward
+// pass.
 ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnLayer& on_layer) {
   check_sequences(s);
   const auto stream = [this](const Var& h) { return ResidualStream(h, config_.dropout); };
   const QkOptions qk = of_qk(s);
   const Tensor starts = separator_ < 0 ? Tensor{} : document_starts(ctx, s.tokens, separator_);
   std::map<const AttentionPattern*, KeptMaps> known;
-  ResidualStream h = stream(dropout(ctx, embedding_.forward(ctx, store_, s), config_.embedding_dropout));
+  ResidualStream h =
+      stream(dropout(ctx, embedding_.forward(ctx, store_, s), config_.embedding_dropout));
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     WEFT_CHECK(patterns_[i]->causal(), "layer ", i, ": ", patterns_[i]->name(),
                " sees what the model is to predict; a model needs causal patterns");
@@ -75,8 +91,8 @@ void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h
   const auto seen = [&](const Tensor& packed, const KeptMaps* of_layer) {
     if (on_layer) on_layer(layer, packed, of_layer);
   };
-  Var packed = block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk, maps,
-                                       maps_, seen);
+  Var packed = block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk,
+                                       maps, maps_, seen);
   if (on_layer && layer + 1 == blocks_.size()) return;
   h.add(block.attention.attend(ctx, store_, std::exchange(packed, {}), maps, recompute_attention_));
   h.add(block.mlp.forward(ctx, store_, h.normed(ctx, store_, block.mlp_norm)));
@@ -93,7 +109,8 @@ SeenKeys SparseTransformer::seen(Ctx& ctx, const Sequences& text, std::size_t la
 // norm(H_N) W_out
 Var SparseTransformer::output(Ctx& ctx, ResidualStream x) const {
   const Var h = final_norm_ ? x.normed(ctx, store_, *final_norm_) : x.value(ctx);
-  return output_ ? output_->forward(ctx, store_, h) : linear(ctx, h, store_.var(embedding_.table), Var{});
+  return output_ ? output_->forward(ctx, store_, h)
+                 : linear(ctx, h, store_.var(embedding_.table), Var{});
 }
 
 // With one axis angles are relative: where a short window lies makes no difference.
@@ -112,10 +129,11 @@ void SparseTransformer::check_sequences(const Sequences& s) const {
   const TensorView& t = s.tokens.view();
   WEFT_CHECK(t.rank == 2 && t.dtype == DType::i32 && t.shape[0] > 0 && t.shape[1] > 0 &&
                  t.shape[1] <= config_.context,
-             "tokens must be (B, T) of i32 with T from 1 to model.context = ", config_.context, ", got ",
-             shape_text(t), " of ", name_of(t.dtype));
+             "tokens must be (B, T) of i32 with T from 1 to model.context = ", config_.context,
+             ", got ", shape_text(t), " of ", name_of(t.dtype));
   const auto kinds = static_cast<int64_t>(conditions_.size());
   WEFT_CHECK((s.conditions ? s.conditions.view().cols() : 0) == kinds, "this model is told ", kinds,
-             " things about a sequence (conditions (B, ", kinds, ")), got ", shape_text(s.conditions));
+             " things about a sequence (conditions (B, ", kinds, ")), got ",
+             shape_text(s.conditions));
 }
 }  // namespace weft

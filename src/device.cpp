@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: MIT
 #include "src/device.h"
-#include <omp.h>
-#include <algorithm>
-#include <chrono>
-#include <cstdio>
-#include <fstream>
+
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 #include "src/config/names.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <omp.h>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #ifdef WEFT_CUDA
 #include "src/cuda/graph.h"
@@ -19,6 +28,7 @@ namespace {
 class PassedMark : public QueueMark {
  public:
   void record() override {}
+
   void wait() override {}
 };
 
@@ -30,20 +40,28 @@ class CpuDevice : public Device {
     pool = make_cpu_pool();
     host_pool = pool;
   }
+
   void upload(const TensorView& dst, const void* src) override { copy(dst.data, src, dst.bytes()); }
+
   void download(void* dst, const TensorView& src) override { copy(dst, src.data, src.bytes()); }
+
   void upload_async(void* dst, const void* src, std::size_t bytes) override {
     copy(dst, src, static_cast<int64_t>(bytes));
   }
+
   void zero(const TensorView& dst) override {
     if (dst.bytes() > 0) std::memset(dst.data, 0, static_cast<std::size_t>(dst.bytes()));
   }
+
   void synchronize() override {}
+
   std::unique_ptr<QueueMark> make_mark() override { return std::make_unique<PassedMark>(); }
+
   std::string description() const override {
     const int threads = omp_get_max_threads();
     return str("CPU, ", threads, threads == 1 ? " thread" : " threads");
   }
+
   std::size_t memory_free() const override {
     std::ifstream in("/proc/meminfo");
     std::string key, unit;
@@ -70,7 +88,9 @@ int cuda_index(const std::string& name) {
 }
 
 #ifdef WEFT_CUDA
-std::unique_ptr<Device> open_cuda(const std::string& name) { return make_cuda_device(cuda_index(name)); }
+std::unique_ptr<Device> open_cuda(const std::string& name) {
+  return make_cuda_device(cuda_index(name));
+}
 
 // A GPU that cannot be used is reported, not passed over in silence.
 std::unique_ptr<Device> open_any() {
@@ -86,7 +106,8 @@ std::unique_ptr<Device> open_any() {
 std::unique_ptr<Device> open_cuda(const std::string& name) {
   cuda_index(name);
   fail("device '", name,
-       "': this program was built without CUDA; build with a CUDA toolkit installed (cmake --workflow "
+       "': this program was built without CUDA; build with a CUDA toolkit installed (cmake "
+       "--workflow "
        "--preset cuda), or use --device cpu");
 }
 
@@ -146,18 +167,21 @@ double Device::peak_flops(DType compute) {
       y(*pool, {n, n}, compute, "peak FLOP/s");
   fill_with_noise(*this, x);
   fill_with_noise(*this, w);
-  const double seconds = median_seconds(
-      *this, is_cuda() ? 10 : 1, [&] { launch(queue, LinearForward{.y = y, .x = x, .w = w, .b = {}}); });
-  return rate = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) / seconds;
+  const double seconds = median_seconds(*this, is_cuda() ? 10 : 1, [&] {
+    launch(queue, LinearForward{.y = y, .x = x, .w = w, .b = {}});
+  });
+  return rate = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) /
+                seconds;
 }
 
 double Device::copy_bandwidth() {
   if (copy_bandwidth_ > 0) return copy_bandwidth_;
   const int64_t n = int64_t{1} << (is_cuda() ? 28 : 24);  // elements: many times the caches
-  const Tensor from(*pool, {n}, DType::f32, "copy bandwidth"), to(*pool, {n}, DType::f32, "copy bandwidth");
+  const Tensor from(*pool, {n}, DType::f32, "copy bandwidth"),
+      to(*pool, {n}, DType::f32, "copy bandwidth");
   zero(from);
-  const double seconds =
-      median_seconds(*this, is_cuda() ? 10 : 1, [&] { launch(queue, Add{.out = {to}, .x = from}); });
+  const double seconds = median_seconds(*this, is_cuda() ? 10 : 1,
+                                        [&] { launch(queue, Add{.out = {to}, .x = from}); });
   return copy_bandwidth_ = 2.0 * static_cast<double>(from.view().bytes()) / seconds;
 }
 
@@ -194,8 +218,12 @@ struct GraphedStep::State {
   CudaGraph graph;
   bool captured = false;
 
-  State(Device& d, bool on) : device(d), enabled(on && d.is_cuda()) {}
+  State(Device& d, bool on)
+      : device(d),
+        enabled(on && d.is_cuda()) {}
+
   State& operator=(State&&) = delete;  // nor copied
+
   ~State() {
     if (captured) device.pool->release_graph();
   }
@@ -203,10 +231,13 @@ struct GraphedStep::State {
   // Puts the pool back as it was, whatever `work` throws.
   struct GraphSide {
     MemoryPool& pool;
-    GraphSide(MemoryPool& p, bool frozen) : pool(p) {
+
+    GraphSide(MemoryPool& p, bool frozen)
+        : pool(p) {
       pool.use_graph_side(true);
       pool.freeze(frozen);
     }
+
     ~GraphSide() {
       pool.use_graph_side(false);
       pool.freeze(false);
@@ -236,15 +267,21 @@ struct GraphedStep::State {
 
 struct GraphedStep::State {
   static constexpr bool captured = false;
+
   State(Device&, bool) {}
+
   void run(const std::function<void()>& work) { work(); }
 };
 
 #endif
 
-GraphedStep::GraphedStep(Device& device, bool enabled) : state_(std::make_unique<State>(device, enabled)) {}
+GraphedStep::GraphedStep(Device& device, bool enabled)
+    : state_(std::make_unique<State>(device, enabled)) {}
+
 GraphedStep::~GraphedStep() = default;
 GraphedStep::GraphedStep(GraphedStep&&) noexcept = default;
+
 void GraphedStep::run(const std::function<void()>& work) { state_->run(work); }
+
 bool GraphedStep::replaying() const { return state_->captured; }
 }  // namespace weft

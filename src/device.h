@@ -5,13 +5,20 @@
 #include "kernels/queue.h"
 #include "src/tensor.h"
 
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
 namespace weft {
 // A place in the work of a device's queue.
 class QueueMark {
  public:
   virtual ~QueueMark() = default;
   virtual void record() = 0;  // after all work that is enqueued
-  // Waits for the place that was recorded last, if any. Throws Error when work before it has failed.
+  // Waits for the place that was recorded last, if any. Throws Error when work before it has
+  // failed.
   virtual void wait() = 0;
 };
 
@@ -19,18 +26,23 @@ class Device {
  public:
   virtual ~Device() = default;
 
-  virtual void upload(const TensorView& dst, const void* src) = 0;  // dst.bytes() bytes from the host; blocks
-  virtual void download(void* dst, const TensorView& src) = 0;      // waits for the queue
-  // Like upload, without waiting for the queue: `src` may be changed as soon as the call returns. In the work
-  // of a GraphedStep, each run() copies what is at `src` then, which must stay where it is.
+  // dst.bytes() bytes from the host; blocks
+  virtual void upload(const TensorView& dst, const void* src) = 0;
+  virtual void download(void* dst, const TensorView& src) = 0;  // waits for the queue
+  // Like upload, without waiting for the queue: `src` may be changed as soon as the call returns.
+  // In the work of a GraphedStep, each run() copies what is at `src` then, which must stay where it
+  // is.
   virtual void upload_async(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void zero(const TensorView& dst) = 0;
   virtual void synchronize() = 0;
   virtual std::unique_ptr<QueueMark> make_mark() = 0;
   virtual std::string description() const = 0;  // "NVIDIA H200, 139.8 GiB, driver 580.159, sm_90"
   virtual std::size_t memory_free() const = 0;  // bytes that a tensor could still get
+
   bool is_cuda() const { return name.starts_with("cuda"); }
-  // FLOP/s that a large matmul of this type reaches here: measured once, on first use. MFU is a share of it.
+
+  // FLOP/s that a large matmul of this type reaches here: measured once, on first use. MFU is a
+  // share of it.
   double peak_flops(DType compute);
   // Bytes a second, read and written, that copying a large tensor reaches: measured once.
   double copy_bandwidth();
@@ -39,14 +51,16 @@ class Device {
   int compute_capability = 0;  // of a GPU: 80, 90 ...
   Queue queue;
   std::shared_ptr<MemoryPool> pool;
-  // Host memory that kernels write to. What they wrote before a mark is there after the mark's wait().
+  // Host memory that kernels write to. What they wrote before a mark is there after the mark's
+  // wait().
   std::shared_ptr<MemoryPool> host_pool;
 
  private:
   double peak_flops_[6] = {}, copy_bandwidth_ = 0;
 };
 
-// "cpu", "cuda", "cuda:1", or "auto" (a GPU if there is one). Errors say what is missing and what to do.
+// "cpu", "cuda", "cuda:1", or "auto" (a GPU if there is one). Errors say what is missing and what
+// to do.
 std::unique_ptr<Device> make_device(const std::string& name);
 std::unique_ptr<Device> make_cuda_device(int index);  // in builds with CUDA alone
 
@@ -63,9 +77,10 @@ class GraphedStep {
   ~GraphedStep();
   GraphedStep(GraphedStep&&) noexcept;
 
-  // Calls 1 and 2 run `work` (warming pools and libraries), call 3 captures it and launches, later calls
-  // replay. `work` must do the same launches every time, and no host synchronisation. Tensors it makes come
-  // from the graph side of the pool (src/tensor.h); what it reads and writes besides must stay where it is.
+  // Calls 1 and 2 run `work` (warming pools and libraries), call 3 captures it and launches, later
+  // calls replay. `work` must do the same launches every time, and no host synchronisation. Tensors
+  // it makes come from the graph side of the pool (src/tensor.h); what it reads and writes besides
+  // must stay where it is.
   void run(const std::function<void()>& work);
   bool replaying() const;
 

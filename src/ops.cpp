@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The comment at an op says what its closure keeps for the backward pass, besides weights.
 #include "src/ops.h"
+
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/layernorm.h"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/activation.h"
 #include "kernels/linear/linear.h"
 #include "kernels/optimizer/reduce.h"
+
+#include <utility>
 
 namespace weft {
 namespace {
@@ -18,21 +21,22 @@ Shape with_last(Shape shape, int64_t last) {
 bool drops(const Ctx& ctx, double p) { return ctx.training && p > 0; }
 
 void check_vector(const char* op, const char* what, const Var& v, int64_t size, DType dtype) {
-  WEFT_CHECK(v.value.view().rank == 1 && v.value.size() == size && v.dtype() == dtype, op, ": ", what,
-             " must be (", size, ") of ", name_of(dtype), ", got ", shape_text(v.value), " of ",
-             name_of(v.dtype()));
+  WEFT_CHECK(v.value.view().rank == 1 && v.value.size() == size && v.dtype() == dtype, op, ": ",
+             what, " must be (", size, ") of ", name_of(dtype), ", got ", shape_text(v.value),
+             " of ", name_of(v.dtype()));
 }
 
 // Of a matmul x w^T.
 void check_weight(const char* op, const Var& x, const Var& w) {
   const TensorView &vx = x.value, &vw = w.value;
   WEFT_CHECK(vw.rank == 2 && vw.cols() == vx.cols() && vw.dtype == vx.dtype, op, ": w must be (M, ",
-             vx.cols(), ") of ", name_of(vx.dtype), " for x ", shape_text(vx), ", got ", shape_text(vw),
-             " of ", name_of(vw.dtype));
+             vx.cols(), ") of ", name_of(vx.dtype), " for x ", shape_text(vx), ", got ",
+             shape_text(vw), " of ", name_of(vw.dtype));
 }
 
 void check_bias(const char* op, const Affine& x) {
-  if (x.bias.value) check_vector(op, "the bias", x.bias, x.matmul.value.view().cols(), x.matmul.dtype());
+  if (x.bias.value)
+    check_vector(op, "the bias", x.bias, x.matmul.value.view().cols(), x.matmul.dtype());
 }
 }  // namespace
 
@@ -44,17 +48,26 @@ Var layernorm(Ctx& ctx, const Var& x, const Var& w, const Var& b, double eps) {
   const Var y = ctx.output(x.shape(), x.dtype());
   const Tensor mean = ctx.empty({rows}, wide(x.dtype())), rstd = ctx.empty({rows}, wide(x.dtype()));
   ctx.launch(LayerNormForward{
-      .y = y.value, .mean = mean, .rstd = rstd, .x = x.value, .w = w.value, .b = b.value, .eps = eps});
+      .y = y.value,
+      .mean = mean,
+      .rstd = rstd,
+      .x = x.value,
+      .w = w.value,
+      .b = b.value,
+      .eps = eps,
+  });
   if (!ctx.tape) return y;
   ctx.tape->record("layernorm", y, [x, w, b, mean, rstd](Ctx& c, const Tensor& dy) {
-    c.launch(LayerNormBackward{.dx = c.grad(x),
-                               .dw = c.grad(w),
-                               .db = c.grad(b),
-                               .dy = dy,
-                               .x = x.value,
-                               .mean = mean,
-                               .rstd = rstd,
-                               .w = w.value});
+    c.launch(LayerNormBackward{
+        .dx = c.grad(x),
+        .dw = c.grad(w),
+        .db = c.grad(b),
+        .dy = dy,
+        .x = x.value,
+        .mean = mean,
+        .rstd = rstd,
+        .w = w.value,
+    });
   });
   return y;
 }
@@ -64,25 +77,43 @@ namespace {
 void linear_backward(Ctx& c, const Var& x, const Var& w, const Var& b, const Tensor& dy) {
   const GradView dx = c.grad(x);
   if (x.value) {
-    c.launch(
-        LinearBackward{.dx = dx, .dw = c.grad(w), .db = c.grad(b), .dy = dy, .x = x.value, .w = w.value});
+    c.launch(LinearBackward{
+        .dx = dx,
+        .dw = c.grad(w),
+        .db = c.grad(b),
+        .dy = dy,
+        .x = x.value,
+        .w = w.value,
+    });
     return;
   }
   c.launch(LinearBackward{.dx = dx, .dw = {}, .db = {}, .dy = dy, .x = x.value, .w = w.value});
   x.gradient->waiting.emplace_back([w, b, dy](Ctx& now, const Tensor& value) {
-    now.launch(
-        LinearBackward{.dx = {}, .dw = now.grad(w), .db = now.grad(b), .dy = dy, .x = value, .w = w.value});
+    now.launch(LinearBackward{
+        .dx = {},
+        .dw = now.grad(w),
+        .db = now.grad(b),
+        .dy = dy,
+        .x = value,
+        .w = w.value,
+    });
   });
 }
 }  // namespace
 
-// Keeps x, unless the op before recomputes it and b is there: a matmul whose bias is added elsewhere keeps x.
+// Keeps x, unless the op before recomputes it and b is there: a matmul whose bias is added
+// elsewhere keeps x.
 Var linear(Ctx& ctx, const Var& x, const Var& w, const Var& b) {
   check_weight("linear", x, w);
   if (b.value) check_vector("linear", "b", b, w.value.view().rows(), x.dtype());
   const Var y = ctx.output(with_last(x.shape(), w.value.view().rows()), x.dtype());
   ctx.launch(LinearForward{
-      .y = y.value, .x = x.value, .w = w.value, .b = b.value, .batch_invariant = ctx.batch_invariant});
+      .y = y.value,
+      .x = x.value,
+      .w = w.value,
+      .b = b.value,
+      .batch_invariant = ctx.batch_invariant,
+  });
   if (!ctx.tape) return y;
   ctx.tape->record("linear", y, [x = b.value ? x.kept() : x, w, b](Ctx& c, const Tensor& dy) {
     linear_backward(c, x, w, b, dy);
@@ -98,31 +129,40 @@ Var activation(Ctx& ctx, const Affine& x, Activation f) {
   ctx.launch(ActivationForward{.y = y.value, .x = matmul.value, .bias = bias.value, .f = f});
   if (!ctx.tape) return y;
   ctx.tape->record("activation", y, [matmul, bias, f](Ctx& c, const Tensor& dy) {
-    c.launch(ActivationBackward{.dx = c.grad(matmul),
-                                .dy = dy,
-                                .x = matmul.value,
-                                .dbias = c.grad(bias),
-                                .bias = bias.value,
-                                .f = f});
+    c.launch(ActivationBackward{
+        .dx = c.grad(matmul),
+        .dy = dy,
+        .x = matmul.value,
+        .dbias = c.grad(bias),
+        .bias = bias.value,
+        .f = f,
+    });
   });
   return y;
 }
 
-// Keeps x and h = x up^T. The kernel of the gradient of h recomputes the activation in the place of h.
+// Keeps x and h = x up^T. The kernel of the gradient of h recomputes the activation in the place of
+// h.
 Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& down, Activation f) {
   check_weight("mlp", x, up);
   check_vector("mlp", "the bias", up_bias, up.value.view().rows(), x.dtype());
-  WEFT_CHECK(
-      (down.shape() == Shape{x.value.view().cols(), up.value.view().rows()}) && down.dtype() == x.dtype(),
-      "mlp: down must be (", x.value.view().cols(), ", ", up.value.view().rows(), ") of ", name_of(x.dtype()),
-      ", got ", shape_text(down.value), " of ", name_of(down.dtype()));
+  WEFT_CHECK((down.shape() == Shape{x.value.view().cols(), up.value.view().rows()}) &&
+                 down.dtype() == x.dtype(),
+             "mlp: down must be (", x.value.view().cols(), ", ", up.value.view().rows(), ") of ",
+             name_of(x.dtype()), ", got ", shape_text(down.value), " of ", name_of(down.dtype()));
   if (ctx.batch_invariant)
     return linear(ctx, activation(ctx, {linear(ctx, x, up, Var{}), up_bias}, f), down, Var{});
   const Shape wide_shape = with_last(x.shape(), up.value.view().rows());
   const Tensor h = ctx.tape ? ctx.empty(wide_shape, x.dtype()) : Tensor{};
   const Tensor hidden = ctx.empty(wide_shape, x.dtype());
-  ctx.launch(
-      LinearActivationForward{.y = hidden, .h = h, .x = x.value, .w = up.value, .b = up_bias.value, .f = f});
+  ctx.launch(LinearActivationForward{
+      .y = hidden,
+      .h = h,
+      .x = x.value,
+      .w = up.value,
+      .b = up_bias.value,
+      .f = f,
+  });
   const Var y = ctx.output(x.shape(), x.dtype());
   ctx.launch(LinearForward{.y = y.value, .x = hidden, .w = down.value, .b = {}});
   if (!ctx.tape) return y;
@@ -130,15 +170,24 @@ Var mlp(Ctx& ctx, const Var& x, const Var& up, const Var& up_bias, const Var& do
     const Tensor dh = c.empty(kept.shape(), kept.dtype());
     {
       const Tensor h = std::exchange(kept, {});
-      c.launch(LinearActivationBackward{.dh = dh,
-                                        .y = h,
-                                        .db = c.grad(up_bias),
-                                        .dy = dy,
-                                        .w = down.value,
-                                        .h = h,
-                                        .b = up_bias.value,
-                                        .f = f});
-      c.launch(LinearBackward{.dx = {}, .dw = c.grad(down), .db = {}, .dy = dy, .x = h, .w = down.value});
+      c.launch(LinearActivationBackward{
+          .dh = dh,
+          .y = h,
+          .db = c.grad(up_bias),
+          .dy = dy,
+          .w = down.value,
+          .h = h,
+          .b = up_bias.value,
+          .f = f,
+      });
+      c.launch(LinearBackward{
+          .dx = {},
+          .dw = c.grad(down),
+          .db = {},
+          .dy = dy,
+          .x = h,
+          .w = down.value,
+      });
     }
     linear_backward(c, x, up, Var{}, dh);
   });
@@ -166,11 +215,12 @@ struct BranchDropout {
   uint32_t site = 0;
 };
 
-BranchDropout checked_branch(const char* op, Ctx& ctx, const Var& x, const Affine& branch, double p) {
+BranchDropout checked_branch(const char* op, Ctx& ctx, const Var& x, const Affine& branch,
+                             double p) {
   const Var& y = branch.matmul;
   WEFT_CHECK(x.shape() == y.shape() && x.dtype() == y.dtype(), op,
-             ": both must have one shape and type, got ", shape_text(x.value), " of ", name_of(x.dtype()),
-             " and ", shape_text(y.value), " of ", name_of(y.dtype()));
+             ": both must have one shape and type, got ", shape_text(x.value), " of ",
+             name_of(x.dtype()), " and ", shape_text(y.value), " of ", name_of(y.dtype()));
   check_bias(op, branch);
   if (!drops(ctx, p)) return {};
   WEFT_CHECK(ctx.step, op, ": ctx.step is not set");
@@ -178,13 +228,14 @@ BranchDropout checked_branch(const char* op, Ctx& ctx, const Var& x, const Affin
 }
 
 // What both residual ops launch; the norm is added to it where there is one.
-ResidualForward residual_forward(const Ctx& ctx, const Var& x, const Affine& branch, BranchDropout drop,
-                                 const Var& sum) {
+ResidualForward residual_forward(const Ctx& ctx, const Var& x, const Affine& branch,
+                                 BranchDropout drop, const Var& sum) {
   ResidualForward k{};
   k.h = sum.value, k.x = x.value, k.branch = branch.matmul.value, k.bias = branch.bias.value;
   k.p = drop.p, k.site = drop.site, k.step = ctx.step;
   return k;
 }
+
 ResidualBackward residual_backward(const Ctx& ctx, BranchDropout drop, const Tensor& dh) {
   ResidualBackward k{};
   k.dh = dh, k.p = drop.p, k.site = drop.site, k.step = ctx.step;
@@ -209,8 +260,8 @@ Var residual_dropout(Ctx& ctx, const Var& x, const Affine& branch, double p) {
   return y;
 }
 
-// Keeps the sum, each row's mean and rstd, and the number of the call. If a later op waits for the norm, the
-// kernel of the gradient recomputes it in the place of the sum.
+// Keeps the sum, each row's mean and rstd, and the number of the call. If a later op waits for the
+// norm, the kernel of the gradient recomputes it in the place of the sum.
 SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, double p, const Var& w,
                               const Var& b, double eps) {
   const int64_t width = x.value.view().cols(), rows = x.value.view().rows();
@@ -226,8 +277,9 @@ SumAndNorm residual_layernorm(Ctx& ctx, const Var& x, const Affine& branch, doub
   if (!ctx.tape) return y;
   y.norm.gradient->recomputed = true;
   const auto backward = [x = x.without_value(), matmul = branch.matmul.without_value(),
-                         bias = branch.bias.without_value(), norm = y.norm.without_value(), h = y.sum.value,
-                         mean, rstd, w, b, drop](Ctx& c, const Tensor& dh, const Tensor& dy) {
+                         bias = branch.bias.without_value(), norm = y.norm.without_value(),
+                         h = y.sum.value, mean, rstd, w, b,
+                         drop](Ctx& c, const Tensor& dh, const Tensor& dy) {
     const auto waiting = std::exchange(norm.gradient->waiting, {});
     const Tensor again = waiting.empty() ? Tensor{} : h;
     const GradView dx = dy ? c.grad(x) : GradView{};
@@ -256,16 +308,27 @@ Var cross_entropy(Ctx& ctx, const Var& logits, const Tensor& targets) {
              " without its last axis, got ", shape_text(targets), " of ", name_of(targets.dtype()));
   const Var loss = ctx.output(rows, wide(logits.dtype()));
   const Tensor lse = ctx.empty(rows, wide(logits.dtype()));
-  ctx.launch(CrossEntropyForward{.loss = loss.value, .lse = lse, .logits = logits.value, .targets = targets});
+  ctx.launch(CrossEntropyForward{
+      .loss = loss.value,
+      .lse = lse,
+      .logits = logits.value,
+      .targets = targets,
+  });
   if (!ctx.tape) return loss;
   ctx.tape->record("cross_entropy", loss, [logits, lse, targets](Ctx& c, const Tensor& dloss) {
     c.launch(CrossEntropyBackward{
-        .dlogits = c.grad(logits), .dloss = dloss, .lse = lse, .logits = logits.value, .targets = targets});
+        .dlogits = c.grad(logits),
+        .dloss = dloss,
+        .lse = lse,
+        .logits = logits.value,
+        .targets = targets,
+    });
   });
   return loss;
 }
 
-// Keeps nothing. Its gradient is a number of the step (see backward()), or a tensor when more ops follow.
+// Keeps nothing. Its gradient is a number of the step (see backward()), or a tensor when more ops
+// follow.
 Var mean(Ctx& ctx, const Var& x) {
   const Var y = ctx.output({1}, x.dtype());
   ctx.launch(MeanForward{.y = y.value, .x = x.value, .results = ctx.results});

@@ -8,6 +8,10 @@
 #include "kernels/layers/rotary.h"
 #include "src/tape.h"
 
+#include <cmath>
+#include <utility>
+#include <vector>
+
 namespace weft {
 // Position tables for embedding(): see kernels/layers/embedding.h.
 struct PositionTable {
@@ -17,59 +21,85 @@ struct PositionTable {
 
 // Sequences as the model reads them. All but tokens may be empty.
 struct Sequences {
-  Tensor tokens;      // (B, T)  i32
-  Tensor offsets;     // (B)     i32: the place of the first token in the full context; empty: 0
-  Tensor positions;   // (B, T)  i32: the place of each token there; empty: its index + offset
-  Tensor conditions;  // (B, K)  i32: what each sequence is told, rows of the start table; empty: nothing
+  Tensor tokens;     // (B, T)  i32
+  Tensor offsets;    // (B)     i32: the place of the first token in the full context; empty: 0
+  Tensor positions;  // (B, T)  i32: the place of each token there; empty: its index + offset
+  // (B, K)  i32: what each sequence is told, rows of the start table; empty: nothing
+  Tensor conditions;
 
-  Sequences(Tensor t, Tensor o = {}, Tensor p = {}, Tensor c = {})  // tokens alone are sequences, too
-      : tokens(std::move(t)), offsets(std::move(o)), positions(std::move(p)), conditions(std::move(c)) {}
+  // tokens alone are sequences, too
+  Sequences(Tensor t, Tensor o = {}, Tensor p = {}, Tensor c = {})
+      : tokens(std::move(t)),
+        offsets(std::move(o)),
+        positions(std::move(p)),
+        conditions(std::move(c)) {}
 };
 
-// (B, T) -> (B, T, C). Row 0: `start` (C), or the sum of its rows that conditions name; row t: token t - 1.
+// (B, T) -> (B, T, C). Row 0: `start` (C), or the sum of its rows that conditions name; row t:
+// token t - 1.
 Var embedding(Ctx&, const Sequences&, const Var& table, const Var& start,
               const std::vector<PositionTable>& axes);
-// The same for sampling: the row alone whose number is at *row in the queue's memory, (B, 1, C). No gradient.
+// The same for sampling: the row alone whose number is at *row in the queue's memory, (B, 1, C). No
+// gradient.
 Var embedding_row(Ctx&, const Sequences&, const Var& table, const Var& start,
                   const std::vector<PositionTable>& axes, const int32_t* row);
 
-Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b, double eps = 1e-5);  // w, b (C) wide(T)
-Var linear(Ctx&, const Var& x, const Var& w, const Var& b);  // (..., K) x (M, K) -> (..., M); b or Var{}
-Var dropout(Ctx&, const Var& x, double p);                   // acts when ctx.training
+// w, b (C) wide(T)
+Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b, double eps = 1e-5);
+// (..., K) x (M, K) -> (..., M); b or Var{}
+Var linear(Ctx&, const Var& x, const Var& w, const Var& b);
+Var dropout(Ctx&, const Var& x, double p);  // acts when ctx.training
 
-// An affine map, matmul + bias. The op that reads the matmul fuses the addition and the bias gradient.
+// An affine map, matmul + bias. The op that reads the matmul fuses the addition and the bias
+// gradient.
 struct Affine {
   Var matmul;  // (..., C)  T
   Var bias;    // (C)       T, or empty (Var{})
 
-  Affine(Var x, Var b = {}) : matmul(std::move(x)), bias(std::move(b)) {}  // without a bias, too
+  Affine(Var x, Var b = {})
+      : matmul(std::move(x)),
+        bias(std::move(b)) {}  // without a bias, too
 };
-Var activation(Ctx&, const Affine& x, Activation f = Activation::gelu);  // f(x), kernels/layers/activation.h
-// f(x up^T + up_bias) down^T: x (..., C), up (M, C), up_bias (M), down (C, M) -> (..., C), without a bias.
+
+// f(x), kernels/layers/activation.h
+Var activation(Ctx&, const Affine& x, Activation f = Activation::gelu);
+// f(x up^T + up_bias) down^T: x (..., C), up (M, C), up_bias (M), down (C, M) -> (..., C), without
+// a bias.
 Var mlp(Ctx&, const Var& x, const Var& up, const Var& up_bias, const Var& down,
         Activation f = Activation::gelu);
 Var residual_dropout(Ctx&, const Var& x, const Affine& branch, double p);  // x + dropout(branch)
+
 // The same in one pass with the layernorm of the sum.
 struct SumAndNorm {
   Var sum, norm;
 };
-SumAndNorm residual_layernorm(Ctx&, const Var& x, const Affine& branch, double p, const Var& w, const Var& b,
-                              double eps = 1e-5);
 
-// qkv (B, T, H (2 Dqk + Dv)): q, k, v, each head-major -> (B, T, H Dv). Scale 1 / sqrt(Dqk), maps of this T.
+SumAndNorm residual_layernorm(Ctx&, const Var& x, const Affine& branch, double p, const Var& w,
+                              const Var& b, double eps = 1e-5);
+
+// qkv (B, T, H (2 Dqk + Dv)): q, k, v, each head-major -> (B, T, H Dv). Scale 1 / sqrt(Dqk), maps
+// of this T.
 struct AttentionShape {
   int64_t heads = 0, qk_size = 0, v_size = 0;  // H, Dqk, Dv
+
   int64_t columns() const { return heads * (2 * qk_size + v_size); }
+
   int64_t head_size() const { return qk_size > v_size ? qk_size : v_size; }  // of the larger
+
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk_size)); }
 };
-// What becomes of queries and keys before attention, see kernels/layers/rotary.h. All may be absent.
+
+// What becomes of queries and keys before attention, see kernels/layers/rotary.h. All may be
+// absent.
 struct QkOptions {
-  double norm_eps = 0;            // added to the mean square in the RMS norm; 0: no norm
-  Tensor table{};                 // (R, Dqk / 2, 2)  wide(T): cos and sin of each place; empty: not rotated
+  double norm_eps = 0;  // added to the mean square in the RMS norm; 0: no norm
+  // (R, Dqk / 2, 2)  wide(T): cos and sin of each place; empty: not rotated
+  Tensor table{};
   Tensor offsets{}, positions{};  // of Sequences
+
   explicit operator bool() const { return norm_eps > 0 || table; }
 };
+
 QkForm form_of(const QkOptions&);
 // In place: qkv's memory is that of the result, and holds its own value no more.
 Var norm_and_rotate(Ctx&, const Var& qkv, const AttentionShape&, const QkOptions&);
@@ -84,28 +114,36 @@ struct ContentMaps {
   Var centroids{};                         // whose gradient the backward pass passes on
   Tensor moved{};                          // it: like centroids
 };
+
 // Maps, and the memory of those that a batch has of its own.
 struct KeptMaps {
   AttentionMaps maps;
   std::vector<Tensor> memory{};
   std::vector<ContentMaps> content{};
-  KeptMaps(const AttentionMaps& m) : maps(m) {}  // of all sequences alike
+
+  KeptMaps(const AttentionMaps& m)
+      : maps(m) {}  // of all sequences alike
 };
-// segments (B, T), as Segments in kernels/attention/attention.h: the pairs of `maps` that they do not part.
-// documents: they are document_starts(). orders, stored: as in SegmentMaps.
-KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments, bool documents = false,
-                      const Tensor& orders = {}, int64_t stored = 0);
+
+// segments (B, T), as Segments in kernels/attention/attention.h: the pairs of `maps` that they do
+// not part. documents: they are document_starts(). orders, stored: as in SegmentMaps.
+KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments,
+                      bool documents = false, const Tensor& orders = {}, int64_t stored = 0);
 // (B, T), or with `row` (B, 1): kernels/attention/documents.h.
 Tensor document_starts(Ctx&, const Tensor& tokens, int64_t separator, const int32_t* row = nullptr);
 
 struct AttentionOptions {
-  // Keep qkv alone: the backward pass recomputes y and the log-sum-exp. A later op may still keep y.
+  // Keep qkv alone: the backward pass recomputes y and the log-sum-exp. A later op may still keep
+  // y.
   bool recompute = false;
   AttentionForm form = AttentionForm::automatic;
 };
+
 Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const KeptMaps&,
                      const AttentionOptions& = {});
 
-Var cross_entropy(Ctx&, const Var& logits, const Tensor& targets);  // (..., V), (...) -> (...) nats, wide(T)
-Var mean(Ctx&, const Var& x);                                       // -> (1), and ctx.results->loss when set
+// (..., V), (...) -> (...) nats, wide(T)
+Var cross_entropy(Ctx&, const Var& logits, const Tensor& targets);
+// -> (1), and ctx.results->loss when set
+Var mean(Ctx&, const Var& x);
 }  // namespace weft

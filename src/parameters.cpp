@@ -1,22 +1,34 @@
 // SPDX-License-Identifier: MIT
 #include "src/parameters.h"
-#include <numbers>
+
 #include "kernels/layers/pointwise.h"
 #include "kernels/philox.h"
 
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <numbers>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace weft {
 namespace {
-constexpr int64_t kAlign = 8;  // elements: every parameter starts where 16-byte access to f16 is allowed
-constexpr uint32_t kInitDraw = 0xffffffff;  // apart from the counters of dropout under the same seed
+// elements: every parameter starts where 16-byte access to f16 is allowed
+constexpr int64_t kAlign = 8;
+// apart from the counters of dropout under the same seed
+constexpr uint32_t kInitDraw = 0xffffffff;
 
 int64_t aligned(int64_t n, int64_t to = kAlign) { return (n + to - 1) / to * to; }
 
-// Elements 4 block .. 4 block + 3 of parameter `number`: the normals of a Philox block by Box and Muller
-// (1958), in double on every device and in every precision.
+// Elements 4 block .. 4 block + 3 of parameter `number`: the normals of a Philox block by Box and
+// Muller (1958), in double on every device and in every precision.
 std::array<double, 4> normals_of(uint64_t seed, uint32_t number, int64_t block) {
   const auto b = static_cast<uint64_t>(block);
-  const Philox4 bits =
-      philox4x32({static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32), number, kInitDraw}, seed);
+  const Philox4 bits = philox4x32(
+      {static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32), number, kInitDraw}, seed);
   std::array<double, 4> normals;
   for (std::size_t pair = 0; pair < 4; pair += 2) {
     const double u = (bits[pair] + 0.5) * 0x1p-32,
@@ -28,7 +40,8 @@ std::array<double, 4> normals_of(uint64_t seed, uint32_t number, int64_t block) 
   return normals;
 }
 
-template <class T> void draw(const ParamInfo& p, uint32_t number, uint64_t seed, T* out) {
+template <class T>
+void draw(const ParamInfo& p, uint32_t number, uint64_t seed, T* out) {
   if (p.init.std == 0) {
     std::fill(out, out + p.size, static_cast<T>(p.init.value));
     return;
@@ -37,11 +50,13 @@ template <class T> void draw(const ParamInfo& p, uint32_t number, uint64_t seed,
   for (int64_t first = 0; first < p.size; first += 4) {
     const std::array<double, 4> normals = normals_of(seed, number, first / 4);
     const auto count = static_cast<std::size_t>(std::min<int64_t>(4, p.size - first));
-    for (std::size_t i = 0; i < count; ++i) out[first + i] = static_cast<T>(p.init.std * normals[i]);
+    for (std::size_t i = 0; i < count; ++i)
+      out[first + i] = static_cast<T>(p.init.std * normals[i]);
   }
 }
 
-// Whether each parameter starts a range (Sharding), decided in the order of backward passes: last first.
+// Whether each parameter starts a range (Sharding), decided in the order of backward passes: last
+// first.
 std::vector<bool> starts_of_ranges(std::span<const ParamInfo> params, int64_t least) {
   int64_t left = 0, size = 0;
   for (const ParamInfo& p : params) left += p.decay ? aligned(p.size) : 0;
@@ -66,7 +81,8 @@ Param ParameterStore::add(std::string name, Shape shape, Init init, ParamKind ki
   }
   WEFT_CHECK(names_.insert(name).second, "parameter '", name, "' exists already");
   const bool decay = shape.size() >= 2;
-  WEFT_CHECK(kind != ParamKind::muon || shape.size() == 2, "parameter '", name, "': Muon takes matrices");
+  WEFT_CHECK(kind != ParamKind::muon || shape.size() == 2, "parameter '", name,
+             "': Muon takes matrices");
   params_.push_back({std::move(name), std::move(shape), init, kind, decay, 0, size});
   return {static_cast<int32_t>(params_.size()) - 1};
 }
@@ -93,7 +109,9 @@ void ParameterStore::lay_out(int64_t least) {
       }
       p.offset = offset;
       offset = aligned(offset + p.size, unit);
-      if (p.kind == ParamKind::muon) { muon_ = {muon_.size() > 0 ? muon_.begin : p.offset, offset}; }
+      if (p.kind == ParamKind::muon) {
+        muon_ = {muon_.size() > 0 ? muon_.begin : p.offset, offset};
+      }
       size_ += p.size;
     }
     if (!decay) continue;
@@ -109,7 +127,8 @@ void ParameterStore::allocate(Device& device, DType compute, uint64_t seed, bool
   WEFT_CHECK(!params_.empty(), "a model without parameters");
   device_ = &device;
   compute_dtype_ = compute;
-  if (sharding.communicator && sharding.communicator->size() > 1) communicator_ = sharding.communicator;
+  if (sharding.communicator && sharding.communicator->size() > 1)
+    communicator_ = sharding.communicator;
   lay_out(sharding.least);
   const int64_t part = own_parts().back().state + own_parts().back().size;
   const auto make = [&](const char* name, DType dtype, int64_t size) {
@@ -195,7 +214,8 @@ void ParameterStore::visit_whole(const Tensor& block, const Visit& visit) const 
   const std::vector<OwnPart> parts = own_parts();
   std::size_t ranges = 0;  // gathered so far
   Tensor whole;            // the last of them
-  WEFT_CHECK(!is_part(block) || gradients_, "what processes share is gathered in the block of gradients");
+  WEFT_CHECK(!is_part(block) || gradients_,
+             "what processes share is gathered in the block of gradients");
   for (const ParamInfo& p : params_) {
     if (!is_part(block)) {
       visit(p, block.slice(p.offset, p.shape));
@@ -249,10 +269,12 @@ Var ParameterStore::var(Param param) const {
   const auto i = static_cast<std::size_t>(param.index);
   const ParamInfo& p = params_[i];
   const bool whole = p.kind != ParamKind::wide || !is_part(master_);
-  WEFT_CHECK(whole || !p.decay, "parameter '", p.name, "' is read from master weights that are sharded");
+  WEFT_CHECK(whole || !p.decay, "parameter '", p.name,
+             "' is read from master weights that are sharded");
   const Tensor value = p.kind != ParamKind::wide ? compute_.slice(p.offset, p.shape)
-                       : whole                   ? master_.slice(p.offset, p.shape)
-                               : master_.slice(own_parts().back().state + p.offset - decayed_, p.shape);
+                       : whole
+                           ? master_.slice(p.offset, p.shape)
+                           : master_.slice(own_parts().back().state + p.offset - decayed_, p.shape);
   return {value, gradient_of_.empty() ? nullptr : gradient_of_[i]};
 }
 
@@ -262,8 +284,8 @@ GradientRange GradientBuckets::passed(int32_t first) {
   for (auto i = static_cast<std::size_t>(first); i < params.size(); ++i)
     if (params[i].decay) lowest = std::min(lowest, params[i].offset);
   if (!store_.shards().empty()) {
-    const auto complete =
-        std::ranges::find_if(store_.shards(), [&](const GradientRange& s) { return s.begin >= lowest; });
+    const auto complete = std::ranges::find_if(
+        store_.shards(), [&](const GradientRange& s) { return s.begin >= lowest; });
     lowest = complete == store_.shards().end() ? from_ : std::min(from_, complete->begin);
   }
   const GradientRange range{lowest, from_};

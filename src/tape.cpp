@@ -1,6 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "src/tape.h"
+
 #include "kernels/layers/pointwise.h"
+
+#include <cstddef>
+#include <memory>
 
 namespace weft {
 void Ctx::mark(int32_t first) {
@@ -37,7 +41,8 @@ void Ctx::pass_gradient(const Var& v, const Tensor& dy) {
 
 void Tape::run_backward(Ctx& ctx) {
   while (!steps_.empty()) {
-    // Taken off the list: at the end of this iteration its closure dies, and with it what the op kept.
+    // Taken off the list: at the end of this iteration its closure dies, and with it what the op
+    // kept.
     const Step step = std::move(steps_.back());
     steps_.pop_back();
     std::array<Tensor, 2> gradients;
@@ -54,9 +59,11 @@ void Tape::run_backward(Ctx& ctx) {
 
 void backward(Ctx& ctx, const Var& objective) {
   WEFT_CHECK(ctx.tape && objective.gradient, "backward: the objective was computed without a tape");
-  WEFT_CHECK(objective.value.size() == 1, "backward: the objective must be the result of mean(), got ",
+  WEFT_CHECK(objective.value.size() == 1,
+             "backward: the objective must be the result of mean(), got ",
              shape_text(objective.value));
-  objective.gradient->written = true;  // with no gradient tensor: mean() takes step->loss_gradient for it
+  // with no gradient tensor: mean() takes step->loss_gradient for it
+  objective.gradient->written = true;
   ctx.tape->run_backward(ctx);
 }
 

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "src/tensor.h"
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <string>
 #include <utility>
 
 namespace weft {
-constexpr std::size_t kGranule = 256;  // alignment of every tensor, and what sizes are rounded up to
+// alignment of every tensor, and what sizes are rounded up to
+constexpr std::size_t kGranule = 256;
 
 MemoryPool::MemoryPool(std::string where, Allocate allocate, Free free)
-    : where_(std::move(where)), allocate_(std::move(allocate)), release_(std::move(free)) {}
+    : where_(std::move(where)),
+      allocate_(std::move(allocate)),
+      release_(std::move(free)) {}
 
 // Owners hold the pool, so every block is on a free list by now.
 MemoryPool::~MemoryPool() {
@@ -33,26 +38,27 @@ std::shared_ptr<void> MemoryPool::take(std::size_t bytes, const char* name) {
 }
 
 void* MemoryPool::take_free(std::size_t bytes) {
-  if (const auto list = free_[side_].find(bytes); list != free_[side_].end() && !list->second.empty()) {
+  if (const auto list = free_[side_].find(bytes);
+      list != free_[side_].end() && !list->second.empty()) {
     void* p = list->second.back();
     list->second.pop_back();
     return p;
   }
   if (frozen_)
-    fail(
-        "a step that is being captured as a CUDA graph asked ", where_, " for ", bytes_text(bytes),
-        " more memory than the same step did before; run with train.graph: false, and report this.  In use: ",
-        table());
+    fail("a step that is being captured as a CUDA graph asked ", where_, " for ", bytes_text(bytes),
+         " more memory than the same step did before; run with train.graph: false, and report "
+         "this.  In use: ",
+         table());
   void* p = allocate_(bytes);
   if (!p) {
     trim();
     p = allocate_(bytes);
   }
   if (!p)
-    fail(
-        "out of memory on ", where_, ": ", bytes_text(bytes), " more were asked for; ", table(),
-        "; lower the batch or the length; in training (train.batch, model.context) raise train.accumulation, "
-        "or set train.recompute: block, too");
+    fail("out of memory on ", where_, ": ", bytes_text(bytes), " more were asked for; ", table(),
+         "; lower the batch or the length; in training (train.batch, model.context) raise "
+         "train.accumulation, "
+         "or set train.recompute: block, too");
   reserved_ += bytes;
   return p;
 }

@@ -2,16 +2,18 @@
 // Tensor: shared, pooled, contiguous, row-major memory with a shape. Kernels take its view.
 #pragma once
 
+#include "kernels/view.h"
+
 #include <cstddef>
 #include <functional>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
-#include "kernels/view.h"
 
 namespace weft {
-// A caching allocator for all tensors, with free lists by rounded size. Work on one queue is ordered, so a
-// block that the host frees may be handed out again at once.
+// A caching allocator for all tensors, with free lists by rounded size. Work on one queue is
+// ordered, so a block that the host frees may be handed out again at once.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   using Allocate = std::function<void*(std::size_t)>;  // returns null when there is no more memory
@@ -21,25 +23,34 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   ~MemoryPool();
   MemoryPool& operator=(MemoryPool&&) = delete;  // nor copied
 
-  // 256-byte-aligned memory, back on the free list when the last owner lets go. `name`, for table(), is a
-  // literal and a kind ("activations"). Throws Error when memory is out or a frozen pool would have to grow.
+  // 256-byte-aligned memory, back on the free list when the last owner lets go. `name`, for
+  // table(), is a literal and a kind ("activations"). Throws Error when memory is out or a frozen
+  // pool would have to grow.
   std::shared_ptr<void> take(std::size_t bytes, const char* name);
 
   // While a CUDA graph is captured the pool must not grow.
   void freeze(bool frozen) { frozen_ = frozen; }
+
   // Gives free blocks back to the driver; those of the graph side only while no graph is held.
   void trim();
 
-  // A captured graph writes to the addresses of its capture, although its tensors are free by then. Captured
-  // code therefore has free lists of its own, the graph side, in which no other code keeps a tensor.
+  // A captured graph writes to the addresses of its capture, although its tensors are free by then.
+  // Captured code therefore has free lists of its own, the graph side, in which no other code keeps
+  // a tensor.
   void use_graph_side(bool graph_side) { side_ = graph_side ? 1 : 0; }
+
   void hold_graph() { ++graphs_; }
+
   void release_graph() { --graphs_; }
 
   std::size_t reserved() const { return reserved_; }
+
   std::size_t in_use() const { return in_use_; }
+
   std::size_t peak() const { return peak_; }  // largest in_use() since the last reset
+
   void reset_peak() { peak_ = in_use_; }
+
   // One line: bytes in use at the peak by name, largest first, then peak, in use and reserved.
   std::string table() const;
 
@@ -67,6 +78,7 @@ using Shape = std::vector<int64_t>;
 class Tensor {
  public:
   Tensor() = default;
+
   // Uninitialised memory from `pool`, accounted under `name`.
   Tensor(MemoryPool& pool, const Shape& shape, DType dtype, const char* name = "activations") {
     set_shape(shape);
@@ -76,21 +88,28 @@ class Tensor {
   }
 
   operator TensorView() const { return view_; }  // every kernel takes views
+
   const TensorView& view() const { return view_; }
+
   explicit operator bool() const { return static_cast<bool>(memory_); }
+
   Shape shape() const { return {view_.shape, view_.shape + view_.rank}; }
+
   DType dtype() const { return view_.dtype; }
+
   int64_t size() const { return view_.size(); }
 
   // The same memory in another shape of the same size.
   Tensor reshaped(const Shape& shape) const {
     Tensor t = *this;
     t.set_shape(shape);
-    WEFT_CHECK(t.size() == size(), "reshape keeps the number of elements: ", shape_text(view_), " to ",
-               shape_text(t.view_));
+    WEFT_CHECK(t.size() == size(), "reshape keeps the number of elements: ", shape_text(view_),
+               " to ", shape_text(t.view_));
     return t;
   }
-  // `count` elements from `offset`, in a shape of that size: a part of a flat block, which it keeps alive.
+
+  // `count` elements from `offset`, in a shape of that size: a part of a flat block, which it keeps
+  // alive.
   Tensor slice(int64_t offset, const Shape& shape) const {
     Tensor t = *this;
     t.set_shape(shape);
@@ -98,7 +117,9 @@ class Tensor {
     t.view_.data = static_cast<char*>(view_.data) + offset * size_of(view_.dtype);
     return t;
   }
+
   bool is_shared() const { return memory_.use_count() > 1; }  // others hold its memory
+
   // Shape and type alone: the memory is not kept alive.
   Tensor without_memory() const {
     Tensor t = *this;

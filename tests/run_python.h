@@ -2,13 +2,15 @@
 // The Python package on the library of this build, in the Python that WEFT_PYTHON names.
 #pragma once
 
+#include "tests/temp_dir.h"
+
 #include <cstdlib>
 #include <string>
 #include <utility>
-#include "tests/temp_dir.h"
 
 namespace weft {
-// Runs python with these arguments, from the root of the repository: its exit status, and what it printed.
+// Runs python with these arguments, from the root of the repository: its exit status, and what it
+// printed.
 inline std::pair<int, std::string> python(const std::string& arguments) {
   const char* named = std::getenv("WEFT_PYTHON");
   const TempDir dir;

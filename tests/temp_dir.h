@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT
-// A folder of its own for a test, removed afterwards; whole files as strings; the text of the Error that a
-// call throws.
+// A folder of its own for a test, removed afterwards; whole files as strings; the text of the Error
+// that a call throws.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <unistd.h>
+#include "kernels/view.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <iterator>
 #include <string>
+#include <system_error>
+#include <unistd.h>
 #include <vector>
-#include "kernels/view.h"
 
 namespace weft {
 class TempDir {
@@ -21,15 +23,19 @@ class TempDir {
     if (!mkdtemp(name.data())) fail("no temporary folder for a test: " + name);
     path_ = name;
   }
+
   ~TempDir() {
     std::error_code ignored;
     std::filesystem::remove_all(path_, ignored);
   }
+
   TempDir(const TempDir&) = delete;
   TempDir& operator=(const TempDir&) = delete;
 
   const std::string& path() const { return path_; }
+
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
+
   std::vector<std::string> names() const {  // of all that is in it, sorted
     std::vector<std::string> all;
     for (const auto& entry : std::filesystem::directory_iterator(path_))
@@ -53,13 +59,17 @@ inline std::string read_file(const std::string& path) {
 }
 
 // The text of the Error that `call` throws; "" when it throws none.
-template <class Call> std::string error_of(Call&& call) {
+template <class Call>
+std::string error_of(Call&& call) {
   try {
     call();
-  } catch (const Error& e) { return e.what(); }
+  } catch (const Error& e) {
+    return e.what();
+  }
   return "";
 }
 }  // namespace weft
 
-#define EXPECT_CONTAINS(text, part) \
-  EXPECT_NE(std::string(text).find(part), std::string::npos) << "text: " << (text) << "\nlacks: " << (part)
+#define EXPECT_CONTAINS(text, part)                          \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) \
+      << "text: " << (text) << "\nlacks: " << (part)

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: MIT
-// What the tests of every folder share: seeded random numbers, host arrays as views, comparison, and
-// gradients by central differences in f64.
+// What the tests of every folder share: seeded random numbers, host arrays as views, comparison,
+// and gradients by central differences in f64.
 #pragma once
 
-#include <gtest/gtest.h>
+#include "kernels/queue.h"
+#include "kernels/view.h"
+
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <functional>
+#include <gtest/gtest.h>
 #include <random>
 #include <string>
 #include <vector>
-#include "kernels/queue.h"
-#include "kernels/view.h"
 
 namespace weft {
 inline CpuQueue queue;
@@ -24,23 +26,25 @@ inline std::vector<double> normals(int64_t count, unsigned seed, double std = 1)
   return values;
 }
 
-template <class To, class From> std::vector<To> converted(const std::vector<From>& from) {
+template <class To, class From>
+std::vector<To> converted(const std::vector<From>& from) {
   std::vector<To> to(from.size());
   std::transform(from.begin(), from.end(), to.begin(), [](From x) { return static_cast<To>(x); });
   return to;
 }
 
 // A host array as a kernel sees it.
-template <class T> TensorView view_of(std::vector<T>& values, const std::vector<int64_t>& shape) {
+template <class T>
+TensorView view_of(std::vector<T>& values, const std::vector<int64_t>& shape) {
   TensorView v{values.data(), dtype_of<T>, static_cast<int>(shape.size())};
   std::copy(shape.begin(), shape.end(), v.shape);
-  WEFT_CHECK(v.size() == static_cast<int64_t>(values.size()), "view_of: ", values.size(), " values as ",
-             shape_text(v));
+  WEFT_CHECK(v.size() == static_cast<int64_t>(values.size()), "view_of: ", values.size(),
+             " values as ", shape_text(v));
   return v;
 }
 
-inline void expect_near(const std::vector<double>& got, const std::vector<double>& want, double relative,
-                        const std::string& what) {
+inline void expect_near(const std::vector<double>& got, const std::vector<double>& want,
+                        double relative, const std::string& what) {
   ASSERT_EQ(got.size(), want.size()) << what;
   double top = 0;
   for (const double w : want) top = std::max(top, std::abs(w));

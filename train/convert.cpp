@@ -4,6 +4,11 @@
 #include "train/program/options.h"
 #include "train/program/program.h"
 
+#include <iostream>
+#include <memory>
+#include <string>
+#include <utility>
+
 using namespace weft;
 
 struct ConvertArguments {
@@ -14,17 +19,20 @@ static bool is_safetensors(const std::string& path) { return path.ends_with(".sa
 
 static void add_convert_options(CLI::App& app, ConvertArguments& a) {
   app.add_option("from", a.from, "a checkpoint, or weights in NAME.safetensors")->required();
-  add_output(app, "to", a.to, "NAME.safetensors, or a checkpoint for evaluate, sample and train --init")
+  add_output(app, "to", a.to,
+             "NAME.safetensors, or a checkpoint for evaluate, sample and train --init")
       ->required();
   add_shown(app, "--dtype", a.dtype, "of the numbers in a safetensors file; bf16 rounds")
       ->check(CLI::IsMember({"f32", "bf16"}));
   add_weights(app, a.weights);
-  app.footer("Names are those of the model, \"blocks.3.attention.qkv.weight\"; metadata: weft.config (YAML), "
-             "weft.step, "
-             "weft.weights. Optimizer state does not travel.\n"
-             "Examples:\n"
-             "  convert runs/tiny/best.h5 tiny.safetensors\n"
-             "  convert tiny.safetensors tiny.h5");
+  app.footer(
+      "Names are those of the model, \"blocks.3.attention.qkv.weight\"; metadata: weft.config "
+      "(YAML), "
+      "weft.step, "
+      "weft.weights. Optimizer state does not travel.\n"
+      "Examples:\n"
+      "  convert runs/tiny/best.h5 tiny.safetensors\n"
+      "  convert tiny.safetensors tiny.h5");
 }
 
 // The arrays must be exactly those of the model of its config.
@@ -39,21 +47,27 @@ static void save_as_checkpoint(const std::string& path, const WeightsFile& weigh
                                     {result.extended, "has too few rows"},
                                     {result.unused, "is no parameter of the model of its config"}})
     if (!names.empty()) fail(weights.path, ": ", names[0], " ", what);
-  save_checkpoint(path, *device, store, {.step = weights.step, .updates = weights.step, .seed = config.seed},
+  save_checkpoint(path, *device, store,
+                  {.step = weights.step, .updates = weights.step, .seed = config.seed},
                   weights.config);
 }
 
 static void run_convert(const ConvertArguments& a) {
   if (is_safetensors(a.from) == is_safetensors(a.to))
-    fail("expected a checkpoint and a name that ends in .safetensors, found ", a.from, " and ", a.to);
+    fail("expected a checkpoint and a name that ends in .safetensors, found ", a.from, " and ",
+         a.to);
   if (is_safetensors(a.from) && (!a.weights.empty() || a.dtype != "f32"))
-    fail("--weights and --dtype choose what goes into a safetensors file; a checkpoint gets what one holds, "
-         "in f32");
+    fail(
+        "--weights and --dtype choose what goes into a safetensors file; a checkpoint gets what "
+        "one holds, "
+        "in f32");
   const WeightsFile weights = open_weights(a.from, weights_from(a.weights) == Weights::last);
   if (weights_from(a.weights) == Weights::ema && !weights.ema)
     fail(a.from, ": holds no moving average of the weights");
-  if (is_safetensors(a.from)) save_as_checkpoint(a.to, weights);
-  else save_safetensors(a.to, weights, a.dtype == "bf16" ? DType::bf16 : DType::f32);
+  if (is_safetensors(a.from))
+    save_as_checkpoint(a.to, weights);
+  else
+    save_safetensors(a.to, weights, a.dtype == "bf16" ? DType::bf16 : DType::f32);
   std::cout << a.to << ": " << weights.shapes.size() << " arrays of " << weights.text() << "\n";
 }
 
@@ -61,6 +75,6 @@ int main(int argc, char** argv) {
   ConvertArguments arguments;
   const auto add_options = [&](CLI::App& app) { add_convert_options(app, arguments); };
   const auto work = [&] { run_convert(arguments); };
-  return run_program({"convert", "Takes weights to safetensors, and back.", add_options, work, true}, argc,
-                     argv);
+  return run_program(
+      {"convert", "Takes weights to safetensors, and back.", add_options, work, true}, argc, argv);
 }

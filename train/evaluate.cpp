@@ -11,25 +11,28 @@ static void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
   app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
   app.add_option("--data", a.data, "HDF5 file made by prepare; the one of training when not given");
   add_shown(app, "--split", a.split, "train, valid or test");
-  add_shown(
-      app, "--min-context", a.min_context,
-      "tokens that every scored token has before it in its window (those of the first window excepted)");
+  add_shown(app, "--min-context", a.min_context,
+            "tokens that every scored token has before it in its window (those of the first window "
+            "excepted)");
   app.add_option("--batch", a.batch, "windows at a time")->check(at_least(1));
   app.add_flag("--decode", a.decode,
                "a position at a time, as texts are sampled: the same bits up to rounding, slower");
   add_weights(app, a.weights);
-  app.add_option("--augmentations", a.augmentations,
-                 "images: a combination of transforms, rotation=1,color=2, or all: a result for each");
-  add_output(app, "--heatmap", a.heatmap, "PNG to write: mean bits by position; its scale goes to stderr",
-             Devices::written);
+  app.add_option(
+      "--augmentations", a.augmentations,
+      "images: a combination of transforms, rotation=1,color=2, or all: a result for each");
+  add_output(app, "--heatmap", a.heatmap,
+             "PNG to write: mean bits by position; its scale goes to stderr", Devices::written);
   add_output(app, "--losses", a.losses,
              "HDF5 file to write: nats and tokens, by image, row, column, channel");
   add_device(app, a.device);
   add_no_verify(app);
   add_gpus(app, a.gpus);
   app.footer(
-      "Prints one JSON object: bits (per token: per byte for byte data, per dimension for images), tokens, "
-      "bits_per_byte (of tokens prepared with --bytes), min_context, split, ema, step, checkpoint, data.\n"
+      "Prints one JSON object: bits (per token: per byte for byte data, per dimension for images), "
+      "tokens, "
+      "bits_per_byte (of tokens prepared with --bytes), min_context, split, ema, step, checkpoint, "
+      "data.\n"
       "Examples:\n"
       "  evaluate --checkpoint runs/tiny/best.h5\n"
       "  evaluate --checkpoint runs/enwik8/best.h5 --split test --min-context 12160\n"

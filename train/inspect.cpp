@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // inspect: parameters, memory and FLOPs of a config; pictures of its attention patterns.
-#include <iostream>
 #include "train/inspect/report.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
+
+#include <iostream>
 
 using namespace weft;
 
@@ -12,11 +13,13 @@ static void add_inspect_options(CLI::App& app, InspectOptions& options) {
   app.add_option("--checkpoint", options.checkpoint,
                  "with --pattern and --text, in place of --config: what a head saw of a text");
   app.add_option("--text", options.text, "FILE: with --checkpoint, the text");
-  app.add_option("--attention", options.attention,
-                 "a pattern as in a config, to look at without one: \"{kind: local, stride: 128}\"");
+  app.add_option(
+      "--attention", options.attention,
+      "a pattern as in a config, to look at without one: \"{kind: local, stride: 128}\"");
   add_shown(app, "--heads", options.heads, "with --attention: number of heads");
   add_shown(app, "--head-size", options.head_size, "with --attention: numbers in a head");
-  app.add_option("--length", options.length, "length of the sequences looked at (default: the context)");
+  app.add_option("--length", options.length,
+                 "length of the sequences looked at (default: the context)");
   app.add_option("--keys", options.keys, "number of keys, where it is not the length");
   app.add_option("--pattern", options.pattern,
                  "LAYER,HEAD: draws the pattern of one head; with --attention 0,HEAD");
@@ -35,7 +38,8 @@ static void add_inspect_options(CLI::App& app, InspectOptions& options) {
       "Examples:\n"
       "  inspect --config enwik8.yaml\n"
       "  inspect --config enwik8.yaml --pattern 0,3 --png pattern.png\n"
-      "  inspect --attention \"{kind: strided, stride: 32}\" --length 1024 --grid 32,32 --png strided.png\n"
+      "  inspect --attention \"{kind: strided, stride: 32}\" --length 1024 --grid 32,32 --png "
+      "strided.png\n"
       "  inspect --attention \"{kind: local, stride: 8, causal: false}\" --length 48 --keys 96");
 }
 
@@ -44,6 +48,7 @@ int main(int argc, char** argv) {
   const auto add_options = [&](CLI::App& app) { add_inspect_options(app, options); };
   const auto work = [&] { inspect(options, std::cout); };
   return run_program(
-      {"inspect", "What a config means: parameters, memory, FLOPs, attention patterns", add_options, work},
+      {"inspect", "What a config means: parameters, memory, FLOPs, attention patterns", add_options,
+       work},
       argc, argv);
 }

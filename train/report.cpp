@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // report: folders of runs as one page of HTML.
-#include <iostream>
 #include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
+
+#include <iostream>
+#include <string>
+#include <vector>
 
 using namespace weft;
 
@@ -15,14 +18,15 @@ int main(int argc, char** argv) {
     add_output(app, "--out", out, "FILE.html: one page without scripts, which needs no network",
                Devices::written)
         ->required();
-    app.footer("train writes such a page, report.html, into its run folder at each evaluation.\n"
-               "Example:\n  report runs/a runs/b --out compare.html");
+    app.footer(
+        "train writes such a page, report.html, into its run folder at each evaluation.\n"
+        "Example:\n  report runs/a runs/b --out compare.html");
   };
   const auto work = [&] {
     const std::string page = run_page(folders);
     write_whole_file(out, [&](std::ostream& file) { file << page; });
-    std::cout << out << ": " << folders.size() << (folders.size() == 1 ? " run, " : " runs, ") << page.size()
-              << " bytes\n";
+    std::cout << out << ": " << folders.size() << (folders.size() == 1 ? " run, " : " runs, ")
+              << page.size() << " bytes\n";
   };
   return run_program({"report", "Draws runs as one page of HTML.", add_options, work}, argc, argv);
 }

@@ -7,15 +7,20 @@
 using namespace weft;
 
 static void add_image_options(CLI::App& app, SampleArguments& a) {
-  app.add_option("--singles", a.singles, "images: a folder for each as a PNG of its own, 00000.png ...");
-  app.add_option("--augmentation", a.augmentation, "images: the model is told so, rotation=1,color=2");
+  app.add_option("--singles", a.singles,
+                 "images: a folder for each as a PNG of its own, 00000.png ...");
+  app.add_option("--augmentation", a.augmentation,
+                 "images: the model is told so, rotation=1,color=2");
   app.add_option("--label", a.label, "images: the class that the model is told, with data.labels")
       ->check(at_least(0));
   app.add_flag("--upright", a.upright, "images: shown as they were before the augmentation");
-  auto* complete = app.add_option("--complete", a.complete,
-                                  "images: PNG files, or a data file, whose upper rows are given; the grid "
-                                  "has image, what was given, completions");
-  app.add_option("--rows", a.rows, "of each that are given (half)")->needs(complete)->check(at_least(0));
+  auto* complete =
+      app.add_option("--complete", a.complete,
+                     "images: PNG files, or a data file, whose upper rows are given; the grid "
+                     "has image, what was given, completions");
+  app.add_option("--rows", a.rows, "of each that are given (half)")
+      ->needs(complete)
+      ->check(at_least(0));
   add_shown(app, "--split", a.split, "of the data file")->needs(complete);
   add_shown(app, "--first", a.first, "number of its first image")->needs(complete);
   add_shown(app, "--images", a.images, "images of the data file")->needs(complete);
@@ -25,45 +30,58 @@ static void add_image_options(CLI::App& app, SampleArguments& a) {
 static void add_sample_options(CLI::App& app, SampleArguments& a) {
   app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
   auto* prompt = app.add_option("--prompt", a.prompt, "text to go on from");
-  app.add_option("--prompt-file", a.prompt_file, "file with the text to go on from")->excludes(prompt);
+  app.add_option("--prompt-file", a.prompt_file, "file with the text to go on from")
+      ->excludes(prompt);
   app.add_option("--length", a.options.length,
-                 "tokens to add: texts need it (beyond the context, a window moves), images are drawn whole")
+                 "tokens to add: texts need it (beyond the context, a window moves), images are "
+                 "drawn whole")
       ->check(at_least(1));
-  add_shown(app, "--temperature", a.options.temperature, "0 is greedy: always the most likely token");
+  add_shown(app, "--temperature", a.options.temperature,
+            "0 is greedy: always the most likely token");
   add_shown(app, "--top-k", a.options.top_k, "only the k most likely tokens; 0: all");
-  add_shown(app, "--top-p", a.options.top_p, "only the most likely tokens that reach this probability");
-  add_shown(app, "--seed", a.options.seed, "same seed, same samples")->check(whole_number<uint64_t>());
+  add_shown(app, "--top-p", a.options.top_p,
+            "only the most likely tokens that reach this probability");
+  add_shown(app, "--seed", a.options.seed, "same seed, same samples")
+      ->check(whole_number<uint64_t>());
   add_shown(app, "--count", a.options.count, "number of samples; with --complete of each image");
-  app.add_option("--batch", a.batch,
-                 "samples at a time: does not change them (as many texts as have room, images of about "
-                 "800,000 tokens)")
+  app.add_option(
+         "--batch", a.batch,
+         "samples at a time: does not change them (as many texts as have room, images of about "
+         "800,000 tokens)")
       ->check(at_least(1));
   add_weights(app, a.weights);
   add_output(app, "--out", a.out,
              "text: this file instead of stdout; images: F.png, all in a grid; sound: F.wav",
              Devices::written);
-  app.add_flag("--tokens", a.tokens,
-               "text: prompt and samples are token numbers, as they always are with a vocabulary over 256");
+  app.add_flag(
+      "--tokens", a.tokens,
+      "text: prompt and samples are token numbers, as they always are with a vocabulary over 256");
   app.add_option("--stop", a.stop, "text: a sample ends before this text");
   app.add_flag("--interactive", a.interactive,
-               "text: after each sample, which has --length tokens at most, goes on with a line from stdin")
+               "text: after each sample, which has --length tokens at most, goes on with a line "
+               "from stdin")
       ->excludes("--out", "--count");
-  app.add_flag("--stats", a.stats, "tokens a second, time to the first, keys read and cache size, to stderr");
+  app.add_flag("--stats", a.stats,
+               "tokens a second, time to the first, keys read and cache size, to stderr");
   app.add_flag("--json", a.json, "the speed as one JSON object, to stderr");
   add_device(app, a.device);
   add_no_verify(app);
   add_gpus(app, a.gpus);
   add_image_options(app, a);
   app.footer(
-      "Writes what follows the prompt, as it comes; several samples one after the other, a line between "
-      "them.\nCtrl-C ends a text, twice the program.\nA model whose position_axes are rows, columns and "
+      "Writes what follows the prompt, as it comes; several samples one after the other, a line "
+      "between "
+      "them.\nCtrl-C ends a text, twice the program.\nA model whose position_axes are rows, "
+      "columns and "
       "channels draws images.\n"
       "Examples:\n"
       "  sample --checkpoint runs/tiny/best.h5 --length 200\n"
-      "  sample --checkpoint runs/tiny/best.h5 --prompt \"It was\" --length 200 --temperature 0.8 --top-p "
+      "  sample --checkpoint runs/tiny/best.h5 --prompt \"It was\" --length 200 --temperature 0.8 "
+      "--top-p "
       "0.95 --count 3\n"
       "  sample --checkpoint runs/cifar10/best.h5 --count 64 --out grid.png --singles images\n"
-      "  sample --checkpoint runs/cifar10/best.h5 --complete cifar10.h5 --images 8 --rows 16 --count 3 --out "
+      "  sample --checkpoint runs/cifar10/best.h5 --complete cifar10.h5 --images 8 --rows 16 "
+      "--count 3 --out "
       "completed.png\n"
       "  sample --checkpoint runs/audio/best.h5 --out sound.wav");
 }

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 // selftest: random attention cases on this machine against the definition. See train/README.md.
-#include <unistd.h>
-#include <iostream>
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/selftest/case.h"
+
+#include <iostream>
+#include <unistd.h>
 
 using namespace weft;
 
@@ -17,13 +18,15 @@ static void add_selftest_options(CLI::App& app, SelftestOptions& options) {
       ->check(whole_number<uint32_t>());
   app.add_option("--case", options.only, "run this case alone: a failure prints its number")
       ->check(whole_number<uint32_t>());
-  add_shown(
-      app, "--form", options.form,
-      "simple, general or hopper: these CUDA kernels alone, in the cases that they cover; automatic: all");
+  add_shown(app, "--form", options.form,
+            "simple, general or hopper: these CUDA kernels alone, in the cases that they cover; "
+            "automatic: all");
   app.footer(
-      "Each case is a random pattern with random lengths, heads, element type and kernels; it compares "
+      "Each case is a random pattern with random lengths, heads, element type and kernels; it "
+      "compares "
       "tables,\n"
-      "kernels (forward, backward, decoding) and pictures with the definition. Exit code 1 when one fails.\n"
+      "kernels (forward, backward, decoding) and pictures with the definition. Exit code 1 when "
+      "one fails.\n"
       "Examples:\n"
       "  selftest\n"
       "  selftest --device cpu --minutes 0.5\n"
@@ -37,6 +40,7 @@ int main(int argc, char** argv) {
     Progress progress(std::cerr, isatty(STDERR_FILENO) != 0);
     selftest(options, std::cout, progress);
   };
-  const char* purpose = "Checks sparse attention on this machine against its definition, on random cases.";
+  const char* purpose =
+      "Checks sparse attention on this machine against its definition, on random cases.";
   return run_program({"selftest", purpose, add_options, work}, argc, argv);
 }

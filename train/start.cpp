@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Part of every program: what runs before its libraries start.
-#include <unistd.h>
 #include <cstddef>
+#include <unistd.h>
 
 namespace {
 bool sets(const char* variable, const char* name) {  // "NAME=value"; `name` ends in "="
@@ -9,7 +9,8 @@ bool sets(const char* variable, const char* name) {  // "NAME=value"; `name` end
   return *name == '\0';
 }
 
-const char* value_of(char** environment, const char* name) {  // from its "=" on; null where it is not set
+// from its "=" on; null where it is not set
+const char* value_of(char** environment, const char* name) {
   for (; *environment != nullptr; ++environment)
     if (sets(*environment, name)) {
       const char* value = *environment;
@@ -20,10 +21,12 @@ const char* value_of(char** environment, const char* name) {  // from its "=" on
 }
 
 // Libraries read their settings when they start, so this process starts once more with these:
-// - Idle OpenMP threads spin. On shared cores that slows a training step 20 times (2 cores, load 6); threads
-//   that sleep at once cost a small model a fifth of its step. So they spin for 0.1 ms (libgomp's count).
-//   OMP_WAIT_POLICY overrides.
-// - GEMMs run on OpenMP's threads. Each of OpenBLAS's own asks for 128 MiB at its start, and for ever where
+// - Idle OpenMP threads spin. On shared cores that slows a training step 20 times (2 cores, load
+// 6); threads
+//   that sleep at once cost a small model a fifth of its step. So they spin for 0.1 ms (libgomp's
+//   count). OMP_WAIT_POLICY overrides.
+// - GEMMs run on OpenMP's threads. Each of OpenBLAS's own asks for 128 MiB at its start, and for
+// ever where
 //   memory is short.
 // The C library is hardly ready here.
 void set_up_libraries(int, char** argv, char** environment) {
@@ -35,12 +38,14 @@ void set_up_libraries(int, char** argv, char** environment) {
   std::size_t count = 0;
   changed[count++] = "OPENBLAS_NUM_THREADS=1";
   if (!has_policy) changed[count++] = "OMP_WAIT_POLICY=passive";
-  if (!has_policy && !value_of(environment, "GOMP_SPINCOUNT=")) changed[count++] = "GOMP_SPINCOUNT=3000";
+  if (!has_policy && !value_of(environment, "GOMP_SPINCOUNT="))
+    changed[count++] = "GOMP_SPINCOUNT=3000";
   for (; *environment != nullptr && count + 1 < kMost; ++environment)
     if (!sets(*environment, "OPENBLAS_NUM_THREADS=")) changed[count++] = *environment;
   // Returns only when it fails: then this process goes on as it is.
   if (*environment == nullptr) execve("/proc/self/exe", argv, const_cast<char**>(changed));
 }
 
-[[gnu::section(".preinit_array"), gnu::used]] void (*const first)(int, char**, char**) = set_up_libraries;
+[[gnu::section(".preinit_array"), gnu::used]] void (*const first)(int, char**,
+                                                                  char**) = set_up_libraries;
 }  // namespace

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
 // train: a config in, a trained model in a run folder out. See train/README.md.
-#include <unistd.h>
-#include <csignal>
-#include <filesystem>
-#include <iostream>
 #include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
+
+#include <csignal>
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <system_error>
+#include <unistd.h>
+#include <vector>
 
 using namespace weft;
 
@@ -22,52 +26,59 @@ static std::string folder_trouble(const std::string& name) {
   std::error_code error;
   static_cast<void>(std::filesystem::status(name, error));
   if (name.empty()) return "expected the name of a folder, got an empty one";
-  return error && error != std::errc::no_such_file_or_directory ? "no folder: " + error.message() : "";
+  return error && error != std::errc::no_such_file_or_directory ? "no folder: " + error.message()
+                                                                : "";
 }
 
 static void add_train_options(CLI::App& app, TrainArguments& a) {
   add_config(app, a.config, a.overrides)->required();
   app.add_option_function<std::vector<std::string>>(
          "--resume",
-         [&a](const std::vector<std::string>& path) { a.options.resume = path.empty() ? "" : path[0]; },
+         [&a](const std::vector<std::string>& path) {
+           a.options.resume = path.empty() ? "" : path[0];
+         },
          "go on from latest.h5 of the run folder, or from this checkpoint")
       ->type_name("[PATH]")
       ->expected(0, 1);
-  app.add_option(
-         "--init", a.options.init,
-         "start from these weights, of a checkpoint or of NAME.safetensors; data, rate, pattern and a longer "
-         "context may be new")
+  app.add_option("--init", a.options.init,
+                 "start from these weights, of a checkpoint or of NAME.safetensors; data, rate, "
+                 "pattern and a longer "
+                 "context may be new")
       ->excludes("--resume");
-  app.add_flag(
-      "--allow-changes", a.options.allow_changes,
-      "with --resume: keys may differ that change how sums round; it says which, and what they change");
+  app.add_flag("--allow-changes", a.options.allow_changes,
+               "with --resume: keys may differ that change how sums round; it says which, and what "
+               "they change");
   app.add_option("--out", a.options.out, "run folder; runs/<config name> when not given")
       ->check(CLI::Validator(folder_trouble, ""));
   add_device(app, a.options.device);
   add_no_verify(app);
   add_gpus(app, a.options.gpus);
   app.add_flag("--rank-log", a.options.rank_log, "at each log line, a line of every process, too");
+  app.add_option("--batch", a.options.batch,
+                 "sequences at a time, the rest of an update by accumulation: a number, or auto: "
+                 "the most that "
+                 "the device has memory for; a resumed run may have other ones then");
   app.add_option(
-      "--batch", a.options.batch,
-      "sequences at a time, the rest of an update by accumulation: a number, or auto: the most that "
-      "the device has memory for; a resumed run may have other ones then");
-  app.add_option("--verify-every", a.options.verify_every,
-                 "run every N-th update twice and compare the bits of gradients and weights: a device that "
-                 "computes wrongly ends the run; takes memory for another copy of weights and optimizer")
+         "--verify-every", a.options.verify_every,
+         "run every N-th update twice and compare the bits of gradients and weights: a device that "
+         "computes wrongly ends the run; takes memory for another copy of weights and optimizer")
       ->check(at_least(1));
   app.add_flag("--no-report", a.no_report, "no report.html and no samples at evaluations");
   app.add_flag("--tensorboard", a.tensorboard,
                "also write <run folder>/tensorboard/, for tensorboard --logdir");
   app.add_option("--max-steps", a.options.max_steps, "stop and save when this step is done")
       ->check(at_least(0));
-  app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")->check(at_least(0));
+  app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")
+      ->check(at_least(0));
   app.footer(
-      "SIGINT, SIGTERM and SIGHUP finish the step at hand (one that takes longer than two seconds is given "
+      "SIGINT, SIGTERM and SIGHUP finish the step at hand (one that takes longer than two seconds "
+      "is given "
       "up), save "
       "latest.h5 and leave with exit code 0; a second one ends at once.\n"
       "Examples:\n"
       "  train --config tiny.yaml\n"
-      "  train --config novels_12l.yaml --set train.batch=8 --set train.accumulation=2 --out runs/large\n"
+      "  train --config novels_12l.yaml --set train.batch=8 --set train.accumulation=2 --out "
+      "runs/large\n"
       "  train --config enwik8.yaml --set train.batch_tokens=393216 --batch auto\n"
       "  train --config tiny.yaml --resume\n"
       "  train --config tiny.yaml --init runs/novels/best.h5 --set train.learning_rate=1e-4 --out "
@@ -88,7 +99,8 @@ int main(int argc, char** argv) {
   };
   arguments.options.program = argv[0];
   const auto work = [&] {
-    std::signal(SIGPIPE, SIG_IGN);  // a log that nobody reads is not the end of training (progress.h)
+    // a log that nobody reads is not the end of training (progress.h)
+    std::signal(SIGPIPE, SIG_IGN);
     TrainOptions& options = arguments.options;
     if (arguments.no_report) options.flags.push_back("--no-report");
     if (!arguments.no_report) options.on_evaluation = keep_report();

@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: MIT
 // One gather for all transforms that reorder sub-pixels, then RandAugment on the result.
 #include "data/augment/augment.h"
-#include <algorithm>
-#include <numeric>
+
 #include "kernels/philox.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <sstream>
+#include <string_view>
+#include <utility>
 
 namespace weft {
 namespace {
 constexpr uint64_t kShuffleKey = 0x73687566666c65ull;  // keeps random orders apart from other draws
 
-// The order whose sub-pixel (row, column, channel) is `from`(row, column, channel), an index of the image.
-template <class From> Order order_of(const ImageShape& s, const From& from) {
+// The order whose sub-pixel (row, column, channel) is `from`(row, column, channel), an index of the
+// image.
+template <class From>
+Order order_of(const ImageShape& s, const From& from) {
   Order order;
   order.reserve(s.tokens());
   for (int64_t row = 0; row < s.height; ++row)
@@ -25,7 +33,8 @@ int64_t index_of(const ImageShape& s, int64_t row, int64_t column, int64_t chann
 }
 
 void expect_square(const ImageShape& s, const char* what) {
-  WEFT_CHECK(s.height == s.width, what, " of an image of ", s.height, " x ", s.width, ", which is no square");
+  WEFT_CHECK(s.height == s.width, what, " of an image of ", s.height, " x ", s.width,
+             ", which is no square");
 }
 
 // Permutation `value` of 0 .. count - 1 in lexicographic order, from its digits in factorial base.
@@ -34,7 +43,8 @@ std::vector<int64_t> permutation(int64_t count, int64_t value) {
   std::iota(left.begin(), left.end(), 0);
   int64_t arrangements = 1;  // of the elements left but one
   for (int64_t i = 2; i < count; ++i) arrangements *= i;
-  WEFT_CHECK(value >= 0 && value < arrangements * count, "permutation ", value, " of ", count, " things");
+  WEFT_CHECK(value >= 0 && value < arrangements * count, "permutation ", value, " of ", count,
+             " things");
   for (int64_t size = count; size > 0; --size) {
     const auto next = left.begin() + value / arrangements;
     result.push_back(*next);
@@ -112,8 +122,9 @@ Order color_order(const ImageShape& s, int64_t value) {
 
 Order transposition_order(const ImageShape& s) {
   expect_square(s, "transposition");
-  return order_of(
-      s, [&](int64_t row, int64_t column, int64_t channel) { return index_of(s, column, row, channel); });
+  return order_of(s, [&](int64_t row, int64_t column, int64_t channel) {
+    return index_of(s, column, row, channel);
+  });
 }
 
 Order flip_order(const ImageShape& s) {
@@ -149,7 +160,8 @@ Order random_order(int64_t tokens, uint64_t seed) {
 }
 
 Order composed(const Order& first, const Order& second) {
-  WEFT_CHECK(first.size() == second.size(), "orders of ", first.size(), " and ", second.size(), " tokens");
+  WEFT_CHECK(first.size() == second.size(), "orders of ", first.size(), " and ", second.size(),
+             " tokens");
   Order order(second.size());
   for (std::size_t t = 0; t < order.size(); ++t) order[t] = first[second[t]];
   return order;
@@ -162,8 +174,12 @@ Order inverse(const Order& order) {
 }
 
 Augmenter::Augmenter(const Config& config, const ImageShape& shape, std::vector<uint16_t> labels)
-    : config_(config.augment), vocab_(config.model.vocab), shape_(shape), kinds_(augmentations(config)),
-      conditions_(weft::conditions(config)), labels_(std::move(labels)) {
+    : config_(config.augment),
+      vocab_(config.model.vocab),
+      shape_(shape),
+      kinds_(augmentations(config)),
+      conditions_(weft::conditions(config)),
+      labels_(std::move(labels)) {
   if (!any()) return;
   check_shape();
   if (config_.flip) flip_ = flip_order(shape_);
@@ -183,7 +199,8 @@ void Augmenter::check_shape() const {
     if (used && shape_.height != shape_.width)
       fail(key, ": images must be square, these are ", size, "; augment.reversal works for any");
   }
-  if (config_.jigsaw > 1 && (shape_.height % config_.jigsaw != 0 || shape_.width % config_.jigsaw != 0))
+  if (config_.jigsaw > 1 &&
+      (shape_.height % config_.jigsaw != 0 || shape_.width % config_.jigsaw != 0))
     fail("augment.jigsaw: ", config_.jigsaw, " does not divide the sides of images of ", size);
   for (const auto& [used, key] : {std::pair{config_.color, "augment.color"},
                                   std::pair{config_.randaugment > 0, "augment.randaugment"}}) {
@@ -219,8 +236,8 @@ AugmentChoice Augmenter::draw(uint64_t seed, int64_t index) const {
   std::array<uint32_t, 4 * kBlocks> words;
   for (uint32_t block = 0; block < kBlocks; ++block) {
     const auto i = static_cast<uint64_t>(index);
-    const Philox4 bits =
-        philox4x32({static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), block}, seed ^ kAugmentKey);
+    const Philox4 bits = philox4x32(
+        {static_cast<uint32_t>(i), static_cast<uint32_t>(i >> 32), block}, seed ^ kAugmentKey);
     std::ranges::copy(bits, words.begin() + 4 * block);
   }
   AugmentChoice choice;
@@ -236,11 +253,13 @@ Order Augmenter::place(const AugmentChoice& choice) const {
   const auto then = [&](const Order& next) { all = all.empty() ? next : composed(all, next); };
   for (const Condition& k : kinds_) {
     const int64_t value = choice[k.kind];
-    WEFT_CHECK(value >= 0 && value < k.values, "augmentation ", name_of(k.kind), " has values 0 to ",
-               k.values - 1, ", not ", value);
+    WEFT_CHECK(value >= 0 && value < k.values, "augmentation ", name_of(k.kind),
+               " has values 0 to ", k.values - 1, ", not ", value);
     if (value == 0 || !reorders(k.kind)) continue;
-    if (k.kind == Augment::jigsaw) then(jigsaw_order(shape_, config_.jigsaw, value));
-    else then(orders_[static_cast<std::size_t>(k.kind)][value]);
+    if (k.kind == Augment::jigsaw)
+      then(jigsaw_order(shape_, config_.jigsaw, value));
+    else
+      then(orders_[static_cast<std::size_t>(k.kind)][value]);
   }
   return all.empty() ? identity_order(shape_.tokens()) : all;
 }
@@ -253,7 +272,8 @@ void Augmenter::apply(const AugmentChoice& choice, std::span<int32_t> tokens,
                       std::span<int32_t> positions) const {
   const Order places = place(choice);
   if (any()) {
-    WEFT_CHECK(tokens.size() == places.size(), tokens.size(), " tokens of images of ", places.size());
+    WEFT_CHECK(tokens.size() == places.size(), tokens.size(), " tokens of images of ",
+               places.size());
     const std::vector<int32_t> image(tokens.begin(), tokens.end());
     const Order order = choice.flip ? composed(flip_, places) : Order{};
     const Order& from = choice.flip ? order : places;
@@ -261,15 +281,19 @@ void Augmenter::apply(const AugmentChoice& choice, std::span<int32_t> tokens,
     if (choice[Augment::randaugment] != 0) randaugment(choice, tokens);
   }
   if (positions.empty()) return;
-  WEFT_CHECK(places.size() == positions.size(), positions.size(), " positions of images of ", places.size());
-  if (moves_positions()) std::ranges::copy(places, positions.begin());
-  else std::iota(positions.begin(), positions.end(), 0);
+  WEFT_CHECK(places.size() == positions.size(), positions.size(), " positions of images of ",
+             places.size());
+  if (moves_positions())
+    std::ranges::copy(places, positions.begin());
+  else
+    std::iota(positions.begin(), positions.end(), 0);
 }
 
 void Augmenter::randaugment(const AugmentChoice& choice, std::span<int32_t> tokens) const {
   RgbImage image{shape_.height, shape_.width, {tokens.begin(), tokens.end()}};
-  for (const RandOperation& o : draw_operations(choice.key, config_.randaugment,
-                                                config_.randaugment_magnitude, shape_.height, shape_.width))
+  for (const RandOperation& o :
+       draw_operations(choice.key, config_.randaugment, config_.randaugment_magnitude,
+                       shape_.height, shape_.width))
     weft::apply(o, image);
   std::ranges::copy(image.pixels, tokens.begin());
 }
@@ -287,10 +311,13 @@ AugmentChoice parse_choice(const std::string& text, const Config& config) {
   for (std::string part; std::getline(parts, part, ',');) {
     const std::size_t equals = std::min(part.find('='), part.size());
     const std::string name = part.substr(0, equals);
-    const auto kind = std::ranges::find_if(kinds, [&](const auto& c) { return name == name_of(c.kind); });
-    const auto value = number_in<int32_t>(std::string_view(part).substr(std::min(equals + 1, part.size())));
+    const auto kind =
+        std::ranges::find_if(kinds, [&](const auto& c) { return name == name_of(c.kind); });
+    const auto value =
+        number_in<int32_t>(std::string_view(part).substr(std::min(equals + 1, part.size())));
     if (kind == kinds.end() || !value || *value < 0 || *value >= kind->values)
-      fail("augmentation \"", part, "\": expected KIND=VALUE as in rotation=1; ", known_kinds(kinds));
+      fail("augmentation \"", part, "\": expected KIND=VALUE as in rotation=1; ",
+           known_kinds(kinds));
     choice[kind->kind] = *value;
   }
   return choice;
@@ -307,7 +334,8 @@ std::vector<AugmentChoice> all_choices(const Config& config) {
   std::vector<AugmentChoice> choices(1);
   for (const Condition& kind : augmentations(config)) {
     if (std::ssize(choices) > kMostChoices / kind.values)
-      fail("there are more than ", kMostChoices, " combinations of augmentations; name one instead of all");
+      fail("there are more than ", kMostChoices,
+           " combinations of augmentations; name one instead of all");
     std::vector<AugmentChoice> more;
     for (const AugmentChoice& choice : choices)
       for (int32_t value = 0; value < kind.values; ++value) {

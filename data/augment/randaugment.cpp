@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Look-up tables, blending with a degenerate image, and one nearest-neighbour sampler.
-#include <algorithm>
-#include <numbers>
-#include <numeric>
 #include "data/augment/augment.h"
 #include "kernels/philox.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <numbers>
+#include <numeric>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -14,7 +20,8 @@ using Histogram = std::array<int64_t, 256>;
 
 uint8_t clipped(int64_t value) { return static_cast<uint8_t>(std::clamp<int64_t>(value, 0, 255)); }
 
-template <class Value> void map_values(RgbImage& image, const Value& value) {
+template <class Value>
+void map_values(RgbImage& image, const Value& value) {
   Table table;
   for (int v = 0; v < 256; ++v) table[v] = clipped(value(v));
   for (uint8_t& p : image.pixels) p = table[p];
@@ -26,7 +33,8 @@ void map_channels(RgbImage& image, const std::function<Table(const Histogram&)>&
     Histogram counts{};
     for (std::size_t i = channel; i < image.pixels.size(); i += 3) ++counts[image.pixels[i]];
     const Table table = table_of(counts);
-    for (std::size_t i = channel; i < image.pixels.size(); i += 3) image.pixels[i] = table[image.pixels[i]];
+    for (std::size_t i = channel; i < image.pixels.size(); i += 3)
+      image.pixels[i] = table[image.pixels[i]];
   }
 }
 
@@ -47,7 +55,8 @@ Table auto_contrast_table(const Histogram& counts) {
   return table;
 }
 
-// The table goes up by one for every `step` pixels passed; the greatest value present counts for nothing.
+// The table goes up by one for every `step` pixels passed; the greatest value present counts for
+// nothing.
 Table equalize_table(const Histogram& counts) {
   const auto last = std::find_if(counts.rbegin(), counts.rend(), [](int64_t n) { return n > 0; });
   const int64_t top = last == counts.rend() ? 0 : *last;
@@ -67,21 +76,25 @@ int grey(const uint8_t* pixel) {
   return (19595 * pixel[0] + 38470 * pixel[1] + 7471 * pixel[2] + 0x8000) >> 16;
 }
 
-// From `degenerate` (factor 0) through `value` (factor 1) and beyond, in f32, cut off to whole numbers.
+// From `degenerate` (factor 0) through `value` (factor 1) and beyond, in f32, cut off to whole
+// numbers.
 uint8_t blended(int degenerate, int value, float factor) {
-  const float result = static_cast<float>(degenerate) + factor * static_cast<float>(value - degenerate);
+  const float result =
+      static_cast<float>(degenerate) + factor * static_cast<float>(value - degenerate);
   return result <= 0 ? 0 : result >= 255 ? 255 : static_cast<uint8_t>(result);
 }
 
-// Result (x, y) is the pixel at (a x + b y + c, d x + e y + f), x and y at pixel centres; outside kFill.
+// Result (x, y) is the pixel at (a x + b y + c, d x + e y + f), x and y at pixel centres; outside
+// kFill.
 struct Affine {
   double a = 1, b = 0, c = 0, d = 0, e = 1, f = 0;
 };
 
 void transform(RgbImage& image, const Affine& m) {
   const auto fixed = [](double v) { return static_cast<int64_t>(std::floor(v * 65536 + 0.5)); };
-  const int64_t a = fixed(m.a), b = fixed(m.b), c = fixed(m.c + m.a * 0.5 + m.b * 0.5), d = fixed(m.d),
-                e = fixed(m.e), f = fixed(m.f + m.d * 0.5 + m.e * 0.5);  // 16 bits of fraction
+  const int64_t a = fixed(m.a), b = fixed(m.b), c = fixed(m.c + m.a * 0.5 + m.b * 0.5),
+                d = fixed(m.d), e = fixed(m.e),
+                f = fixed(m.f + m.d * 0.5 + m.e * 0.5);  // 16 bits of fraction
   const std::vector<uint8_t> from = image.pixels;
   uint8_t* out = image.pixels.data();
   for (int64_t y = 0; y < image.height; ++y) {
@@ -89,7 +102,8 @@ void transform(RgbImage& image, const Affine& m) {
       const int64_t row = (d * x + e * y + f) >> 16, column = (a * x + b * y + c) >> 16;
       if (row >= 0 && row < image.height && column >= 0 && column < image.width)
         std::copy_n(from.data() + (row * image.width + column) * 3, 3, out);
-      else std::fill_n(out, 3, kFill);
+      else
+        std::fill_n(out, 3, kFill);
     }
   }
 }
@@ -106,7 +120,8 @@ int smooth(const std::vector<uint8_t>& pixels, int64_t at, int64_t row_step) {
 void adjust_color(RgbImage& image, float factor) {
   for (std::size_t i = 0; i < image.pixels.size(); i += 3) {
     const int luma = grey(&image.pixels[i]);
-    for (std::size_t c = i; c < i + 3; ++c) image.pixels[c] = blended(luma, image.pixels[c], factor);
+    for (std::size_t c = i; c < i + 3; ++c)
+      image.pixels[c] = blended(luma, image.pixels[c], factor);
   }
 }
 
@@ -130,13 +145,15 @@ void adjust_sharpness(RgbImage& image, float factor) {
 }
 
 void rotate(RgbImage& image, double degrees) {
-  const double angle = -degrees * std::numbers::pi / 180, cos = std::cos(angle), sin = std::sin(angle);
+  const double angle = -degrees * std::numbers::pi / 180, cos = std::cos(angle),
+               sin = std::sin(angle);
   const double x = static_cast<double>(image.width) / 2, y = static_cast<double>(image.height) / 2;
   transform(image, {cos, sin, x - cos * x - sin * y, -sin, cos, y + sin * x - cos * y});
 }
 
 void cutout(RgbImage& image, int64_t row, int64_t column, int64_t half) {
-  const int64_t left = std::max<int64_t>(0, column - half), right = std::min(image.width, column + half);
+  const int64_t left = std::max<int64_t>(0, column - half),
+                right = std::min(image.width, column + half);
   for (int64_t y = std::max<int64_t>(0, row - half); y < std::min(image.height, row + half); ++y) {
     if (left >= right) return;
     std::fill(image.pixels.begin() + (y * image.width + left) * 3,
@@ -150,6 +167,7 @@ struct KindInfo {
   double slope = 0, offset = 0;
   bool whole = false, is_signed = false;
 };
+
 constexpr KindInfo kKinds[kRandKinds] = {{"auto_contrast"},
                                          {"equalize"},
                                          {"invert"},
@@ -179,8 +197,8 @@ double argument_of(RandKind kind, double magnitude) {
   return info(kind).whole ? std::trunc(argument) : argument;
 }
 
-std::vector<RandOperation> draw_operations(uint64_t key, int64_t count, double magnitude, int64_t height,
-                                           int64_t width) {
+std::vector<RandOperation> draw_operations(uint64_t key, int64_t count, double magnitude,
+                                           int64_t height, int64_t width) {
   std::vector<RandOperation> operations;
   for (int64_t i = 0; i < count; ++i) {
     const Philox4 bits = philox4x32({static_cast<uint32_t>(i)}, key);
@@ -201,18 +219,22 @@ void apply(const RandOperation& o, RgbImage& image) {
     case RandKind::equalize: return map_channels(image, equalize_table);
     case RandKind::invert: return map_values(image, [](int v) { return 255 - v; });
     case RandKind::rotate: return rotate(image, o.argument);
-    case RandKind::posterize: return map_values(image, [&](int v) { return v & (256 - (1 << (8 - whole))); });
-    case RandKind::solarize: return map_values(image, [&](int v) { return v < whole ? v : 255 - v; });
+    case RandKind::posterize:
+      return map_values(image, [&](int v) { return v & (256 - (1 << (8 - whole))); });
+    case RandKind::solarize:
+      return map_values(image, [&](int v) { return v < whole ? v : 255 - v; });
     case RandKind::color: return adjust_color(image, factor);
     case RandKind::contrast: return adjust_contrast(image, factor);
-    case RandKind::brightness: return map_values(image, [&](int v) { return blended(0, v, factor); });
+    case RandKind::brightness:
+      return map_values(image, [&](int v) { return blended(0, v, factor); });
     case RandKind::sharpness: return adjust_sharpness(image, factor);
     case RandKind::shear_x: return transform(image, {.b = o.argument});
     case RandKind::shear_y: return transform(image, {.d = o.argument});
     case RandKind::translate_x: return transform(image, {.c = std::floor(o.argument + 0.5)});
     case RandKind::translate_y: return transform(image, {.f = std::floor(o.argument + 0.5)});
     case RandKind::cutout: return cutout(image, o.row, o.column, whole);
-    case RandKind::solarize_add: return map_values(image, [&](int v) { return v < 128 ? v + whole : v; });
+    case RandKind::solarize_add:
+      return map_values(image, [&](int v) { return v < 128 ? v + whole : v; });
   }
 }
 }  // namespace weft

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 // What libarchive only warns of (a wrong checksum, a shortened member) is an Error.
 #include "data/formats/archive.h"
+
+#include "data/formats/raw_file.h"
+#include "kernels/view.h"
+
 #include <algorithm>
+#include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include "data/formats/raw_file.h"
-#include "kernels/view.h"
+#include <vector>
 
 #ifdef WEFT_LIBARCHIVE
 #include <archive.h>
@@ -36,7 +40,10 @@ void check_end_of_tar(const std::string& path) {
 class Reader {
  public:
   Reader(const std::string& path, const ArchiveLimits& limits)
-      : path_(path), limits_(limits), archive_(archive_read_new(), archive_read_free), piece_(1 << 18) {
+      : path_(path),
+        limits_(limits),
+        archive_(archive_read_new(), archive_read_free),
+        piece_(1 << 18) {
     WEFT_CHECK(archive_, "no memory for an archive reader");
     const auto size = static_cast<int64_t>(std::filesystem::file_size(path));
     const int64_t most = limits_.small + 100 * size;
@@ -46,7 +53,8 @@ class Reader {
     archive_read_support_format_zip_seekable(archive_.get());
     archive_read_support_format_tar(archive_.get());
     archive_read_support_filter_gzip(archive_.get());
-    if (archive_read_open_filename(archive_.get(), path.c_str(), piece_.size()) != ARCHIVE_OK) damaged();
+    if (archive_read_open_filename(archive_.get(), path.c_str(), piece_.size()) != ARCHIVE_OK)
+      damaged();
   }
 
   // Moves to the next file and skips other entries; false at the end.
@@ -76,7 +84,8 @@ class Reader {
       const auto size = std::ssize(all) + got;
       if (size > limits_.member || total_ > limits_.total)
         fail(path_, ": ", name, " is too large: more than ",
-             size > limits_.member ? str(limits_.member, " bytes") : str(limits_.total, " bytes in all"));
+             size > limits_.member ? str(limits_.member, " bytes")
+                                   : str(limits_.total, " bytes in all"));
       all.append(piece_.data(), got);
     }
     if (archive_entry_size_is_set(entry_) &&
@@ -114,7 +123,8 @@ bool is_archive(std::string_view beginning) {
 
 bool has_archives() { return true; }
 
-void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>& wanted,
+void for_each_member(const std::string& path,
+                     const std::function<bool(const std::string& name)>& wanted,
                      const std::function<void(const std::string& name, std::string bytes)>& use,
                      const ArchiveLimits& limits) {
   const std::string beginning = file_beginning(path);
@@ -133,8 +143,10 @@ bool has_archives() { return false; }
 void for_each_member(const std::string& path, const std::function<bool(const std::string& name)>&,
                      const std::function<void(const std::string& name, std::string bytes)>&,
                      const ArchiveLimits&) {
-  fail(path, ": this build reads no archives; install libarchive-dev, configure and build again, or unpack "
-             "the file first");
+  fail(path,
+       ": this build reads no archives; install libarchive-dev, configure and build again, or "
+       "unpack "
+       "the file first");
 }
 
 #endif

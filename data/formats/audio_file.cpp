@@ -1,12 +1,23 @@
 // SPDX-License-Identifier: MIT
 // Reads through libsndfile and resamples by libsamplerate, piece by piece; writes WAV.
 #include "data/formats/audio_file.h"
+
+#include "kernels/view.h"
+#include "src/files/files.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <limits>
+#include <memory>
 #include <ostream>
-#include "kernels/view.h"
-#include "src/files/files.h"
+#include <span>
+#include <string>
+#include <system_error>
+#include <vector>
 
 #ifdef WEFT_SNDFILE
 #include <samplerate.h>
@@ -32,11 +43,14 @@ struct ChunkedFormat {
   const char* samples;      // name of the chunk that holds them
   bool big_endian;
 };
-constexpr ChunkedFormat kChunkedFormats[] = {{"RIFF", "WAVE", "data", false}, {"FORM", "AIF", "SSND", true}};
+
+constexpr ChunkedFormat kChunkedFormats[] = {{"RIFF", "WAVE", "data", false},
+                                             {"FORM", "AIF", "SSND", true}};
 
 uint32_t size_of_chunk(const char* bytes, bool big_endian) {
   uint32_t value = 0;
-  for (int k = 0; k < 4; ++k) value = value << 8 | static_cast<uint8_t>(bytes[big_endian ? k : 3 - k]);
+  for (int k = 0; k < 4; ++k)
+    value = value << 8 | static_cast<uint8_t>(bytes[big_endian ? k : 3 - k]);
   return value;
 }
 
@@ -49,7 +63,8 @@ void check_is_whole(const std::string& path) {
   if (!in.read(head, 12)) return;
   const auto format =
       std::find_if(std::begin(kChunkedFormats), std::end(kChunkedFormats), [&](const auto& f) {
-        return std::memcmp(head, f.head, 4) == 0 && std::memcmp(head + 8, f.kind, std::strlen(f.kind)) == 0;
+        return std::memcmp(head, f.head, 4) == 0 &&
+               std::memcmp(head + 8, f.kind, std::strlen(f.kind)) == 0;
       });
   if (format == std::end(kChunkedFormats)) return;
   constexpr int kMostChunks = 1000;
@@ -62,7 +77,8 @@ void check_is_whole(const std::string& path) {
     at += 8;
     if (std::memcmp(head, format->samples, 4) == 0) {
       if (bytes != kUnknown && bytes > size - at)
-        fail(path, ": is truncated: ", bytes, " bytes of samples should follow, ", size - at, " do");
+        fail(path, ": is truncated: ", bytes, " bytes of samples should follow, ", size - at,
+             " do");
       return;
     }
     at += int64_t{bytes} + bytes % 2;
@@ -73,12 +89,16 @@ void check_is_whole(const std::string& path) {
 // Mono samples at one rate in, codes at another out.
 class Encoder {
  public:
-  Encoder(const std::string& path, int64_t from, int64_t to, int64_t most, std::vector<uint16_t>& tokens)
-      : path_(path), ratio_(static_cast<double>(to) / static_cast<double>(from)), most_(most),
+  Encoder(const std::string& path, int64_t from, int64_t to, int64_t most,
+          std::vector<uint16_t>& tokens)
+      : path_(path),
+        ratio_(static_cast<double>(to) / static_cast<double>(from)),
+        most_(most),
         tokens_(tokens) {
     if (from == to) return;
     if (!src_is_valid_ratio(ratio_))
-      fail(path, ": has ", from, " samples a second, too far from --rate ", to, "; at most 256 times");
+      fail(path, ": has ", from, " samples a second, too far from --rate ", to,
+           "; at most 256 times");
     int error = 0;
     resampler_.reset(src_new(SRC_SINC_BEST_QUALITY, 1, &error));
     if (!resampler_) fail(path, ": cannot be resampled: ", src_strerror(error));
@@ -102,6 +122,7 @@ class Encoder {
       data.input_frames -= data.input_frames_used;
     } while (data.input_frames > 0 || data.output_frames_gen > 0);
   }
+
   int64_t clipped() const { return clipped_; }
 
  private:
@@ -127,28 +148,31 @@ using SoundFile = std::unique_ptr<SNDFILE, int (*)(SNDFILE*)>;
 
 SoundFile open_sound(const std::string& path, SF_INFO& info) {
   std::error_code error;
-  if (!std::filesystem::exists(path, error)) fail(path, ": cannot be opened: there is no such file");
+  if (!std::filesystem::exists(path, error))
+    fail(path, ": cannot be opened: there is no such file");
   if (!std::filesystem::is_regular_file(path, error))
     fail(path, ": is no regular file, expected a sound file");
   info = {};
   SoundFile file(sf_open(path.c_str(), SFM_READ, &info), sf_close);
   if (!file) fail(path, ": is no sound file that can be read: ", sf_strerror(nullptr));
   if (info.samplerate < kLeastRate || info.samplerate > kMostRate)
-    fail(path, ": has ", info.samplerate, " samples a second; expected ", kLeastRate, " to ", kMostRate);
+    fail(path, ": has ", info.samplerate, " samples a second; expected ", kLeastRate, " to ",
+         kMostRate);
   if (info.channels < 1) fail(path, ": has no channels");
   check_is_whole(path);
   return file;
 }
 
 // The mean over the channels of each frame. `first`: number of the first frame, for errors.
-void average(std::span<const float> frames, int64_t channels, int64_t first, const std::string& path,
-             std::vector<float>& mono) {
+void average(std::span<const float> frames, int64_t channels, int64_t first,
+             const std::string& path, std::vector<float>& mono) {
   mono.clear();
   for (std::size_t at = 0; at < frames.size(); at += static_cast<std::size_t>(channels)) {
     double sum = 0;
     for (const float x : frames.subspan(at, channels)) {
       if (!(std::abs(x) <= kMostSample))
-        fail(path, ": frame ", first + std::ssize(mono), " holds ", x, "; expected samples from -1 to 1");
+        fail(path, ": frame ", first + std::ssize(mono), " holds ", x,
+             "; expected samples from -1 to 1");
       sum += x;
     }
     mono.push_back(static_cast<float>(sum / static_cast<double>(channels)));
@@ -162,7 +186,8 @@ void average(std::span<const float> frames, int64_t channels, int64_t first, con
 
 bool has_audio() { return true; }
 
-AudioFile append_audio(const std::string& path, int64_t rate, int64_t most, std::vector<uint16_t>& tokens) {
+AudioFile append_audio(const std::string& path, int64_t rate, int64_t most,
+                       std::vector<uint16_t>& tokens) {
   if (rate < kLeastRate || rate > kMostRate)
     fail("--rate: expected ", kLeastRate, " to ", kMostRate, " samples a second, got ", rate);
   SF_INFO info;
@@ -174,8 +199,8 @@ AudioFile append_audio(const std::string& path, int64_t rate, int64_t most, std:
   for (;;) {
     const sf_count_t got = sf_readf_float(file.get(), frames.data(), piece);
     if (got <= 0) break;
-    average({frames.data(), static_cast<std::size_t>(got * info.channels)}, info.channels, result.frames,
-            path, mono);
+    average({frames.data(), static_cast<std::size_t>(got * info.channels)}, info.channels,
+            result.frames, path, mono);
     encoder.add(mono, false);
     result.frames += got;
   }
@@ -183,7 +208,8 @@ AudioFile append_audio(const std::string& path, int64_t rate, int64_t most, std:
     fail(path, ": cannot be read beyond frame ", result.frames, ": ", sf_strerror(file.get()));
   if (result.frames == 0) fail(path, ": holds no sound: it has no frames");
   if (info.frames < SF_COUNT_MAX && result.frames < info.frames)
-    fail(path, ": is truncated: it should have ", info.frames, " frames, ", result.frames, " can be read");
+    fail(path, ": is truncated: it should have ", info.frames, " frames, ", result.frames,
+         " can be read");
   encoder.add({}, true);
   result.clipped = encoder.clipped();
   return result;
@@ -195,7 +221,8 @@ bool has_audio() { return false; }
 
 AudioFile append_audio(const std::string& path, int64_t, int64_t, std::vector<uint16_t>&) {
   fail(path,
-       ": this build reads no sound; install libsndfile1-dev and libsamplerate0-dev, configure and build "
+       ": this build reads no sound; install libsndfile1-dev and libsamplerate0-dev, configure and "
+       "build "
        "again");
 }
 
@@ -204,7 +231,8 @@ AudioFile append_audio(const std::string& path, int64_t, int64_t, std::vector<ui
 void write_wav(const std::string& path, std::span<const int32_t> tokens, int64_t rate) {
   constexpr int64_t kItem = 2, kHeader = 44, kPcm = 1, kMono = 1;
   const auto size = std::ssize(tokens) * kItem;
-  if (rate < 1 || rate > 768000) fail(path, ": a sound of ", rate, " samples a second cannot be written");
+  if (rate < 1 || rate > 768000)
+    fail(path, ": a sound of ", rate, " samples a second cannot be written");
   if (size > std::numeric_limits<int32_t>::max() - kHeader)
     fail(path, ": ", tokens.size(), " samples are too many for a WAV file");
   std::string bytes = "RIFF";

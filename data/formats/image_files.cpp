@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "data/formats/image_files.h"
-#include <png.h>
-#include <algorithm>
+
 #include "data/formats/archive.h"
 #include "data/formats/raw_file.h"
 #include "src/config/names.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <png.h>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -30,7 +40,8 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 
 void append_labels(const std::vector<int64_t>& labels, int64_t images, int64_t limit,
                    const std::string& where, ImageSplit& out) {
-  if (std::ssize(labels) != images) fail(where, ": has ", images, " images and ", labels.size(), " labels");
+  if (std::ssize(labels) != images)
+    fail(where, ": has ", images, " images and ", labels.size(), " labels");
   for (std::size_t i = 0; i < labels.size(); ++i)
     if (labels[i] < 0 || labels[i] >= limit)
       fail(where, ": the label of image ", i, " is ", labels[i], ", expected 0 to ", limit - 1);
@@ -66,8 +77,8 @@ void append_npz_images(const std::string& path, int64_t side, ImageSplit& out) {
   append_array_images(parse_npy(*data, path + ": " + name), path + ": " + name, side, out);
   if (!labels) return;
   const std::string where = path + ": labels.npy";
-  append_labels(integers_of(parse_npy(*labels, where), where), image_count(out, square_rgb(side)) - before,
-                kMostLabels, path, out);
+  append_labels(integers_of(parse_npy(*labels, where), where),
+                image_count(out, square_rgb(side)) - before, kMostLabels, path, out);
 }
 
 constexpr int64_t kMostPngBytes = 16 * kMostPngPixels;
@@ -79,7 +90,8 @@ uint32_t big_endian(std::string_view four) {
   return value;
 }
 
-// Every chunk from the first to IEND lies within the bytes; libpng does not miss what follows the pixels.
+// Every chunk from the first to IEND lies within the bytes; libpng does not miss what follows the
+// pixels.
 void check_whole(std::string_view bytes, const std::string& where) {
   constexpr std::size_t kAround = 12;  // length, type and checksum of a chunk
   if (!bytes.starts_with(kSignature))
@@ -101,8 +113,8 @@ void append_cifar_records(std::string_view bytes, const std::string& where, Imag
   const ImageShape shape = square_rgb(kCifarSide);
   const auto record = static_cast<std::size_t>(1 + shape.tokens());
   if (bytes.empty() || bytes.size() % record != 0)
-    fail(where, ": has ", bytes.size(), " bytes, which is no whole number of CIFAR-10 records of ", record,
-         " (a label and three planes of 32 x 32): truncated, or another file");
+    fail(where, ": has ", bytes.size(), " bytes, which is no whole number of CIFAR-10 records of ",
+         record, " (a label and three planes of 32 x 32): truncated, or another file");
   for (std::size_t at = 0; at < bytes.size(); at += record)
     if (const int label = static_cast<uint8_t>(bytes[at]); label >= kCifarLabels)
       fail(where, ": the label of record ", at / record, " is ", label,
@@ -114,19 +126,25 @@ void append_cifar_records(std::string_view bytes, const std::string& where, Imag
   }
 }
 
-void append_array_images(const NpyArray& array, const std::string& where, int64_t side, ImageSplit& out) {
+void append_array_images(const NpyArray& array, const std::string& where, int64_t side,
+                         ImageSplit& out) {
   const ImageShape shape = square_rgb(side);
   if (array.kind != 'u' || array.item != 1)
     fail(where, ": holds elements of type '", array.kind, array.item,
          "', expected uint8 pixels ('u1'); in numpy: a.astype(numpy.uint8)");
-  const std::vector<int64_t> sizes(array.shape.begin() + (array.shape.empty() ? 0 : 1), array.shape.end());
+  const std::vector<int64_t> sizes(array.shape.begin() + (array.shape.empty() ? 0 : 1),
+                                   array.shape.end());
   const bool whole = sizes == std::vector{side, side, shape.channels};
-  if (!whole && sizes != std::vector{shape.channels, side, side} && sizes != std::vector{shape.tokens()})
-    fail(where, ": has the shape ", shape_text(array.shape), ", expected images of ", side, " x ", side,
-         ": (N, ", side, ", ", side, ", 3), (N, 3, ", side, ", ", side, ") or (N, ", shape.tokens(), ")");
+  if (!whole && sizes != std::vector{shape.channels, side, side} &&
+      sizes != std::vector{shape.tokens()})
+    fail(where, ": has the shape ", shape_text(array.shape), ", expected images of ", side, " x ",
+         side, ": (N, ", side, ", ", side, ", 3), (N, 3, ", side, ", ", side, ") or (N, ",
+         shape.tokens(), ")");
   if (array.shape[0] == 0) fail(where, ": has no images");
-  if (whole) out.pixels.insert(out.pixels.end(), array.data.begin(), array.data.end());
-  else append_planes(array.data, shape, out.pixels);
+  if (whole)
+    out.pixels.insert(out.pixels.end(), array.data.begin(), array.data.end());
+  else
+    append_planes(array.data, shape, out.pixels);
 }
 
 bool is_pickle(std::string_view bytes) {
@@ -150,11 +168,12 @@ int64_t image_count(const ImageSplit& split, const ImageShape& shape) {
   return std::ssize(split.pixels) / shape.tokens();
 }
 
-ImageSplit take_last(ImageSplit& from, const ImageShape& shape, int64_t count, const std::string& option) {
+ImageSplit take_last(ImageSplit& from, const ImageShape& shape, int64_t count,
+                     const std::string& option) {
   const int64_t all = image_count(from, shape);
   if (count < 0 || count >= all)
-    fail(option, ": cannot take ", count, " of ", all, " images and leave some to train on; choose ", option,
-         " with another number");
+    fail(option, ": cannot take ", count, " of ", all,
+         " images and leave some to train on; choose ", option, " with another number");
   const auto cut = [&](auto& values, int64_t first) {
     std::decay_t<decltype(values)> tail(values.begin() + first, values.end());
     values.resize(first);
@@ -170,7 +189,8 @@ ImageSplit take_chosen(ImageSplit& from, const ImageShape& shape, int64_t count,
                        const std::string& option) {
   const int64_t all = image_count(from, shape), size = shape.tokens();
   std::vector<bool> chosen(all);
-  for (int64_t i = std::max<int64_t>(all - count, 0); i < all; ++i) chosen[image_at(seed, i, all)] = true;
+  for (int64_t i = std::max<int64_t>(all - count, 0); i < all; ++i)
+    chosen[image_at(seed, i, all)] = true;
   // Those that stay move forward, the chosen ones to the end.
   ImageSplit ordered;
   int64_t stay = 0;
@@ -199,19 +219,23 @@ PngImage parse_png(std::string_view bytes, const std::string& where) {
     fail(where, ": is damaged or no PNG file: ", png.message);
   const int64_t height = png.height, width = png.width;
   if (height > kMostPngPixels / width)
-    fail(where, ": has ", height, " x ", width, " pixels, more than the ", kMostPngPixels, " that are read");
+    fail(where, ": has ", height, " x ", width, " pixels, more than the ", kMostPngPixels,
+         " that are read");
   const bool alpha = (png.format & PNG_FORMAT_FLAG_ALPHA) != 0;
   const int64_t channels = (png.format & PNG_FORMAT_FLAG_COLOR) != 0 ? 3 : 1;
-  // 16 bits count as sRGB, not as linear light. Transparency is read and left out: it changes no colour.
+  // 16 bits count as sRGB, not as linear light. Transparency is read and left out: it changes no
+  // colour.
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
-  png.format = (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) | (alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
+  png.format =
+      (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) | (alpha ? PNG_FORMAT_FLAG_ALPHA : 0);
   PngImage image{{height, width, channels}, std::vector<uint8_t>(PNG_IMAGE_SIZE(png))};
   if (!png_image_finish_read(&png, nullptr, image.pixels.data(), 0, nullptr))
     fail(where, ": is damaged or truncated: ", png.message);
   if (!alpha) return image;
   const int64_t stored = channels + 1;
   for (int64_t p = 0; p < height * width; ++p)
-    for (int64_t c = 0; c < channels; ++c) image.pixels[p * channels + c] = image.pixels[p * stored + c];
+    for (int64_t c = 0; c < channels; ++c)
+      image.pixels[p * channels + c] = image.pixels[p * stored + c];
   image.pixels.resize(image.shape.tokens());
   return image;
 }

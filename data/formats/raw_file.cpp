@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "data/formats/raw_file.h"
+
+#include "kernels/view.h"
+#include "src/files/files.h"
+
 #include <array>
+#include <cmath>
+#include <cstddef>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
-#include "kernels/view.h"
-#include "src/files/files.h"
+#include <system_error>
 
 namespace weft {
 std::vector<char> read_raw_file(const std::string& path, int64_t most) {
@@ -34,7 +40,9 @@ void check_not_written(const std::string& file, const std::string& out) {
     fail(out, ": is both read and written; choose another --out");
 }
 
-std::string file_name(const std::string& path) { return std::filesystem::path(path).filename().string(); }
+std::string file_name(const std::string& path) {
+  return std::filesystem::path(path).filename().string();
+}
 
 namespace {
 using State = std::array<uint32_t, 4>;
@@ -44,14 +52,16 @@ const std::array<uint32_t, 64>& sines() {
   static const auto table = [] {
     std::array<uint32_t, 64> t{};
     for (std::size_t i = 0; i < 64; ++i)
-      t[i] = static_cast<uint32_t>(std::floor(0x1p32 * std::fabs(std::sin(static_cast<double>(i + 1)))));
+      t[i] = static_cast<uint32_t>(
+          std::floor(0x1p32 * std::fabs(std::sin(static_cast<double>(i + 1)))));
     return t;
   }();
   return table;
 }
 
 void add_block(State& state, const char* bytes) {
-  static constexpr int kShift[4][4] = {{7, 12, 17, 22}, {5, 9, 14, 20}, {4, 11, 16, 23}, {6, 10, 15, 21}};
+  static constexpr int kShift[4][4] = {
+      {7, 12, 17, 22}, {5, 9, 14, 20}, {4, 11, 16, 23}, {6, 10, 15, 21}};
   uint32_t x[16];
   for (int k = 0; k < 16; ++k) {
     x[k] = 0;
@@ -64,7 +74,10 @@ void add_block(State& state, const char* bytes) {
                        : round == 1 ? (b & d) | (c & ~d)
                        : round == 2 ? b ^ c ^ d
                                     : c ^ (b | ~d);
-    const int k = round == 0 ? i : round == 1 ? (5 * i + 1) % 16 : round == 2 ? (3 * i + 5) % 16 : 7 * i % 16;
+    const int k = round == 0   ? i
+                  : round == 1 ? (5 * i + 1) % 16
+                  : round == 2 ? (3 * i + 5) % 16
+                               : 7 * i % 16;
     const uint32_t sum = a + f + x[k] + sines()[i];
     a = d;
     d = c;
@@ -90,11 +103,13 @@ std::string md5(std::span<const char> bytes) {
 
   std::string digits;
   for (const uint32_t word : state)
-    for (int i = 0; i < 8; ++i) digits += "0123456789abcdef"[word >> (8 * (i / 2) + 4 * (1 - i % 2)) & 15];
+    for (int i = 0; i < 8; ++i)
+      digits += "0123456789abcdef"[word >> (8 * (i / 2) + 4 * (1 - i % 2)) & 15];
   return digits;
 }
 
-DownloadFolder::DownloadFolder(const std::string& path) : path_(path) {
+DownloadFolder::DownloadFolder(const std::string& path)
+    : path_(path) {
   std::error_code error;
   const bool made = std::filesystem::create_directory(path, error);
   if (error) fail(path, ": cannot be made: ", error.message());

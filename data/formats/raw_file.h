@@ -23,7 +23,7 @@ std::string file_name(const std::string& path);  // without its folders
 // MD5 (RFC 1321) in 32 hexadecimal digits: recognises well-known data sets. Not for secrets.
 std::string md5(std::span<const char> bytes);
 
-// ---- downloads, through the machine's own curl or wget, and the shell commands that go with them ----
+// ---- downloads, through the machine's own curl or wget, and the shell commands that go with them
 
 // A new folder, removed with its content.
 class DownloadFolder {
@@ -31,6 +31,7 @@ class DownloadFolder {
   explicit DownloadFolder(const std::string& path);
   ~DownloadFolder();
   DownloadFolder& operator=(DownloadFolder&&) = delete;  // nor copied
+
   std::string operator/(const std::string& name) const { return path_ + "/" + name; }
 
  private:
@@ -41,8 +42,8 @@ bool run_command(const std::string& command);  // for the shell; true when it su
 bool is_installed(const std::string& program);
 std::string shell_quoted(const std::string& text);
 
-// Fetches url into the file `path`; `size` and the url are shown first. Error, with `way_out` at its end,
-// when there is neither curl nor wget, or no network.
+// Fetches url into the file `path`; `size` and the url are shown first. Error, with `way_out` at
+// its end, when there is neither curl nor wget, or no network.
 void download_file(const std::string& url, const std::string& path, const std::string& size,
                    const std::string& way_out);
 }  // namespace weft

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: MIT
 // prepare cifar10, images, imagenet64 and imagenet32.
-#include <algorithm>
-#include <cctype>
-#include <filesystem>
-#include <map>
 #include "data/formats/archive.h"
 #include "data/formats/image_files.h"
 #include "data/formats/raw_file.h"
 #include "data/prepare/prepare.h"
 #include "src/config/names.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -27,9 +35,12 @@ Folder listed(const std::string& path) {
     std::string ending = at->path().extension().string();
     std::ranges::transform(ending, ending.begin(),
                            [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-    if (at->is_directory(ignored)) folder.folders.push_back(at->path().string());
-    else if (ending == ".png") folder.images.push_back(at->path().string());
-    else ++folder.others;
+    if (at->is_directory(ignored))
+      folder.folders.push_back(at->path().string());
+    else if (ending == ".png")
+      folder.images.push_back(at->path().string());
+    else
+      ++folder.others;
   }
   if (error) fail(path, ": cannot be read as a folder: ", error.message());
   std::ranges::sort(folder.images);
@@ -55,12 +66,14 @@ Gathered gather(const std::string& path) {
   all.others = top.others;
   constexpr std::size_t kMostLabels = 65536;
   if (top.folders.size() > kMostLabels)
-    fail(path, ": has ", top.folders.size(), " folders, at most ", kMostLabels, " labels are possible");
+    fail(path, ": has ", top.folders.size(), " folders, at most ", kMostLabels,
+         " labels are possible");
   for (const std::string& folder : top.folders) {
     const Folder inner = listed(folder);
     if (!inner.folders.empty())
       fail(inner.folders.front(), ": folders for labels hold images alone, no further folders");
-    all.labels.insert(all.labels.end(), inner.images.size(), static_cast<uint16_t>(all.label_names.size()));
+    all.labels.insert(all.labels.end(), inner.images.size(),
+                      static_cast<uint16_t>(all.label_names.size()));
     all.images.insert(all.images.end(), inner.images.begin(), inner.images.end());
     all.label_names.push_back(file_name(folder));
     all.others += inner.others;
@@ -71,18 +84,20 @@ Gathered gather(const std::string& path) {
 
 std::string size_text(const ImageShape& shape) { return str(shape.height, " x ", shape.width); }
 
-// All with as many channels as the richest has. The first colour image turns the grey ones before it.
+// All with as many channels as the richest has. The first colour image turns the grey ones before
+// it.
 ImageSplit read_all(const Gathered& all, ImageShape& shape) {
   ImageSplit split{.pixels = {}, .labels = all.labels};
   for (const std::string& path : all.images) {
     PngImage image = read_png(path);
     if (!shape) shape = image.shape;
     if (image.shape.height != shape.height || image.shape.width != shape.width)
-      fail(path, ": has ", size_text(image.shape), " pixels, ", all.images.front(), " has ", size_text(shape),
-           "; all images must have one size");
+      fail(path, ": has ", size_text(image.shape), " pixels, ", all.images.front(), " has ",
+           size_text(shape), "; all images must have one size");
     if (image.shape.channels > shape.channels) {
       const int64_t images = image_count(split, shape);
-      split.pixels = as_rgb({{images * shape.height, shape.width, 1}, std::move(split.pixels)}).pixels;
+      split.pixels =
+          as_rgb({{images * shape.height, shape.width, 1}, std::move(split.pixels)}).pixels;
       shape = image.shape;
     }
     if (image.shape.channels < shape.channels) image = as_rgb(std::move(image));
@@ -97,14 +112,16 @@ std::string label_text(const Gathered& all) {
   std::string text = "labels ";
   for (std::size_t i = 0; i < std::min(kShown, all.label_names.size()); ++i)
     text += str(i > 0 ? ", " : "", i, " ", all.label_names[i]);
-  return all.label_names.size() > kShown ? str(text, " ... ", all.label_names.size(), " in all") : text;
+  return all.label_names.size() > kShown ? str(text, " ... ", all.label_names.size(), " in all")
+                                         : text;
 }
 
 // ---- cifar10 ----
 
 constexpr int64_t kSide = 32, kBatches = 5;
 constexpr const char* kMd5 = "c32a1d4ab5d03f1284b67883e8d87530";  // of cifar-10-binary.tar.gz
-constexpr const char* kFirstPickle = "data_batch_1";  // the Python version has the same names without .bin
+// the Python version has the same names without .bin
+constexpr const char* kFirstPickle = "data_batch_1";
 constexpr const char* kForm = "cifar-10-binary.tar.gz, which prepare downloads without --from";
 
 // A raw file: its name in errors, and its bytes.
@@ -115,22 +132,26 @@ struct Source {
 };
 
 const std::vector<std::string>& official_names() {
-  static const std::vector<std::string> names = {"data_batch_1.bin", "data_batch_2.bin", "data_batch_3.bin",
-                                                 "data_batch_4.bin", "data_batch_5.bin", "test_batch.bin"};
+  static const std::vector<std::string> names = {"data_batch_1.bin", "data_batch_2.bin",
+                                                 "data_batch_3.bin", "data_batch_4.bin",
+                                                 "data_batch_5.bin", "test_batch.bin"};
   return names;
 }
 
 bool is_official(const std::string& name) { return std::ranges::count(official_names(), name) > 0; }
+
 bool is_test(const std::string& name) { return name == "test_batch.bin" || name == "test_batch"; }
 
 // Throws Error, naming `where`, unless all official files are there.
-void check_complete(const std::string& where, const std::function<bool(const std::string&)>& there) {
+void check_complete(const std::string& where,
+                    const std::function<bool(const std::string&)>& there) {
   std::vector<std::string> missing;
   for (const std::string& name : official_names())
     if (!there(name)) missing.push_back(name);
   if (missing.empty()) return;
   if (there(kFirstPickle)) fail_on_pickle(where, kForm);
-  if (missing.size() < official_names().size()) fail(where, ": lacks ", joined(missing), " of CIFAR-10");
+  if (missing.size() < official_names().size())
+    fail(where, ": lacks ", joined(missing), " of CIFAR-10");
   fail(where, ": has no files of CIFAR-10: expected ", joined(missing));
 }
 
@@ -170,7 +191,8 @@ std::vector<Source> from_archive(const std::string& path) {
 
 std::vector<Source> downloaded(const PrepareCifar10& o) {
   const std::string way_out =
-      "; get " + o.url + " on another machine and give the file, or the folder it unpacks to, with --from";
+      "; get " + o.url +
+      " on another machine and give the file, or the folder it unpacks to, with --from";
   const DownloadFolder folder(o.out + ".download");
   const std::string path = folder / "cifar-10-binary.tar.gz";
   download_file(o.url, path, "162 MB", way_out);
@@ -220,10 +242,11 @@ std::string prepare_images(const PrepareImages& o) {
                 valids = o.valid >= 0 ? o.valid : std::min<int64_t>(512, count / 10);
   const ImageSplit test = take_chosen(train, shape, tests, kSplitSeed, "--test"),
                    valid = take_chosen(train, shape, valids, kSplitSeed, "--valid");
-  const std::string what =
-      str(count, " images of ", shape.channels == 1 ? "grey" : "colour", ": ", valids, " validate and ",
-          tests, " test, chosen with the seed ", kSplitSeed, "; ", label_text(all));
-  const std::string passed = all.others > 0 ? str(all.others, " files that are no .png skipped\n") : "";
+  const std::string what = str(count, " images of ", shape.channels == 1 ? "grey" : "colour", ": ",
+                               valids, " validate and ", tests, " test, chosen with the seed ",
+                               kSplitSeed, "; ", label_text(all));
+  const std::string passed =
+      all.others > 0 ? str(all.others, " files that are no .png skipped\n") : "";
   const std::string name = file_name(fs::path(o.folder + "/").parent_path().string());
   return str("read ", o.folder, ": ", what, "\n", passed,
              write_image_file(o.out, shape, train, valid, test, what, {name}));
@@ -241,7 +264,8 @@ std::string prepare_imagenet(const PrepareImagenet& o) {
   ImageSplit train, test;
   std::string lines;
   std::vector<std::string> names;
-  const auto read = [&](const std::vector<std::string>& files, ImageSplit& split, const char* kind) {
+  const auto read = [&](const std::vector<std::string>& files, ImageSplit& split,
+                        const char* kind) {
     for (const std::string& path : files) {
       const int64_t before = image_count(split, shape);
       const std::size_t labels = split.labels.size();
@@ -259,10 +283,12 @@ std::string prepare_imagenet(const PrepareImagenet& o) {
                 count = o.valid >= 0 ? o.valid : imagenet_validation(o.side, all);
   if (count < 0)
     fail("--valid: say how many of the last training images validate: there are ", all,
-         ", and only for the whole set (", o.side == 64 ? 1281149 : 1281167, ") the number is known");
+         ", and only for the whole set (", o.side == 64 ? 1281149 : 1281167,
+         ") the number is known");
   const ImageSplit valid = take_last(train, shape, count, "--valid");
   const std::string what =
-      str("ImageNet ", o.side, " x ", o.side, ": the last ", count, " of ", all, " training images validate",
+      str("ImageNet ", o.side, " x ", o.side, ": the last ", count, " of ", all,
+          " training images validate",
           o.valid_from.empty() ? "" : ", the published validation images test");
   return str(lines, what, "\n", write_image_file(o.out, shape, train, valid, test, what, names));
 }
@@ -277,7 +303,8 @@ std::string prepare_cifar10(const PrepareCifar10& o) {
     const auto [other, fresh] = sums.try_emplace(md5(source.bytes), source.where);
     if (!fresh) fail(source.where, ": is the same as ", other->second);
     const int64_t count = append(source, o.batch, source.test ? test : train);
-    lines += str("read ", source.where, ": ", count, source.test ? " test" : " training", " images\n");
+    lines +=
+        str("read ", source.where, ": ", count, source.test ? " test" : " training", " images\n");
     names.push_back(source.name);
   }
   const int64_t all = image_count(train, shape), tests = image_count(test, shape);
@@ -287,8 +314,8 @@ std::string prepare_cifar10(const PrepareCifar10& o) {
   const ImageSplit valid = full ? take_chosen(train, shape, count, kSplitSeed, "--valid")
                                 : take_last(train, shape, count, "--valid");
   const std::string what =
-      full ? str("CIFAR-10: of ", all, " training images ", count, ", chosen with the seed ", kSplitSeed,
-                 ", validate")
+      full ? str("CIFAR-10: of ", all, " training images ", count, ", chosen with the seed ",
+                 kSplitSeed, ", validate")
            : str("images of CIFAR-10: the last ", count, " of ", all, " training images validate");
   return str(lines, what, "\n", write_image_file(o.out, shape, train, valid, test, what, names));
 }

@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: MIT
 // prepare text, audio, copy, tokens, novels and enwik8.
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#include <filesystem>
-#include <map>
 #include "data/dataset.h"
 #include "data/formats/archive.h"
 #include "data/formats/audio_file.h"
@@ -12,6 +7,21 @@
 #include "data/prepare/prepare.h"
 #include "kernels/philox.h"
 #include "kernels/view.h"
+
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <sys/mman.h>
+#include <system_error>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace weft {
 constexpr int64_t kMostTokens = int64_t{1} << 32;  // 8 GiB of memory; 99 hours of sound at 12 kHz
@@ -48,13 +58,14 @@ std::string prepare_audio(const PrepareAudio& o) {
     sources.push_back(file_name(path));
   }
   const std::string what = str("mu-law codes of sound at ", o.rate, " Hz");
-  return lines +
-         write_token_file(o.out, tokens, kMuLawLevels, o.split, what, sources, {{"sample_rate", o.rate}});
+  return lines + write_token_file(o.out, tokens, kMuLawLevels, o.split, what, sources,
+                                  {{"sample_rate", o.rate}});
 }
 
 double copy_entropy(int64_t vocab, double resample) {
   const auto v = static_cast<double>(vocab);
-  const double other = resample / v, same = 1 - resample + other;  // of each other token; of the copied one
+  // of each other token; of the copied one
+  const double other = resample / v, same = 1 - resample + other;
   const auto bits = [](double p) { return p > 0 ? -p * std::log2(p) : 0; };
   return bits(same) + (v - 1) * bits(other);
 }
@@ -68,17 +79,18 @@ std::string prepare_copy(const PrepareCopy& o) {
     fail("--resample: expected more than 0 and at most 1, got ", o.resample);
   std::vector<uint16_t> tokens(o.length);
   for (int64_t t = 0; t < o.length; ++t) {
-    const Philox4 bits = philox4x32({static_cast<uint32_t>(t), static_cast<uint32_t>(t >> 32), 0, 0}, o.seed);
+    const Philox4 bits =
+        philox4x32({static_cast<uint32_t>(t), static_cast<uint32_t>(t >> 32), 0, 0}, o.seed);
     const bool renewed = t < o.distance || bits[0] < o.resample * 0x1p32;
     const uint64_t uniform = (uint64_t{bits[1]} << 32 | bits[2]) >> 16;  // 48 bits: times 2^16 fits
     tokens[t] = renewed ? static_cast<uint16_t>(uniform * static_cast<uint64_t>(o.vocab) >> 48)
                         : tokens[t - o.distance];
   }
   const double entropy = copy_entropy(o.vocab, o.resample);
-  const std::string what = str("copy task: token t is token t - ", o.distance, ", or with probability ",
-                               o.resample, " uniform; seed ", o.seed);
-  return str("entropy: ", entropy, " bits a token when the token ", o.distance, " before is seen, else ",
-             std::log2(static_cast<double>(o.vocab)), "\n",
+  const std::string what = str("copy task: token t is token t - ", o.distance,
+                               ", or with probability ", o.resample, " uniform; seed ", o.seed);
+  return str("entropy: ", entropy, " bits a token when the token ", o.distance,
+             " before is seen, else ", std::log2(static_cast<double>(o.vocab)), "\n",
              write_token_file(o.out, tokens, o.vocab, o.split, what));
 }
 
@@ -88,14 +100,15 @@ std::string prepare_tokens(const PrepareTokens& o) {
   const auto size = std::filesystem::file_size(o.file);  // mapped: it need not fit into memory
   const int opened = open(o.file.c_str(), O_RDONLY | O_CLOEXEC);
   const auto unmap = [=](void* bytes) { munmap(bytes, size); };
-  const std::unique_ptr<void, decltype(unmap)> mapped(mmap(nullptr, size, PROT_READ, MAP_PRIVATE, opened, 0),
-                                                      unmap);
+  const std::unique_ptr<void, decltype(unmap)> mapped(
+      mmap(nullptr, size, PROT_READ, MAP_PRIVATE, opened, 0), unmap);
   if (mapped.get() == MAP_FAILED) fail(o.file, ": cannot be read: ", std::strerror(errno));
   close(opened);
   const std::string_view file(static_cast<const char*>(mapped.get()), size);
   NpyArray tokens{'u', o.dtype == "u32" || (o.dtype.empty() && o.vocab > 65536) ? 4 : 2, {}, file};
   if (is_npy(file)) {
-    if (!o.dtype.empty()) fail("--dtype: ", o.file, " is a .npy file, which says its type; leave it out");
+    if (!o.dtype.empty())
+      fail("--dtype: ", o.file, " is a .npy file, which says its type; leave it out");
     tokens = parse_npy(file, o.file);
     if (tokens.shape.size() != 1)
       fail(o.file, ": has ", tokens.shape.size(), " axes, expected one; in numpy: a.reshape(-1)");
@@ -103,11 +116,12 @@ std::string prepare_tokens(const PrepareTokens& o) {
     fail(o.file, ": has ", size, " bytes, no whole number of tokens of ", tokens.item,
          " bytes; name their type with --dtype");
   }
-  return write_token_file(o.out, tokens, o.vocab, o.split, "numbers of a tokenizer", {file_name(o.file)},
-                          {{"bytes", o.bytes}});
+  return write_token_file(o.out, tokens, o.vocab, o.split, "numbers of a tokenizer",
+                          {file_name(o.file)}, {{"bytes", o.bytes}});
 }
 
-// ---- downloaded texts. A novel loses its byte-order mark, carriage returns and newlines at both ends ----
+// ---- downloaded texts. A novel loses its byte-order mark, carriage returns and newlines at both
+// ends
 
 namespace {
 namespace fs = std::filesystem;
@@ -119,8 +133,8 @@ bool is_novel(const fs::path& name) {
 }
 
 std::map<std::string, std::string> download(const PrepareNovels& o) {
-  const std::string way_out = "; clone " + o.repository + " on another machine, check out " + o.commit +
-                              ", and give the folder with --from DIR";
+  const std::string way_out = "; clone " + o.repository + " on another machine, check out " +
+                              o.commit + ", and give the folder with --from DIR";
   const DownloadFolder folder(o.out + ".download");
   const std::string archive = folder / "novels.tar.gz";
   download_file(o.repository + "/archive/" + o.commit + ".tar.gz", archive, "30 MB", way_out);
@@ -149,14 +163,17 @@ void append_novel(std::vector<char>& all, std::string text) {
   if (text.starts_with(kMark)) text.erase(0, kMark.size());
   std::erase(text, '\r');
   const std::size_t first = text.find_first_not_of('\n'), last = text.find_last_not_of('\n');
-  if (first != std::string::npos) all.insert(all.end(), text.begin() + first, text.begin() + last + 1);
+  if (first != std::string::npos)
+    all.insert(all.end(), text.begin() + first, text.begin() + last + 1);
   all.insert(all.end(), 3, '\n');
 }
 
-// enwik8: the first 10^8 bytes of the English Wikipedia of 2006-03-03, as bytes, 90 / 5 / 5 million.
+// enwik8: the first 10^8 bytes of the English Wikipedia of 2006-03-03, as bytes, 90 / 5 / 5
+// million.
 constexpr std::size_t kLength = 100000000;
 constexpr const char* kMd5 = "a1fa5ffddb56f4953e226637dabbb36a";
-constexpr std::string_view kBeginning = "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.3/\"";
+constexpr std::string_view kBeginning =
+    "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.3/\"";
 
 std::vector<char> download(const PrepareEnwik8& o) {
   const std::string way_out =
@@ -165,7 +182,8 @@ std::vector<char> download(const PrepareEnwik8& o) {
   const DownloadFolder folder(o.out + ".download");
   const std::string zip = folder / "enwik8.zip";
   download_file(o.url, zip, "36 MB", way_out);
-  if (!run_command("unzip -q -o " + shell_quoted(zip) + " -d " + shell_quoted(folder / "") + " 2>/dev/null"))
+  if (!run_command("unzip -q -o " + shell_quoted(zip) + " -d " + shell_quoted(folder / "") +
+                   " 2>/dev/null"))
     fail("what ", o.url, " gave is not a whole zip file", way_out);
   return read_raw_file(folder / "enwik8");
 }
@@ -181,7 +199,8 @@ std::string check_is_enwik8(const std::vector<char>& bytes, const PrepareEnwik8&
       fail(where, ": has md5 ", sum, ", enwik8 has ", kMd5);
     return "enwik8";
   }
-  if (!text.starts_with(kBeginning)) fail(where, ": does not begin as enwik8 does (", kBeginning, ")");
+  if (!text.starts_with(kBeginning))
+    fail(where, ": does not begin as enwik8 does (", kBeginning, ")");
   if (text.size() > kLength) fail(where, ": has ", text.size(), " bytes, enwik8 has ", kLength);
   if (!o.allow_prefix)
     fail(where, ": has ", text.size(), " bytes, enwik8 has ", kLength,
@@ -198,11 +217,13 @@ std::string prepare_novels(const PrepareNovels& o) {
     fail(o.from.empty() ? o.repository : o.from, ": ", novels.size(), " files give ", bytes.size(),
          " bytes with md5 ", sum, ", expected ", o.md5, ": check out commit ", o.commit);
   const std::string what = str(novels.size(), " English novels, ", bytes.size(), " bytes");
-  return str(what, "\n", write_token_file(o.out, bytes, 256, {0.9, 0.05, 0.05}, what, {o.repository}));
+  return str(what, "\n",
+             write_token_file(o.out, bytes, 256, {0.9, 0.05, 0.05}, what, {o.repository}));
 }
 
 std::string prepare_enwik8(const PrepareEnwik8& o) {
-  const std::vector<char> bytes = o.from.empty() ? download(o) : read_raw_file(o.from, 2 * int64_t{kLength});
+  const std::vector<char> bytes =
+      o.from.empty() ? download(o) : read_raw_file(o.from, 2 * int64_t{kLength});
   const std::string what = check_is_enwik8(bytes, o);
   return str(what, "\n", write_token_file(o.out, bytes, 256, {0.9, 0.05, 0.05}, what, {"enwik8"}));
 }

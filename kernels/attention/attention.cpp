@@ -1,20 +1,25 @@
 // SPDX-License-Identifier: MIT
-// Sparse attention on the CPU: the definition, and what small models train with. A task is one tile of
-// queries (or keys, for dK and dV) of one (batch, head), and meets the tiles in its list in order. It owns
-// its outputs, so that the bits do not depend on the number of threads. Tiles lie transposed (tiles.h).
+// Sparse attention on the CPU: the definition, and what small models train with. A task is one tile
+// of queries (or keys, for dK and dV) of one (batch, head), and meets the tiles in its list in
+// order. It owns its outputs, so that the bits do not depend on the number of threads. Tiles lie
+// transposed (tiles.h).
 #include "kernels/attention/attention.h"
-#include <limits>
+
 #include "kernels/attention/check.h"
 #include "kernels/attention/tiles.h"
 #include "kernels/cpu.h"
+
+#include <algorithm>
+#include <limits>
 
 namespace weft {
 namespace {
 using namespace attention;
 
-// The online softmax (Dao et al. 2022, arXiv 2205.14135, algorithm 1): scores into probabilities relative to
-// the running maximum, E rows at a time, one a lane.
-template <class W, int E> struct OnlineSoftmax {
+// The online softmax (Dao et al. 2022, arXiv 2205.14135, algorithm 1): scores into probabilities
+// relative to the running maximum, E rows at a time, one a lane.
+template <class W, int E>
+struct OnlineSoftmax {
   static constexpr W kNone = -std::numeric_limits<W>::infinity();
   W maximum[E], sum[E];
 
@@ -22,11 +27,13 @@ template <class W, int E> struct OnlineSoftmax {
     std::fill(maximum, maximum + E, kNone);
     std::fill(sum, sum + E, W(0));
   }
+
   // Goes on from a finished row: y is relative to e^lse, and its weights add up to 1.
   void resume(int row, W lse) {
     maximum[row] = lse;
     sum[row] = std::isinf(lse) ? W(0) : W(1);
   }
+
   // s (keys, E): scores in, probabilities out. y (dv, E)
   void tile(W* s, const Partners<E>& keys, W scale, W* y, int64_t dv) {
     W top[E], shift[E];
@@ -36,7 +43,8 @@ template <class W, int E> struct OnlineSoftmax {
       for (int l = 0; l < E; ++l) row[l] = keys.word[k] >> l & 1 ? row[l] * scale : kNone;
       for (int l = 0; l < E; ++l) top[l] = row[l] > top[l] ? row[l] : top[l];
     }
-    for (int l = 0; l < E; ++l) shift[l] = top[l] == kNone ? W(0) : top[l];  // no key so far: e^-inf = 0
+    // no key so far: e^-inf = 0
+    for (int l = 0; l < E; ++l) shift[l] = top[l] == kNone ? W(0) : top[l];
     rescale(top, shift, y, dv);
     for (int k = 0; k < keys.count; ++k) {
       W* row = s + k * E;
@@ -44,11 +52,13 @@ template <class W, int E> struct OnlineSoftmax {
       for (int l = 0; l < E; ++l) sum[l] += row[l];
     }
   }
+
   // Divides by the sums; rows that attend to nothing become 0.
   void finish(W* y, int64_t dv) const {
     for (int64_t d = 0; d < dv; ++d)
       for (int l = 0; l < E; ++l) y[d * E + l] = sum[l] == 0 ? W(0) : y[d * E + l] / sum[l];
   }
+
   W lse(int row) const { return maximum[row] + std::log(sum[row]); }
 
  private:
@@ -66,7 +76,8 @@ template <class W, int E> struct OnlineSoftmax {
 // ---- forward: y and lse of the E queries of a tile ----
 
 template <class T, int E>
-void forward_tile(const AttentionForward& f, const TileMap& map, int64_t b, int64_t h, int32_t tile) {
+void forward_tile(const AttentionForward& f, const TileMap& map, int64_t b, int64_t h,
+                  int32_t tile) {
   using W = wide_t<T>;
   const int64_t dqk = f.q.size, dv = f.v.size;
   const int32_t* queries = map.query_order + static_cast<int64_t>(tile) * E;
@@ -99,7 +110,8 @@ void forward_tile(const AttentionForward& f, const TileMap& map, int64_t b, int6
 // ---- backward: P is recomputed from lse; dS = P (dP - delta) ----
 
 // delta_i = dy_i . y_i of every row of one (batch, head).
-template <class T> void write_delta(const AttentionBackward& g, int64_t b, int64_t h) {
+template <class T>
+void write_delta(const AttentionBackward& g, int64_t b, int64_t h) {
   using W = wide_t<T>;
   W* delta = g.delta.as<W>() + (b * g.q.heads + h) * g.q.time;
   for (int64_t t = 0; t < g.q.time; ++t) {
@@ -112,7 +124,8 @@ template <class T> void write_delta(const AttentionBackward& g, int64_t b, int64
 
 // A tile of queries: dq_i = scale * sum_j ds_ij k_j.
 template <class T, int E>
-void backward_queries(const AttentionBackward& g, const TileMap& map, int64_t b, int64_t h, int32_t tile) {
+void backward_queries(const AttentionBackward& g, const TileMap& map, int64_t b, int64_t h,
+                      int32_t tile) {
   using W = wide_t<T>;
   const int64_t dqk = g.q.size, dv = g.v.size;
   const W scale = static_cast<W>(g.scale);
@@ -120,7 +133,8 @@ void backward_queries(const AttentionBackward& g, const TileMap& map, int64_t b,
   const SlotSegments<E> segments(g.segments.queries, g.segments.keys, b, queries);
   Blocks<W, E> blocks(3 * dqk + 2 * dv + 2 * E);
   W *q = blocks.take(dqk), *k = blocks.take(dqk), *dq = blocks.take_zeros(dqk);
-  W *dy = blocks.take(dv), *v = blocks.take(dv), *s = blocks.take(E), *ds = blocks.take(E), lse[E], delta[E];
+  W *dy = blocks.take(dv), *v = blocks.take(dv), *s = blocks.take(E), *ds = blocks.take(E), lse[E],
+    delta[E];
   gather_owned<T, E>(g.q, b, h, queries, q);
   gather_owned<T, E>(g.dy, b, h, queries, dy);
   gather_scalars<W, E>(g.lse, b * g.q.heads + h, queries, lse);
@@ -144,15 +158,19 @@ void backward_queries(const AttentionBackward& g, const TileMap& map, int64_t b,
 
 // A tile of keys: dv_j = sum_i p_ij dy_i, dk_j = scale * sum_i ds_ij q_i.
 template <class T, int E>
-void backward_keys(const AttentionBackward& g, const TileMap& map, int64_t b, int64_t h, int32_t tile) {
+void backward_keys(const AttentionBackward& g, const TileMap& map, int64_t b, int64_t h,
+                   int32_t tile) {
   using W = wide_t<T>;
   const int64_t dqk = g.q.size, dv = g.v.size, row = (b * g.q.heads + h) * g.q.time;
-  const W scale = static_cast<W>(g.scale), *lse = g.lse.as<W>() + row, *delta = g.delta.as<W>() + row;
+  const W scale = static_cast<W>(g.scale), *lse = g.lse.as<W>() + row,
+          *delta = g.delta.as<W>() + row;
   const int32_t* keys = map.key_order + static_cast<int64_t>(tile) * E;
   const SlotSegments<E> segments(g.segments.keys, g.segments.queries, b, keys);
   Blocks<W, E> blocks(3 * dqk + 3 * dv + 2 * E);
-  W *k = blocks.take(dqk), *q = blocks.take(dqk), *dk = blocks.take_zeros(dqk), *v = blocks.take(dv);
-  W *dy = blocks.take(dv), *dv_sum = blocks.take_zeros(dv), *p = blocks.take(E), *ds = blocks.take(E);
+  W *k = blocks.take(dqk), *q = blocks.take(dqk), *dk = blocks.take_zeros(dqk),
+    *v = blocks.take(dv);
+  W *dy = blocks.take(dv), *dv_sum = blocks.take_zeros(dv), *p = blocks.take(E),
+    *ds = blocks.take(E);
   gather_owned<T, E>(g.k, b, h, keys, k);
   gather_owned<T, E>(g.v, b, h, keys, v);
   for (int32_t e = map.col_start[tile]; e < map.col_start[tile + 1]; ++e) {
@@ -179,7 +197,8 @@ void backward_keys(const AttentionBackward& g, const TileMap& map, int64_t b, in
 // ---- passes ----
 
 // Calls run_pass.operator()<T, E>(pass) for each pass, T the element type, E the edge of the tiles.
-template <class X, class F> void for_each_pass(const X& x, F&& run_pass) {
+template <class X, class F>
+void for_each_pass(const X& x, F&& run_pass) {
   dispatch_float(x.q.dtype, [&]<class T>() {
     for (int32_t p = 0; p < x.maps.passes; ++p)
       x.maps.pass[p].edge == kTile ? run_pass.template operator()<T, kTile>(x.maps.pass[p])
@@ -196,7 +215,8 @@ void compute(CpuQueue&, const AttentionForward& f) {
 
 void compute(CpuQueue&, const AttentionBackward& g) {
   dispatch_float(g.q.dtype, [&]<class T>() {
-#pragma omp parallel for collapse(2) if (g.y.batch * g.y.time * g.y.heads * g.y.size > kParallelElements)
+#pragma omp parallel for collapse(2) if (g.y.batch * g.y.time * g.y.heads * g.y.size > \
+                                             kParallelElements)
     for (int64_t b = 0; b < g.y.batch; ++b)
       for (int64_t h = 0; h < g.q.heads; ++h) write_delta<T>(g, b, h);
   });

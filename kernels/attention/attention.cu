@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: MIT
 // Attention on CUDA: what it takes, the launch of what select() answers, and delta.
-#include <array>
-#include <initializer_list>
-#include <utility>
 #include "kernels/attention/attention.h"
 #include "kernels/attention/check.h"
 #include "kernels/attention/launchers.h"
 #include "kernels/attention/select.h"
 #include "kernels/device/cuda.cuh"
 
+#include <array>
+#include <initializer_list>
+#include <utility>
+
 namespace weft {
 namespace {
 using namespace attention;
 
-void check_cuda(DType dtype, std::initializer_list<std::pair<const char*, const HeadsView*>> views) {
+void check_cuda(DType dtype,
+                std::initializer_list<std::pair<const char*, const HeadsView*>> views) {
   check_cuda_dtype(dtype);
   for (const auto& [name, view] : views) check_cuda_rows(name, *view);
 }
 
 // The kernel of each pass: all are selected before the first is launched.
-template <class Parameters> std::array<Kernel, AttentionMaps::kMaxPasses> select_all(const Parameters& x) {
+template <class Parameters>
+std::array<Kernel, AttentionMaps::kMaxPasses> select_all(const Parameters& x) {
   const int capability = compute_capability();
   const Problem problem = Problem::of(x);
   std::array<Kernel, AttentionMaps::kMaxPasses> kernels{};
@@ -38,7 +41,9 @@ void launch(CudaQueue& queue, Kernel kernel, const AttentionForward& f, const At
     default: return hopper::launch_forward(queue, f, pass);
   }
 }
-void launch(CudaQueue& queue, Kernel kernel, const AttentionBackward& g, const AttentionPass& pass) {
+
+void launch(CudaQueue& queue, Kernel kernel, const AttentionBackward& g,
+            const AttentionPass& pass) {
   switch (kernel) {
     case Kernel::simple: return simple::launch_backward(queue, g, pass);
     case Kernel::general: return ampere::launch_backward(queue, g, pass);
@@ -54,17 +59,20 @@ void launch(CudaQueue& queue, Kernel kernel, const AttentionBackward& g, const A
 
 // delta_i = dy_i . y_i: 8 lanes for a row, 8 elements at a time.
 constexpr int kDeltaThreads = 256, kRowLanes = 8;
+
 template <class T>
-__global__ void __launch_bounds__(kDeltaThreads) delta_kernel(const __grid_constant__ AttentionBackward g) {
+__global__ void __launch_bounds__(kDeltaThreads)
+    delta_kernel(const __grid_constant__ AttentionBackward g) {
   const HeadsView &y = g.y, &dy = g.dy;
   const int64_t row = (int64_t{blockIdx.x} * kDeltaThreads + threadIdx.x) / kRowLanes;
   const bool inside = row < y.batch * y.time * y.heads;
   const int64_t h = row % y.heads, t = row / y.heads % y.time, b = row / y.heads / y.time;
   const int lane = threadIdx.x % kRowLanes;
   const int64_t size = inside ? y.size : 0;
-  const T *y_row = static_cast<const T*>(y.data) + b * y.batch_stride + t * y.time_stride + h * y.head_stride,
-          *dy_row =
-              static_cast<const T*>(dy.data) + b * dy.batch_stride + t * dy.time_stride + h * dy.head_stride;
+  const T *y_row = static_cast<const T*>(y.data) + b * y.batch_stride + t * y.time_stride +
+                   h * y.head_stride,
+          *dy_row = static_cast<const T*>(dy.data) + b * dy.batch_stride + t * dy.time_stride +
+                    h * dy.head_stride;
   float sum = 0;
   for (int64_t first = lane * 8; first < size; first += kRowLanes * 8) {
     float a[8], c[8];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What every form of the attention kernels asks of its arguments: equal types, shapes that fit together.
+// What every form of the attention kernels asks of its arguments: equal types, shapes that fit
+// together.
 #pragma once
 
 #include "kernels/attention/attention.h"

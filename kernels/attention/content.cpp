@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include <algorithm>
-#include <numeric>
 #include "kernels/attention/check.h"
 #include "kernels/attention/content_lists.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numeric>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -10,25 +13,32 @@ namespace {
 struct Expect {
   const char* kernel;
   DType dtype;
+
   void operator()(int64_t elements, const std::vector<TensorView>& views) const {
     for (const TensorView& x : views) expect_size(x, dtype, elements, kernel);
   }
 };
+
 void expect_like(const char* kernel, const HeadsView& x, const HeadsView& other) {
   check_heads(kernel, x, other.batch, other.time, other.heads, other.size, other.dtype);
   WEFT_CHECK(x.size % 8 == 0, kernel, ": heads of ", x.size, " features; multiples of 8 work");
 }
+
 // What lists at most `longest` keys of these heads.
-template <class K> void expect_list(const K& k, int64_t batch, int64_t heads, int64_t longest) {
+template <class K>
+void expect_list(const K& k, int64_t batch, int64_t heads, int64_t longest) {
   WEFT_CHECK(k.list.rank == 3 && k.list.cols() >= longest && k.heads.count == heads &&
                  k.list.shape[0] == batch && k.heads.head(heads - 1) < k.list.shape[1],
-             K::kName, ": lists ", shape_text(k.list), " for ", longest, " keys of ", heads, " heads");
+             K::kName, ": lists ", shape_text(k.list), " for ", longest, " keys of ", heads,
+             " heads");
   const Expect i32{K::kName, DType::i32};
   i32(k.list.size(), {k.list}), i32(k.list.rows(), {k.count});
 }
 
-template <class T> void label_item(const Labels& k, int64_t i) {
-  const int64_t set = i / k.q.time, h = set % k.q.heads, b = set / k.q.heads % k.q.batch, size = k.q.size;
+template <class T>
+void label_item(const Labels& k, int64_t i) {
+  const int64_t set = i / k.q.time, h = set % k.q.heads, b = set / k.q.heads % k.q.batch,
+                size = k.q.size;
   const T* q = k.q.row<const T>(b, i % k.q.time, h);
   const float* rows = content::directions_of(k, set / k.q.heads / k.q.batch, h);
   const auto columns = static_cast<int32_t>(k.directions.shape[1]), half = columns / 2;
@@ -42,8 +52,9 @@ template <class T> void label_item(const Labels& k, int64_t i) {
     content::dots(s, q, 0, rows + (half + c) * size, half - c, size);
     second.take<0, 8>(s, c);
   }
-  k.labels.as<int32_t>()[i] =
-      k.centroids ? cluster.place[0] : first.of_signed(0, half) * columns + second.of_signed(0, half);
+  k.labels.as<int32_t>()[i] = k.centroids
+                                  ? cluster.place[0]
+                                  : first.of_signed(0, half) * columns + second.of_signed(0, half);
 }
 
 void sort(const Labels& k) {
@@ -128,13 +139,20 @@ void check(const BlockList& k) {
 
 void compute(CpuQueue& queue, const Labels& k) {
   content::directions_in_items(queue, k);
-  dispatch_float(k.q.dtype, [&]<class T>() { content::for_items<label_item<T>>(queue, k, k.labels.size()); });
+  dispatch_float(k.q.dtype,
+                 [&]<class T>() { content::for_items<label_item<T>>(queue, k, k.labels.size()); });
   if (k.order) sort(k);
 }
+
 void compute(CpuQueue& queue, const CentroidGradient& k) { content::in_items(queue, k); }
+
 void compute(CpuQueue& queue, const SharedKeys& k) { content::in_items(queue, k); }
+
 void compute(CpuQueue& queue, const OwnValues& k) { content::in_items(queue, k); }
+
 void compute(CpuQueue& queue, const BlockMaps& k) { content::in_items(queue, k); }
+
 void compute(CpuQueue& queue, const LabelList& k) { content::in_items(queue, k); }
+
 void compute(CpuQueue& queue, const BlockList& k) { content::in_items(queue, k); }
 }  // namespace weft

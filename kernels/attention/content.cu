@@ -1,38 +1,43 @@
 // SPDX-License-Identifier: MIT
-// A CUDA thread for each item of content_items.h and content_lists.h; labels and their order have kernels of
-// their own.
-#include <algorithm>
+// A CUDA thread for each item of content_items.h and content_lists.h; labels and their order have
+// kernels of their own.
 #include "kernels/attention/content_lists.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/device/vector8.cuh"
+
+#include <algorithm>
 
 namespace weft {
 namespace {
 using content::data_of, content::kThreads;
 
-// A warp for kLabelRows positions of a (batch, head). Its queries wait in shared memory, `pitch` elements
-// apart; so do kDirections of the directions, which the warps of a block share: eight features of one after
-// the other, those of a half of a hash from a multiple of eight on. What a lane reads of them serves
-// kLabelQueries.
+// A warp for kLabelRows positions of a (batch, head). Its queries wait in shared memory, `pitch`
+// elements apart; so do kDirections of the directions, which the warps of a block share: eight
+// features of one after the other, those of a half of a hash from a multiple of eight on. What a
+// lane reads of them serves kLabelQueries.
 constexpr int kLabelQueries = 2, kLabelRows = kLabelQueries * kWarp, kMostLabelWarps = 4,
               kDirections = kMostHashColumns;
+
 template <class T>
 __global__ void __launch_bounds__(kMostLabelWarps* kWarp, 4)
     label_kernel(const __grid_constant__ Labels k, int pitch) {
   extern __shared__ uint4 staged[];
   const int threads = blockDim.x, warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp,
             of_block = threads / kWarp * kLabelRows, size = static_cast<int>(k.q.size),
-            columns = static_cast<int>(k.directions.shape[1]), half = columns / 2, aligned = half + 7 & ~7;
+            columns = static_cast<int>(k.directions.shape[1]), half = columns / 2,
+            aligned = half + 7 & ~7;
   T* const queries = reinterpret_cast<T*>(staged);
   float* const rows = reinterpret_cast<float*>(queries + of_block * pitch);
   const int64_t pieces = (k.q.time + of_block - 1) / of_block, pair = blockIdx.x / pieces,
-                h = pair % k.q.heads, first = blockIdx.x % pieces * of_block, pairs = k.q.batch * k.q.heads;
+                h = pair % k.q.heads, first = blockIdx.x % pieces * of_block,
+                pairs = k.q.batch * k.q.heads;
   const int left = static_cast<int>(min(k.q.time - first, int64_t{of_block}));
   for (int i = threadIdx.x; i < of_block * (size / 8); i += threads) {
     const int row = i / (size / 8), d = i % (size / 8) * 8;
     store_eight(
         queries + row * pitch + d,
-        load_eight(content::row_at<const T>(k.q, pair / k.q.heads, first + min(row, left - 1), h) + d));
+        load_eight(content::row_at<const T>(k.q, pair / k.q.heads, first + min(row, left - 1), h) +
+                   d));
   }
   const T* own = queries + (warp * kLabelRows + lane) * pitch;
   // Of the rows j and 8 + j behind two places.
@@ -54,7 +59,8 @@ __global__ void __launch_bounds__(kMostLabelWarps* kWarp, 4)
                         : place < aligned ? min(place, half - 1)
                                           : half + min(place - aligned, half - 1);
         reinterpret_cast<float4*>(rows)[(four / 2 * kDirections + place) * 2 + four % 2] =
-            reinterpret_cast<const float4*>(content::directions_of(k, r, h) + (from + row) * size)[four];
+            reinterpret_cast<const float4*>(content::directions_of(k, r, h) +
+                                            (from + row) * size)[four];
       }
       __syncthreads();
       float s[kLabelQueries][16];
@@ -74,16 +80,18 @@ __global__ void __launch_bounds__(kMostLabelWarps* kWarp, 4)
                         : first_half.of_signed(i, half) * columns + second_half.of_signed(i, half);
   }
 }
-// A thread block sorts a set; each warp has a piece of the positions. counts[warp][label] becomes the slot of
-// the next member that the warp meets.
+
+// A thread block sorts a set; each warp has a piece of the positions. counts[warp][label] becomes
+// the slot of the next member that the warp meets.
 constexpr int kSortWarps = 32;
+
 __global__ void __launch_bounds__(kSortWarps* kWarp) sort_kernel(const __grid_constant__ Labels k) {
   extern __shared__ int32_t counts[];
   constexpr int kSortThreads = kSortWarps * kWarp;
   const int time = static_cast<int>(k.q.time), labels = static_cast<int>(k.starts.shape[1]) - 1,
             thread = threadIdx.x, lane = thread % kWarp,
-            piece = (time + kSortThreads - 1) / kSortThreads * kWarp, begin = thread / kWarp * piece,
-            end = min(time, begin + piece);
+            piece = (time + kSortThreads - 1) / kSortThreads * kWarp,
+            begin = thread / kWarp * piece, end = min(time, begin + piece);
   const int64_t set = blockIdx.x;
   const auto* of_set = data_of<const int32_t>(k.labels) + set * time;
   auto *starts = data_of<int32_t>(k.starts) + set * (labels + 1),
@@ -133,7 +141,8 @@ __global__ void __launch_bounds__(kSortWarps* kWarp) sort_kernel(const __grid_co
   count([&](int t, int slot) { order[slot] = t; });
   for (int g = thread / kWarp; g < labels; g += kSortWarps)
     for (int slot = starts[g] + lane; slot < starts[g + 1]; slot += kWarp) sorted[slot] = g;
-  for (int64_t slot = time + thread; slot < k.order.shape[1]; slot += kSortThreads) order[slot] = -1;
+  for (int64_t slot = time + thread; slot < k.order.shape[1]; slot += kSortThreads)
+    order[slot] = -1;
 }
 }  // namespace
 
@@ -147,19 +156,26 @@ void compute(CudaQueue& queue, const Labels& k) {
                of_rows = static_cast<int>(kDirections * k.q.size * sizeof(float));
     constexpr int kShared = 96 << 10;
     const int warps = std::clamp((kShared - of_rows) / of_warp, 1, kMostLabelWarps);
-    attention::start(queue, label_kernel<T>,
-                     blocks_for(k.q.batch * k.q.heads * blocks_for(k.q.time, warps * kLabelRows), 1),
-                     warps * kWarp, warps * of_warp + of_rows, k, pitch);
+    attention::start(
+        queue, label_kernel<T>,
+        blocks_for(k.q.batch * k.q.heads * blocks_for(k.q.time, warps * kLabelRows), 1),
+        warps * kWarp, warps * of_warp + of_rows, k, pitch);
   });
   if (!k.order) return;
   const int64_t counts = (kSortWarps + 1) * (k.starts.cols() - 1);
   attention::start(queue, sort_kernel, static_cast<unsigned>(sets), kSortWarps * kWarp,
                    static_cast<int>(counts * sizeof(int32_t)), k);
 }
+
 void compute(CudaQueue& queue, const CentroidGradient& k) { content::in_items(queue, k); }
+
 void compute(CudaQueue& queue, const SharedKeys& k) { content::in_items(queue, k); }
+
 void compute(CudaQueue& queue, const OwnValues& k) { content::in_items(queue, k); }
+
 void compute(CudaQueue& queue, const BlockMaps& k) { content::in_items(queue, k); }
+
 void compute(CudaQueue& queue, const LabelList& k) { content::in_items(queue, k); }
+
 void compute(CudaQueue& queue, const BlockList& k) { content::in_items(queue, k); }
 }  // namespace weft

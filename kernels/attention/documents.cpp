@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/attention/documents.h"
+
+#include "kernels/cpu.h"
+
 #include <algorithm>
 #include <array>
-#include "kernels/cpu.h"
 
 namespace weft {
 namespace {
@@ -19,7 +21,8 @@ void narrow(const TileMap& map, const SegmentTable<E>& out, const TensorView& se
   const int32_t* row = segments.as<int32_t>() + b * segments.shape[1];
   std::array<int32_t, E> query, key;  // segments of the slots, -1 where there is none
   for (int i = 0; i < E; ++i) {
-    const int32_t q = map.query_order[int64_t{tile} * E + i], k = map.key_order[int64_t{other} * E + i];
+    const int32_t q = map.query_order[int64_t{tile} * E + i],
+                  k = map.key_order[int64_t{other} * E + i];
     query[i] = q < 0 ? -1 : row[q];
     key[i] = k < 0 ? -1 : row[k];
   }
@@ -37,18 +40,19 @@ void narrow(const TileMap& map, const SegmentTable<E>& out, const TensorView& se
   }
   const int32_t* of_key = map.col_tile + map.col_start[other];
   out.row_mask[e] = all ? -1 : none && E == kTile ? kSkip : e;
-  out.col_mask[std::lower_bound(of_key, map.col_tile + map.col_start[other + 1], tile) - map.col_tile] =
-      all                             ? -1
-      : none && E == kTile && ordered ? kSkip
-                                      : e;
+  out.col_mask[std::lower_bound(of_key, map.col_tile + map.col_start[other + 1], tile) -
+               map.col_tile] = all                             ? -1
+                               : none && E == kTile && ordered ? kSkip
+                                                               : e;
 }
 }  // namespace
 
 void check(const DocumentStarts& k) {
   expect_rows("document_starts: tokens", k.tokens);
   expect_rows("document_starts: start", k.start);
-  WEFT_CHECK(k.start.shape[0] == k.tokens.shape[0] && k.start.shape[1] == (k.row ? 1 : k.tokens.shape[1]),
-             "document_starts: start ", shape_text(k.start), " for tokens ", shape_text(k.tokens));
+  WEFT_CHECK(
+      k.start.shape[0] == k.tokens.shape[0] && k.start.shape[1] == (k.row ? 1 : k.tokens.shape[1]),
+      "document_starts: start ", shape_text(k.start), " for tokens ", shape_text(k.tokens));
 }
 
 void compute(CpuQueue&, const DocumentStarts& k) {
@@ -66,7 +70,8 @@ void compute(CpuQueue&, const DocumentStarts& k) {
 
 int64_t SegmentMaps::table_size(const AttentionMaps& maps, int64_t batch, int64_t time) {
   int64_t size = maps.passes * 2 * batch * time;
-  for (int p = 0; p < maps.passes; ++p) size += batch * maps.groups * segment_table_size(maps.pass[p]);
+  for (int p = 0; p < maps.passes; ++p)
+    size += batch * maps.groups * segment_table_size(maps.pass[p]);
   return size;
 }
 
@@ -79,8 +84,10 @@ AttentionMaps SegmentMaps::result() const {
   all.of_sequence = maps.groups;
   for (int p = 0; p < maps.passes; ++p) {
     all.pass[p].maps = made + p * segments.shape[0] * maps.groups;
-    if (documents && maps.pass[p].band) all.pass[p].reaches = reaches(p);
-    else all.pass[p].band = {};
+    if (documents && maps.pass[p].band)
+      all.pass[p].reaches = reaches(p);
+    else
+      all.pass[p].band = {};
   }
   return all;
 }
@@ -89,10 +96,10 @@ void check(const SegmentMaps& k) {
   expect_rows("segment_maps: segments", k.segments);
   WEFT_CHECK(k.maps.passes > 0 && k.maps.of_sequence == 0 && k.made,
              "segment_maps: needs maps of all sequences");
-  WEFT_CHECK(
-      !k.orders ||
-          (k.orders.rank == 2 && k.orders.dtype == DType::i32 && k.orders.shape[0] == k.segments.shape[0]),
-      "segment_maps: orders must be (", k.segments.shape[0], ", slots) of i32, got ", shape_text(k.orders));
+  WEFT_CHECK(!k.orders || (k.orders.rank == 2 && k.orders.dtype == DType::i32 &&
+                           k.orders.shape[0] == k.segments.shape[0]),
+             "segment_maps: orders must be (", k.segments.shape[0], ", slots) of i32, got ",
+             shape_text(k.orders));
   const int64_t size =
       SegmentMaps::table_size(k.maps, k.segments.shape[0], k.documents ? k.segments.shape[1] : 0);
   WEFT_CHECK(k.tables.dtype == DType::i32 && k.tables.size() == size, "segment_maps: tables of ",
@@ -110,7 +117,8 @@ void compute(CpuQueue&, const SegmentMaps& k) {
       for (int64_t set = 0; set < sets; ++set) {
         const TileMap& map = pass.maps[set % k.maps.groups];
         const SegmentTable<E> out(first, set, pass);
-        made[set] = out.in(map, order_of(k.orders, set / k.maps.groups), set / k.maps.groups >= k.stored);
+        made[set] =
+            out.in(map, order_of(k.orders, set / k.maps.groups), set / k.maps.groups >= k.stored);
         for (int32_t tile = 0; tile < map.query_tiles; ++tile)
           for (int32_t e = map.row_start[tile]; e < map.row_start[tile + 1]; ++e)
             narrow<E>(map, out, k.segments, set / k.maps.groups, k.orders.data, tile, e);
@@ -118,11 +126,13 @@ void compute(CpuQueue&, const SegmentMaps& k) {
     };
     pass.edge == kTile ? narrow_all.operator()<kTile>() : narrow_all.operator()<kSmallTile>();
     first += sets * segment_table_size(pass);
-    const int64_t rows = k.documents && pass.band ? k.segments.size() : 0, time = k.segments.shape[1];
+    const int64_t rows = k.documents && pass.band ? k.segments.size() : 0,
+                  time = k.segments.shape[1];
     int32_t* reaches = k.reaches(p);
     for (int64_t i = 0; i < rows; ++i) {
-      const auto [back, ahead] = reaches_of(pass.band, k.segments.as<int32_t>() + i / time * time,
-                                            static_cast<int32_t>(i % time), static_cast<int32_t>(time));
+      const auto [back, ahead] =
+          reaches_of(pass.band, k.segments.as<int32_t>() + i / time * time,
+                     static_cast<int32_t>(i % time), static_cast<int32_t>(time));
       reaches[i] = back, reaches[rows + i] = ahead;
     }
   }

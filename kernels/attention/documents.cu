@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT
-// A thread block for a sequence, or for the pairs of a query tile: a warp takes one of them after the other.
+// A thread block for a sequence, or for the pairs of a query tile: a warp takes one of them after
+// the other.
 #include "kernels/attention/direction.cuh"
 #include "kernels/attention/documents.h"
 #include "kernels/device/cuda.cuh"
+
+#include <algorithm>
 
 namespace weft {
 namespace {
 constexpr int kThreads = 256;
 
-// Each thread takes neighbouring rows; the last separator ahead of them comes from the threads before it.
+// Each thread takes neighbouring rows; the last separator ahead of them comes from the threads
+// before it.
 __global__ void __launch_bounds__(kThreads) start_kernel(const __grid_constant__ DocumentStarts k) {
   __shared__ int last[kThreads];
-  const int wanted = k.row ? *k.row : 0, rows = k.row ? wanted + 1 : static_cast<int>(k.tokens.shape[1]),
+  const int wanted = k.row ? *k.row : 0,
+            rows = k.row ? wanted + 1 : static_cast<int>(k.tokens.shape[1]),
             each = (rows + kThreads - 1) / kThreads, first = static_cast<int>(threadIdx.x) * each,
             end = min(rows, first + each);
   const auto* tokens = static_cast<const int32_t*>(k.tokens.data) + blockIdx.x * k.tokens.shape[1];
@@ -31,8 +36,10 @@ __global__ void __launch_bounds__(kThreads) start_kernel(const __grid_constant__
 }
 
 // The segments of slots lane and lane + 32 of a tile; with tiles of 16 of slot lane % 16, twice.
-template <int E> struct LaneSegments {
+template <int E>
+struct LaneSegments {
   int number[2];
+
   __device__ LaneSegments(const int32_t* segments, const int32_t* order, int tile) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -40,19 +47,22 @@ template <int E> struct LaneSegments {
       number[i] = t < 0 ? -1 : segments[t];
     }
   }
+
   __device__ bool all(int x) const { return number[0] == x && number[1] == x; }
+
   // By all lanes: word i has the slots of `other` that are of the same segment as slot lane + 32 i.
   __device__ void part(uint64_t (&word)[2], const LaneSegments& other) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) word[i] &= slots_of(number[i], other.number[0], other.number[1]);
   }
+
   // Of a lane's segment x, among those that the lanes have. A step for each segment there is: few.
   __device__ __noinline__ static uint64_t slots_of(int x, int low, int high) {
     uint64_t word = 0;
     for (unsigned left = kFullWarp; left;) {
       const int one = __shfl_sync(kFullWarp, x, __ffs(left) - 1);
-      const uint64_t slots =
-          uint64_t{__ballot_sync(kFullWarp, high == one)} << 32 | __ballot_sync(kFullWarp, low == one);
+      const uint64_t slots = uint64_t{__ballot_sync(kFullWarp, high == one)} << 32 |
+                             __ballot_sync(kFullWarp, low == one);
       if (x == one && one >= 0) word = slots;
       left &= ~__ballot_sync(kFullWarp, x == one);
     }
@@ -61,13 +71,16 @@ template <int E> struct LaneSegments {
 };
 
 // Words of a mask for slots lane and lane + 32.
-template <int E> __device__ void read(uint64_t (&word)[2], const uint64_t* masks, int mask) {
+template <int E>
+__device__ void read(uint64_t (&word)[2], const uint64_t* masks, int mask) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
     word[i] = mask < 0 ? ~uint64_t{0} >> (64 - E)
                        : masks[static_cast<int64_t>(mask) * E + (threadIdx.x % 32 + 32 * i) % E];
 }
-template <int E> __device__ void write(uint64_t* masks, int e, const uint64_t (&word)[2]) {
+
+template <int E>
+__device__ void write(uint64_t* masks, int e, const uint64_t (&word)[2]) {
 #pragma unroll
   for (int i = 0; i < 2; ++i)
     if (threadIdx.x % 32 + 32 * i < E)
@@ -76,18 +89,20 @@ template <int E> __device__ void write(uint64_t* masks, int e, const uint64_t (&
 
 template <int E>
 __global__ void __launch_bounds__(kThreads)
-    segment_kernel(const __grid_constant__ SegmentMaps k, const __grid_constant__ AttentionPass pass,
-                   int32_t* first, TileMap* made) {
+    segment_kernel(const __grid_constant__ SegmentMaps k,
+                   const __grid_constant__ AttentionPass pass, int32_t* first, TileMap* made) {
   const int set = blockIdx.y, groups = k.maps.groups, tile = blockIdx.x, lane = threadIdx.x % 32;
   const TileMap& map = pass.maps[set % groups];
   const SegmentTable<E> out(first, set, pass);
   if (tile == 0 && threadIdx.x == 0)
     made[set] = out.in(map, order_of(k.orders, set / groups), set / groups >= k.stored);
   if (tile >= map.query_tiles) return;
-  const auto* segments = static_cast<const int32_t*>(k.segments.data) + set / groups * k.segments.shape[1];
+  const auto* segments =
+      static_cast<const int32_t*>(k.segments.data) + set / groups * k.segments.shape[1];
   const LaneSegments<E> own(segments, map.query_order, tile);
   const int one = __shfl_sync(0xffffffffu, own.number[0], 0);
-  for (int e = map.row_start[tile] + threadIdx.x / 32; e < map.row_start[tile + 1]; e += kThreads / 32) {
+  for (int e = map.row_start[tile] + threadIdx.x / 32; e < map.row_start[tile + 1];
+       e += kThreads / 32) {
     const int other = map.row_tile[e], mask = map.row_mask[e];
     const LaneSegments<E> keys(segments, map.key_order, other);
     const bool alike = __all_sync(0xffffffffu, one >= 0 && own.all(one) && keys.all(one));
@@ -108,7 +123,8 @@ __global__ void __launch_bounds__(kThreads)
 
 __global__ void __launch_bounds__(kThreads)
     reach_kernel(const __grid_constant__ SegmentMaps k, Band band, int32_t* reaches) {
-  const int time = static_cast<int>(k.segments.shape[1]), rows = static_cast<int>(k.segments.shape[0]) * time,
+  const int time = static_cast<int>(k.segments.shape[1]),
+            rows = static_cast<int>(k.segments.shape[0]) * time,
             row = static_cast<int>(blockIdx.x * kThreads + threadIdx.x);
   if (row >= rows) return;
   const auto* start = static_cast<const int32_t*>(k.segments.data) + row / time * time;
@@ -134,8 +150,8 @@ void compute(CudaQueue& queue, const SegmentMaps& k) {
     kernel<<<blocks, kThreads, 0, queue.stream>>>(k, pass, first, k.made + p * sets);
     first += sets * segment_table_size(pass);
     if (k.documents && pass.band)
-      reach_kernel<<<blocks_for(k.segments.size(), kThreads), kThreads, 0, queue.stream>>>(k, pass.band,
-                                                                                           k.reaches(p));
+      reach_kernel<<<blocks_for(k.segments.size(), kThreads), kThreads, 0, queue.stream>>>(
+          k, pass.band, k.reaches(p));
   }
 }
 }  // namespace weft

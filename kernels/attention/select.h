@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Which CUDA kernel runs a pass of attention. select() is the only place that decides: attention.cu launches
-// its answer, and `inspect`, `bench`, the C library and the tests print it.
+// Which CUDA kernel runs a pass of attention. select() is the only place that decides: attention.cu
+// launches its answer, and `inspect`, `bench`, the C library and the tests print it.
 #pragma once
+
+#include "kernels/attention/attention.h"
 
 #include <string>
 #include <string_view>
-#include "kernels/attention/attention.h"
 
 namespace weft {
 const char* name_of(AttentionForm);
@@ -14,20 +15,27 @@ namespace attention {
 // "automatic", "simple", "general" or "hopper"; anything else throws Error that lists them.
 AttentionForm parse_form(std::string_view name);
 
-// `general` and `hopper` take f16 and bf16; `hopper` heads up to 128, without segments, tiles of 64. Rows are
-// those of a column of a Band; select.cpp has all conditions, and the figures behind them.
+// `general` and `hopper` take f16 and bf16; `hopper` heads up to 128, without segments, tiles
+// of 64. Rows are those of a column of a Band; select.cpp has all conditions, and the figures
+// behind them.
 enum class Kernel {
   simple,          // simple/: every case, in f32
   general,         // ampere/: tiles of 64, heads up to 128
   general_rows16,  // ampere/rows16_*: tiles of 16, heads up to 256
-  hopper,          // hopper/: any tiles; backward as two kernels, query-stationary and key-stationary
-  hopper_fused,    // hopper/fused: backward of an only pass as one kernel, heads up to 64, with scratch
-  hopper_band,     // hopper/band/forward, backward: a Band that reaches at most 128 rows, or has no more
-  hopper_head128,  // hopper/band/head128_backward: the same backward for queries and keys of 65 to 128
+  // hopper/: any tiles; backward as two kernels, query-stationary and key-stationary
+  hopper,
+  // hopper/fused: backward of an only pass as one kernel, heads up to 64, with scratch
+  hopper_fused,
+  // hopper/band/forward, backward: a Band that reaches at most 128 rows, or has no more
+  hopper_band,
+  // hopper/band/head128_backward: the same backward for queries and keys of 65 to 128
+  hopper_head128,
   // The last two without documents (AttentionPass::reaches):
-  hopper_window,  // hopper/band/window_*: a Band that reaches 129 to 257 rows, as first pass, heads up to 64
-  hopper_column   // hopper/band/column_*: columns that are seen whole, of 129 to 1,024 rows, 64 columns at
-                  // least, backward heads up to 64; forward also windows of up to 512 rows, heads up to 64
+  // hopper/band/window_*: a Band that reaches 129 to 257 rows, as first pass, heads up to 64
+  hopper_window,
+  hopper_column  // hopper/band/column_*: columns that are seen whole, of 129 to 1,024 rows, 64
+                 // columns at least, backward heads up to 64; forward also windows of up to 512
+                 // rows, heads up to 64
 };
 const char* name_of(Kernel);
 
@@ -45,27 +53,30 @@ struct Problem {
   static Problem of(const AttentionBackward&);
 };
 
-// The kernel that runs a pass on a GPU of compute capability 80, 90, ...: the fastest of the form that is
-// asked for, or of all. Throws Error where that form does not cover the case: it names what the form lacks
-// (GPU, element type, edge of the tiles, head size, segments) and the forms that work.
+// The kernel that runs a pass on a GPU of compute capability 80, 90, ...: the fastest of the form
+// that is asked for, or of all. Throws Error where that form does not cover the case: it names what
+// the form lacks (GPU, element type, edge of the tiles, head size, segments) and the forms that
+// work.
 Kernel select(const Problem&, const AttentionPass&, int compute_capability);
 // The same on a Hopper GPU and in a build for it, for tiles of 64 or a band.
 Kernel hopper_kernel(const Problem&, const AttentionPass&);
 
 // Backward: elements of scratch that the kernel needs for a pass; 0: none.
 int64_t scratch_of(Kernel, const Problem&, const AttentionPass&);
-// Elements of scratch with which the passes of g run at their fastest. kWhereFaster: no more than select()
-// says is worth it. kWhereUsed: whatever a kernel takes, as tests want it.
+// Elements of scratch with which the passes of g run at their fastest. kWhereFaster: no more than
+// select() says is worth it. kWhereUsed: whatever a kernel takes, as tests want it.
 enum class Scratch { kWhereFaster, kWhereUsed };
 int64_t wanted_scratch(const AttentionBackward&, int compute_capability, Scratch);
 // Whether the first backward pass writes AttentionBackward::delta; else a kernel before it does.
 bool writes_delta(Kernel first, int passes);
 
-// The kernels of all passes: "hopper/band + general", or where directions differ "hopper; backward ...".
+// The kernels of all passes: "hopper/band + general", or where directions differ "hopper; backward
+// ...".
 std::string kernels_text(const AttentionForward&, int compute_capability);
 std::string kernels_text(const AttentionForward&, const AttentionBackward&, int compute_capability);
 
-// Key tiles of a residue column, at most, and those of which hopper/column keeps dQ without scratch.
+// Key tiles of a residue column, at most, and those of which hopper/column keeps dQ without
+// scratch.
 inline constexpr int kTilesOfColumn = 16, kTilesInRegisters = 4;
 }  // namespace attention
 }  // namespace weft

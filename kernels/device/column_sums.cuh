@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Sums over the rows of a matrix in a fixed order, in two stages: blocks leave partial sums of their rows in
-// the workspace, then these are added column by column. Nothing depends on the GPU or on timing.
+// Sums over the rows of a matrix in a fixed order, in two stages: blocks leave partial sums of
+// their rows in the workspace, then these are added column by column. Nothing depends on the GPU or
+// on timing.
 #pragma once
 
-#include <algorithm>
 #include "kernels/device/cuda.cuh"
+
+#include <algorithm>
+#include <cstddef>
 
 namespace weft {
 struct ColumnSums {
@@ -28,12 +31,14 @@ inline int64_t stripes_of(int64_t rows, int64_t cols, int64_t blocks) {
   return std::clamp<int64_t>(blocks / column_blocks, 1, std::max<int64_t>(1, rows / kStripeWarps));
 }
 
-// The end of a first stage: adds the sums of the warps of a block in order. Lane l of each warp holds kSums
-// sums of the columns first_column + 8 l .. + 7. partial is (stripes, kSums, cols).
-template <int kSums> using WarpSums = float[kSums][kStripeWarps][kStripeColumns];
+// The end of a first stage: adds the sums of the warps of a block in order. Lane l of each warp
+// holds kSums sums of the columns first_column + 8 l .. + 7. partial is (stripes, kSums, cols).
 template <int kSums>
-__device__ __forceinline__ void write_stripe(WarpSums<kSums>& of_warp, float* partial, int64_t stripe,
-                                             int64_t first_column, int64_t cols,
+using WarpSums = float[kSums][kStripeWarps][kStripeColumns];
+
+template <int kSums>
+__device__ __forceinline__ void write_stripe(WarpSums<kSums>& of_warp, float* partial,
+                                             int64_t stripe, int64_t first_column, int64_t cols,
                                              const float (&sum)[kSums][8]) {
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
   __syncthreads();  // of_warp may still be read by an earlier call
@@ -56,8 +61,9 @@ __device__ __forceinline__ void write_stripe(WarpSums<kSums>& of_warp, float* pa
   }
 }
 
-// First stage. value(row, first, terms): eight columns' terms, columns first .. first + 7 (zero past the
-// end). Grid (column blocks, stripes); warp w takes rows stripe * 8 + w, + 8 * stripes, ...
+// First stage. value(row, first, terms): eight columns' terms, columns first .. first + 7 (zero
+// past the end). Grid (column blocks, stripes); warp w takes rows stripe * 8 + w, + 8 * stripes,
+// ...
 template <class Value>
 __global__ void __launch_bounds__(kStripeThreads)
     sum_stripes(float* partial, int64_t rows, int64_t cols, Value value) {
@@ -65,8 +71,8 @@ __global__ void __launch_bounds__(kStripeThreads)
   const int64_t first_of_block = static_cast<int64_t>(blockIdx.x) * kStripeColumns;
   const int64_t first = first_of_block + lane * 8;
   float sum[1][8] = {};
-  for (int64_t row = static_cast<int64_t>(blockIdx.y) * kStripeWarps + warp; first < cols && row < rows;
-       row += static_cast<int64_t>(gridDim.y) * kStripeWarps) {
+  for (int64_t row = static_cast<int64_t>(blockIdx.y) * kStripeWarps + warp;
+       first < cols && row < rows; row += static_cast<int64_t>(gridDim.y) * kStripeWarps) {
     float terms[8];
     value(row, first, terms);
 #pragma unroll
@@ -76,12 +82,16 @@ __global__ void __launch_bounds__(kStripeThreads)
   write_stripe<1>(of_warp, partial, blockIdx.y, first_of_block, cols, sum);
 }
 
-template <int kSums> struct SumTargets { ColumnSums of[kSums]; };
+template <int kSums>
+struct SumTargets {
+  ColumnSums of[kSums];
+};
 
 // Second stage: out[c] (+)= sum over stripes of partial[stripe][sum][c]. Grid (columns / 32, sums).
 template <int kSums>
 __global__ void __launch_bounds__(1024)
-    sum_partials(const SumTargets<kSums> outs, const float* partial, int64_t stripes, int64_t cols) {
+    sum_partials(const SumTargets<kSums> outs, const float* partial, int64_t stripes,
+                 int64_t cols) {
   ColumnSums out;
 #pragma unroll
   for (int s = 0; s < kSums; ++s) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Programmatic dependent launch (compute capability 9.0): a kernel starts before the one ahead has ended,
-// fetches what that one does not write, then waits. Chains of short kernels, as in sampling, lose no time.
+// Programmatic dependent launch (compute capability 9.0): a kernel starts before the one ahead has
+// ended, fetches what that one does not write, then waits. Chains of short kernels, as in sampling,
+// lose no time.
 #pragma once
 
 #include "kernels/device/cuda.cuh"
 
 namespace weft {
-// All that a kernel ahead may write is read, and everything is written, after this. Every thread calls it.
+// All that a kernel ahead may write is read, and everything is written, after this. Every thread
+// calls it.
 __device__ __forceinline__ void griddepcontrol_wait() {
 #if __CUDA_ARCH__ >= 900
   asm volatile("griddepcontrol.wait;" ::: "memory");
@@ -49,9 +51,10 @@ void launch_dependent(CudaQueue& queue, void (*kernel)(Parameters...), LaunchSiz
   config.numAttrs = count;
   WEFT_CUDA_CHECK(cudaLaunchKernelEx(&config, kernel, values...));
 }
+
 template <class... Parameters>
-void launch_dependent(CudaQueue& queue, void (*kernel)(Parameters...), unsigned blocks, unsigned threads,
-                      const std::type_identity_t<Parameters>&... values) {
+void launch_dependent(CudaQueue& queue, void (*kernel)(Parameters...), unsigned blocks,
+                      unsigned threads, const std::type_identity_t<Parameters>&... values) {
   launch_dependent(queue, kernel, LaunchSize{blocks, threads}, values...);
 }
 }  // namespace weft

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Synchronization of warpgroups and TMA on sm_90a: mbarriers (PTX ISA, "Parallel Synchronization and
-// Communication Instructions: mbarrier"), barriers of a warpgroup, the register split, and clusters.
+// Synchronization of warpgroups and TMA on sm_90a: mbarriers (PTX ISA, "Parallel Synchronization
+// and Communication Instructions: mbarrier"), barriers of a warpgroup, the register split, and
+// clusters.
 #pragma once
 
 #include <cstdint>
@@ -16,59 +17,77 @@ namespace weft::device {
 inline constexpr int kWarpgroup = 128;  // threads
 
 // ---- barriers in shared memory ----
-// A phase ends when all expected arrivals and bytes have come; the next phase expects as many arrivals.
-// Phases have parities 0, 1, 0, ... A ring of buffers has two barriers per buffer, full and free. The
-// consumer waits on `full` for the parity of the round. The producer waits on `free` for the opposite parity:
-// in the first round that phase counts as ended. Nobody may fall two phases behind.
+// A phase ends when all expected arrivals and bytes have come; the next phase expects as many
+// arrivals. Phases have parities 0, 1, 0, ... A ring of buffers has two barriers per buffer, full
+// and free. The consumer waits on `full` for the parity of the round. The producer waits on `free`
+// for the opposite parity: in the first round that phase counts as ended. Nobody may fall two
+// phases behind.
 
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
 }
+
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   WEFT_SM90_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
+
 // One arrival for each warp, after all its lanes are done.
 __device__ __forceinline__ void mbarrier_arrive_warp(uint32_t barrier) {
   __syncwarp();
   if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
 }
+
 // Arrives, and adds the bytes that TMA will count down.
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, int bytes) {
   WEFT_SM90_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes)
                 : "memory");
 }
+
 // Arrives once all cp.async of this thread so far have landed.
 __device__ __forceinline__ void cp_async_mbarrier_arrive(uint32_t barrier) {
   WEFT_SM90_ASM("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory");
 }
-// Returns once the phase of that parity has ended; what was written before its arrivals is visible then.
+
+// Returns once the phase of that parity has ended; what was written before its arrivals is visible
+// then.
 __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, int parity) {
   WEFT_SM90_ASM(
-      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;\n@!done bra "
+      "{\n.reg .pred done;\nagain:\nmbarrier.try_wait.parity.shared::cta.b64 done, [%0], "
+      "%1;\n@!done bra "
       "again;\n"
       "}\n" ::"r"(barrier),
       "r"(parity)
       : "memory");
 }
+
 __device__ __forceinline__ bool mbarrier_test_wait(uint32_t barrier, int parity) {
   int ended = 0;
-  WEFT_SM90_ASM("{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-                "selp.s32 %0, 1, 0, done;\n}\n"
-                : "=r"(ended)
-                : "r"(barrier), "r"(parity)
-                : "memory");
+  WEFT_SM90_ASM(
+      "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.s32 %0, 1, 0, done;\n}\n"
+      : "=r"(ended)
+      : "r"(barrier), "r"(parity)
+      : "memory");
   return ended;
 }
+
 // A position in a ring of kSize buffers, and the parity of the round.
-template <int kSize> struct Ring {
+template <int kSize>
+struct Ring {
   int at = 0, parity = 0;
+
   // Of buffer number n, where buffers are numbered on and on.
   __device__ __forceinline__ static Ring of(int n) { return {n % kSize, n / kSize & 1}; }
+
   __device__ __forceinline__ void advance() {
     if (++at == kSize) at = 0, parity ^= 1;
   }
+
   // The index of the buffer n before this one; its position.
-  __device__ __forceinline__ int index_back(int n) const { return at < n ? at - n + kSize : at - n; }
+  __device__ __forceinline__ int index_back(int n) const {
+    return at < n ? at - n + kSize : at - n;
+  }
+
   __device__ __forceinline__ Ring back(int n) const {
     return at < n ? Ring{at - n + kSize, parity ^ 1} : Ring{at - n, parity};
   }
@@ -81,7 +100,10 @@ __device__ __forceinline__ void fence_proxy_async() {
 
 // ---- warpgroups ----
 
-__device__ __forceinline__ int warpgroup_index() { return static_cast<int>(threadIdx.x / kWarpgroup); }
+__device__ __forceinline__ int warpgroup_index() {
+  return static_cast<int>(threadIdx.x / kWarpgroup);
+}
+
 // One thread of each warpgroup.
 __device__ __forceinline__ bool is_warpgroup_leader() { return threadIdx.x % kWarpgroup == 0; }
 
@@ -89,14 +111,18 @@ __device__ __forceinline__ bool is_warpgroup_leader() { return threadIdx.x % kWa
 __device__ __forceinline__ void warpgroup_sync(int group) {
   asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
 }
+
 __device__ __forceinline__ void warpgroup_sync() { warpgroup_sync(warpgroup_index()); }
 
 // ---- registers per thread of this warpgroup from here on ----
 
-template <int kRegisters> __device__ __forceinline__ void setmaxnreg_dec() {
+template <int kRegisters>
+__device__ __forceinline__ void setmaxnreg_dec() {
   WEFT_SM90_ASM("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
-template <int kRegisters> __device__ __forceinline__ void setmaxnreg_inc() {
+
+template <int kRegisters>
+__device__ __forceinline__ void setmaxnreg_inc() {
   WEFT_SM90_ASM("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(kRegisters));
 }
 
@@ -107,11 +133,13 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   WEFT_SM90_ASM("mov.u32 %0, %%cluster_ctarank;" : "=r"(r));
   return r;
 }
+
 // Every thread of every thread block has come this far, and sees what the others wrote before.
 __device__ __forceinline__ void cluster_sync() {
   WEFT_SM90_ASM("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::
                     : "memory");
 }
+
 // The same place in the shared memory of another thread block.
 __device__ __forceinline__ uint32_t mapa(uint32_t address, int rank) {
   uint32_t r = 0;

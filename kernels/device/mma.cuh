@@ -4,7 +4,8 @@
 //   A (16 x 16)  a0: row g, columns 2t, 2t+1   a1: row g+8   a2, a3: the same rows, columns + 8
 //   B (16 x 8)   b0: rows 2t, 2t+1, column g   b1: rows + 8
 //   C (16 x 8)   c0, c1: row g, columns 2t, 2t+1   c2, c3: row g+8
-// so that two neighbouring C tiles, rounded, are one A fragment: probabilities never leave the registers.
+// so that two neighbouring C tiles, rounded, are one A fragment: probabilities never leave the
+// registers.
 #pragma once
 
 #include "kernels/device/mbarrier.cuh"
@@ -19,32 +20,44 @@ __device__ __forceinline__ uint32_t shared_address(const void* p) {
 
 // Copies 16 (or 4) bytes to shared memory without a register in between; writes zeros where !valid.
 __device__ __forceinline__ void cp_async_16(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid ? 16 : 0));
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 16 : 0));
 }
+
 __device__ __forceinline__ void cp_async_4(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from), "r"(valid ? 4 : 0));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 4 : 0));
 }
+
 __device__ __forceinline__ void cp_async_8(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from), "r"(valid ? 8 : 0));
+  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from),
+               "r"(valid ? 8 : 0));
 }
+
 // Copies since the last commit become one group; the last group may stay in flight.
 __device__ __forceinline__ void cp_async_commit_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
+
 __device__ __forceinline__ void cp_async_wait_all_but_last() {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
 }
-__device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+
+__device__ __forceinline__ void cp_async_wait_all() {
+  asm volatile("cp.async.wait_all;" ::: "memory");
+}
 
 // Shared memory, at addresses that are multiples of the size.
 __device__ __forceinline__ void st_shared_float(uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
 }
+
 __device__ __forceinline__ float2 ld_shared_float2(uint32_t address) {
   float2 r;
   asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r.x), "=f"(r.y) : "r"(address));
   return r;
 }
+
 __device__ __forceinline__ uint4 ld_shared_16(uint32_t address) {
   uint4 r;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
@@ -53,22 +66,24 @@ __device__ __forceinline__ uint4 ld_shared_16(uint32_t address) {
   return r;
 }
 
-// Four 8 x 8 matrices; lanes 8 i .. 8 i + 7 give the addresses of the rows of matrix i. `r[i]` holds row g,
-// columns 2t, 2t+1 of matrix i, or of its transpose.
+// Four 8 x 8 matrices; lanes 8 i .. 8 i + 7 give the addresses of the rows of matrix i. `r[i]`
+// holds row g, columns 2t, 2t+1 of matrix i, or of its transpose.
 __device__ __forceinline__ void ldmatrix(uint32_t (&r)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(row));
 }
+
 __device__ __forceinline__ void ldmatrix_trans(uint32_t (&r)[4], uint32_t row) {
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
                : "r"(row));
 }
+
 // Four 8 x 8 matrices to shared memory: the reverse of ldmatrix().
 __device__ __forceinline__ void stmatrix(uint32_t row, const uint32_t (&r)[4]) {
-  WEFT_SM90_ASM("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(r[0]),
-                "r"(r[1]), "r"(r[2]), "r"(r[3])
+  WEFT_SM90_ASM("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row),
+                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
                 : "memory");
 }
 
@@ -77,22 +92,29 @@ __device__ __forceinline__ void stmatrix(uint32_t row, const uint32_t (&r)[4]) {
                ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
                : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])             \
                : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+
 template <class T>
-__device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
-  if constexpr (dtype_of<T> == DType::bf16) WEFT_MMA("bf16.bf16");
-  else WEFT_MMA("f16.f16");
+__device__ __forceinline__ void mma(float (&c)[4], const uint32_t (&a)[4], uint32_t b0,
+                                    uint32_t b1) {
+  if constexpr (dtype_of<T> == DType::bf16)
+    WEFT_MMA("bf16.bf16");
+  else
+    WEFT_MMA("f16.f16");
 }
 
 // Two values rounded to T, `low` in the lower half.
-template <class T> __device__ __forceinline__ uint32_t pack(float low, float high) {
+template <class T>
+__device__ __forceinline__ uint32_t pack(float low, float high) {
   uint32_t r;
   if constexpr (dtype_of<T> == DType::bf16)
     asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
-  else asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  else
+    asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
   return r;
 }
 
-template <class T> __device__ __forceinline__ float2 unpack(uint32_t x) {
+template <class T>
+__device__ __forceinline__ float2 unpack(uint32_t x) {
   if constexpr (dtype_of<T> == DType::bf16)
     return {__uint_as_float(x << 16), __uint_as_float(x & 0xffff0000u)};
   else {
@@ -106,6 +128,7 @@ template <class T> __device__ __forceinline__ float2 unpack(uint32_t x) {
 
 // exp(x) = exp2_fast(x * kLog2E).
 inline constexpr float kLog2E = 1.4426950408889634f;
+
 __device__ __forceinline__ float exp2_fast(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -114,30 +137,37 @@ __device__ __forceinline__ float exp2_fast(float x) {
 
 // ---- tiles in shared memory ----
 
-// A tile has rows of P 16-bit elements in chunks of 16 bytes. Chunks are permuted within a row so that the
-// same chunk of 8 neighbouring rows lies in 8 different groups of banks.
-template <int P> __device__ constexpr uint32_t swizzle(uint32_t row) {
+// A tile has rows of P 16-bit elements in chunks of 16 bytes. Chunks are permuted within a row so
+// that the same chunk of 8 neighbouring rows lies in 8 different groups of banks.
+template <int P>
+__device__ constexpr uint32_t swizzle(uint32_t row) {
   return P == 32 ? (row >> 1) & 3 : row & 7;
 }
-template <int P> __device__ constexpr uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
+
+template <int P>
+__device__ constexpr uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
   return row * (P * 2) + ((chunk ^ swizzle<P>(row)) << 4);
 }
 
-// What a lane passes to ldmatrix() for the 16 x 16 block at (16 block_row, 16 block_column) of a tile:
-// matrices go down first, then right. That is the order of an A fragment, and, transposed, of two B fragments
-// side by side; read as B of A B^T, matrices 0 and 2 are one fragment, 1 and 3 the next.
+// What a lane passes to ldmatrix() for the 16 x 16 block at (16 block_row, 16 block_column) of a
+// tile: matrices go down first, then right. That is the order of an A fragment, and, transposed, of
+// two B fragments side by side; read as B of A B^T, matrices 0 and 2 are one fragment, 1 and 3 the
+// next.
 template <int P>
 __device__ __forceinline__ uint32_t lane_address(uint32_t tile, int block_row, int block_column) {
   const uint32_t lane = threadIdx.x & 31, row = lane & 15, chunk = lane >> 4;
-  const uint32_t in_block = row * (P * 2) + (((chunk ^ swizzle<P>(row)) << 4) ^ (block_column * 32));
+  const uint32_t in_block =
+      row * (P * 2) + (((chunk ^ swizzle<P>(row)) << 4) ^ (block_column * 32));
   return tile + block_row * (16 * P * 2) + in_block;
 }
 
 // ---- tiles of a warp ----
 
 // M blocks of 16 rows by N columns, as C fragments.
-template <int M, int N> struct Accumulators {
+template <int M, int N>
+struct Accumulators {
   float c[M][N / 8][4];
+
   __device__ void clear() {
 #pragma unroll
     for (int m = 0; m < M; ++m)
@@ -148,7 +178,10 @@ template <int M, int N> struct Accumulators {
   }
 };
 
-template <int M, int K> struct Fragments { uint32_t a[M][K / 16][4]; };
+template <int M, int K>
+struct Fragments {
+  uint32_t a[M][K / 16][4];
+};
 
 template <int M, int K, int P>
 __device__ __forceinline__ void load_fragments(Fragments<M, K>& f, uint32_t tile, int block_row) {
@@ -159,7 +192,8 @@ __device__ __forceinline__ void load_fragments(Fragments<M, K>& f, uint32_t tile
 }
 
 template <class T, int M, int N>
-__device__ __forceinline__ void round_to_fragments(Fragments<M, N>& f, const Accumulators<M, N>& s) {
+__device__ __forceinline__ void round_to_fragments(Fragments<M, N>& f,
+                                                   const Accumulators<M, N>& s) {
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -189,8 +223,8 @@ __device__ __forceinline__ void mma_abt_step(Accumulators<M, N>& c, const uint32
 
 // c = A B^T, A from block row `a_row` of its tile.
 template <class T, int M, int N, int P>
-__device__ __forceinline__ void mma_abt(Accumulators<M, N>& c, uint32_t a_tile, int a_row, uint32_t b_tile,
-                                        int b_row) {
+__device__ __forceinline__ void mma_abt(Accumulators<M, N>& c, uint32_t a_tile, int a_row,
+                                        uint32_t b_tile, int b_row) {
   c.clear();
 #pragma unroll 2  // unrolled further, loads run so far ahead that accumulators are spilled
   for (int k = 0; k < P / 16; ++k) {
@@ -202,8 +236,8 @@ __device__ __forceinline__ void mma_abt(Accumulators<M, N>& c, uint32_t a_tile, 
 }
 
 template <class T, int M, int N, int P>
-__device__ __forceinline__ void mma_abt(Accumulators<M, N>& c, const Fragments<M, P>& f, uint32_t b_tile,
-                                        int b_row) {
+__device__ __forceinline__ void mma_abt(Accumulators<M, N>& c, const Fragments<M, P>& f,
+                                        uint32_t b_tile, int b_row) {
   c.clear();
 #pragma unroll
   for (int k = 0; k < P / 16; ++k) {
@@ -218,8 +252,8 @@ __device__ __forceinline__ void mma_abt(Accumulators<M, N>& c, const Fragments<M
 
 // c += A B, B = K rows from block row `b_row` of its tile.
 template <class T, int M, int K, int P>
-__device__ __forceinline__ void mma_ab(Accumulators<M, P>& c, const Fragments<M, K>& a, uint32_t b_tile,
-                                       int b_row) {
+__device__ __forceinline__ void mma_ab(Accumulators<M, P>& c, const Fragments<M, K>& a,
+                                       uint32_t b_tile, int b_row) {
 #pragma unroll
   for (int k = 0; k < K / 16; ++k)
 #pragma unroll

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Eight consecutive elements of a row on CUDA, which a thread moves at a time; rows are aligned groups.
+// Eight consecutive elements of a row on CUDA, which a thread moves at a time; rows are aligned
+// groups.
 #pragma once
 
 #include "kernels/device/cuda.cuh"
@@ -7,13 +8,18 @@
 
 namespace weft {
 // As they lie in memory: while they are on their way they take no more registers than that.
-template <class T> struct Eight { uint4 words[sizeof(T) / 2]; };
+template <class T>
+struct Eight {
+  uint4 words[sizeof(T) / 2];
+};
 
 // p: aligned to 16 bytes.
-template <class T> __device__ __forceinline__ Eight<T> load_eight(const T* p) {
+template <class T>
+__device__ __forceinline__ Eight<T> load_eight(const T* p) {
   Eight<T> e;
 #pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) e.words[i] = reinterpret_cast<const uint4*>(p)[i];
+  for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i)
+    e.words[i] = reinterpret_cast<const uint4*>(p)[i];
   return e;
 }
 
@@ -25,7 +31,8 @@ __device__ __forceinline__ void unpack(float (&out)[8], const Eight<float>& e) {
   }
 }
 
-template <class T> __device__ __forceinline__ void unpack(float (&out)[8], const Eight<T>& e) {
+template <class T>
+__device__ __forceinline__ void unpack(float (&out)[8], const Eight<T>& e) {
   const uint32_t words[4] = {e.words[0].x, e.words[0].y, e.words[0].z, e.words[0].w};
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
@@ -34,20 +41,25 @@ template <class T> __device__ __forceinline__ void unpack(float (&out)[8], const
   }
 }
 
-template <class T> __device__ __forceinline__ Eight<T> pack_eight(const float (&v)[8]) {
+template <class T>
+__device__ __forceinline__ Eight<T> pack_eight(const float (&v)[8]) {
   Eight<T> e;
   if constexpr (sizeof(T) == 4) {
-    e.words[0] = {__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]), __float_as_uint(v[3])};
-    e.words[1] = {__float_as_uint(v[4]), __float_as_uint(v[5]), __float_as_uint(v[6]), __float_as_uint(v[7])};
+    e.words[0] = {__float_as_uint(v[0]), __float_as_uint(v[1]), __float_as_uint(v[2]),
+                  __float_as_uint(v[3])};
+    e.words[1] = {__float_as_uint(v[4]), __float_as_uint(v[5]), __float_as_uint(v[6]),
+                  __float_as_uint(v[7])};
   } else {
-    e.words[0] = {device::pack<T>(v[0], v[1]), device::pack<T>(v[2], v[3]), device::pack<T>(v[4], v[5]),
-                  device::pack<T>(v[6], v[7])};
+    e.words[0] = {device::pack<T>(v[0], v[1]), device::pack<T>(v[2], v[3]),
+                  device::pack<T>(v[4], v[5]), device::pack<T>(v[6], v[7])};
   }
   return e;
 }
 
-template <class T> __device__ __forceinline__ void store_eight(T* p, const Eight<T>& e) {
+template <class T>
+__device__ __forceinline__ void store_eight(T* p, const Eight<T>& e) {
 #pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i) reinterpret_cast<uint4*>(p)[i] = e.words[i];
+  for (int i = 0; i < static_cast<int>(sizeof(T)) / 2; ++i)
+    reinterpret_cast<uint4*>(p)[i] = e.words[i];
 }
 }  // namespace weft

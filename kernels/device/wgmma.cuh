@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: MIT
-// wgmma, the matrix instructions of a warpgroup on sm_90a (PTX ISA, "Asynchronous Warpgroup Level Matrix
-// Instructions").
-//   Accumulators (64 x N, f32): lane 4 g + t of warp w holds c[4j], c[4j+1]: row 16 w + g, columns 8j + 2t,
-//   8j + 2t + 1, and c[4j+2], c[4j+3]: row 16 w + g + 8. Two neighbouring j, rounded, are the A operand of 16
-//   columns.
-// Tiles in shared memory have 64 rows, in panels of 64 columns (128 bytes a row, 8 KiB), which start at
-// multiples of 1024 bytes: chunk c (16 bytes) of row r lies at c ^ (r & 7), the 128-byte swizzle. The same
-// tile serves as A, as B^T (its rows are columns of the result) and as B (its rows are summed over).
+// wgmma, the matrix instructions of a warpgroup on sm_90a (PTX ISA, "Asynchronous Warpgroup Level
+// Matrix Instructions").
+//   Accumulators (64 x N, f32): lane 4 g + t of warp w holds c[4j], c[4j+1]: row 16 w + g, columns
+//   8j + 2t, 8j + 2t + 1, and c[4j+2], c[4j+3]: row 16 w + g + 8. Two neighbouring j, rounded, are
+//   the A operand of 16 columns.
+// Tiles in shared memory have 64 rows, in panels of 64 columns (128 bytes a row, 8 KiB), which
+// start at multiples of 1024 bytes: chunk c (16 bytes) of row r lies at c ^ (r & 7), the 128-byte
+// swizzle. The same tile serves as A, as B^T (its rows are columns of the result) and as B (its
+// rows are summed over).
 #pragma once
 
-#include <cstddef>
 #include "kernels/device/mma.cuh"
+
+#include <cstddef>
 
 namespace weft::device {
 inline constexpr int kPanel = 64 * 128, kPanelAlignment = 1024;  // bytes
 
-// Where the panels of a thread block begin: at the next multiple of 1024. Launches add 1024 bytes for that.
+// Where the panels of a thread block begin: at the next multiple of 1024. Launches add 1024 bytes
+// for that.
 __device__ __forceinline__ uint32_t first_panel(const char* shared) {
   return (shared_address(shared) + 1023) & ~1023u;
 }
@@ -28,20 +31,24 @@ __device__ __forceinline__ int warp_uniform(int x) { return __reduce_max_sync(0x
 
 // ---- matrix instructions ----
 
-// The lower half of the matrix descriptor of a tile; the upper half is the same for all. Fields are in units
-// of 16 bytes: groups of 8 rows are 1024 bytes apart, panels 8 KiB.
+// The lower half of the matrix descriptor of a tile; the upper half is the same for all. Fields are
+// in units of 16 bytes: groups of 8 rows are 1024 bytes apart, panels 8 KiB.
 using Descriptor = uint32_t;
+
 __device__ __forceinline__ Descriptor descriptor(uint32_t address) {
   constexpr uint32_t kPanels = kPanel / 16 << 16;
   return kPanels | address >> 4;  // shared memory ends below 2^18
 }
+
 __device__ __forceinline__ uint32_t address_of(Descriptor low) { return (low & 0x3fff) << 4; }
+
 __device__ __forceinline__ uint64_t full_descriptor(Descriptor low) {
   constexpr uint32_t kSwizzle = 1u << 30, kGroups = 1024 / 16;
   uint64_t r;
   asm("mov.b64 %0, {%1, %2};" : "=l"(r) : "r"(low), "r"(kSwizzle | kGroups));
   return r;
 }
+
 inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16 columns, 16 rows
 
 #define WEFT_ACCUMULATORS_8(c, i)                                                             \
@@ -63,25 +70,30 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
   WEFT_NAMES_64                                                      \
   ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79" \
   ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
-#define WEFT_WGMMA_OF(n, type, names, acc, add, operands, ...)                                      \
-  WEFT_SM90_ASM("{\n.reg .pred p;\nsetp.ne.b32 p, " add ", 0;\nwgmma.mma_async.sync.aligned.m64n" n \
-                "k16.f32." type " {" names "}, " operands ";\n}\n"                                  \
-                : acc                                                                               \
+#define WEFT_WGMMA_OF(n, type, names, acc, add, operands, ...)                         \
+  WEFT_SM90_ASM("{\n.reg .pred p;\nsetp.ne.b32 p, " add                                \
+                ", 0;\nwgmma.mma_async.sync.aligned.m64n" n "k16.f32." type " {" names \
+                "}, " operands ";\n}\n"                                                \
+                : acc                                                                  \
                 : "r"(add_to), __VA_ARGS__)
-#define WEFT_WGMMA(n, count, ...)                                                                     \
-  if constexpr (dtype_of<T> == DType::bf16)                                                           \
-    WEFT_WGMMA_OF(#n, "bf16.bf16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), __VA_ARGS__); \
-  else WEFT_WGMMA_OF(#n, "f16.f16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), __VA_ARGS__)
-#define WEFT_WGMMA_SHARED(function, n, count, add, operands)                                           \
-  template <class T>                                                                                   \
-  __device__ __forceinline__ void function(float(&c)[count], Descriptor a, Descriptor b, int add_to) { \
-    WEFT_WGMMA(n, count, add, operands, "l"(full_descriptor(a)), "l"(full_descriptor(b)));             \
+#define WEFT_WGMMA(n, count, ...)                                                       \
+  if constexpr (dtype_of<T> == DType::bf16)                                             \
+    WEFT_WGMMA_OF(#n, "bf16.bf16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), \
+                  __VA_ARGS__);                                                         \
+  else                                                                                  \
+    WEFT_WGMMA_OF(#n, "f16.f16", WEFT_NAMES_##count, WEFT_ACCUMULATORS_##count(c, 0), __VA_ARGS__)
+#define WEFT_WGMMA_SHARED(function, n, count, add, operands)                               \
+  template <class T>                                                                       \
+  __device__ __forceinline__ void function(float(&c)[count], Descriptor a, Descriptor b,   \
+                                           int add_to) {                                   \
+    WEFT_WGMMA(n, count, add, operands, "l"(full_descriptor(a)), "l"(full_descriptor(b))); \
   }
-#define WEFT_WGMMA_REGISTERS(n, count, add, operands)                                                        \
-  template <class T, bool kTransposed>                                                                       \
-  __device__ __forceinline__ void wgmma(float(&c)[count], const uint32_t(&a)[4], Descriptor b, int add_to) { \
-    WEFT_WGMMA(n, count, add, operands, "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(full_descriptor(b)), \
-               "n"(kTransposed ? 0 : 1));                                                                    \
+#define WEFT_WGMMA_REGISTERS(n, count, add, operands)                                          \
+  template <class T, bool kTransposed>                                                         \
+  __device__ __forceinline__ void wgmma(float(&c)[count], const uint32_t(&a)[4], Descriptor b, \
+                                        int add_to) {                                          \
+    WEFT_WGMMA(n, count, add, operands, "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]),            \
+               "l"(full_descriptor(b)), "n"(kTransposed ? 0 : 1));                             \
   }
 
 // One k-step of 16 over n columns: c = A B^T, or c += A B^T where add_to is not 0.
@@ -96,25 +108,34 @@ WEFT_WGMMA_SHARED(wgmma_atb, 128, 64, "%64", "%65, %66, p, 1, 1, 1, 1")
 WEFT_WGMMA_SHARED(wgmma_atb, 192, 96, "%96", "%97, %98, p, 1, 1, 1, 1")
 
 // Keeps the compiler from moving uses of accumulators or operands across this point.
-template <int N> __device__ __forceinline__ void pin(float (&c)[N]) {
+template <int N>
+__device__ __forceinline__ void pin(float (&c)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) asm volatile("" : "+f"(c[i])::"memory");
 }
+
 __device__ __forceinline__ void pin(uint32_t (&a)[4][4]) {
 #pragma unroll
   for (int i = 0; i < 16; ++i) asm volatile("" : "+r"(a[i / 4][i % 4])::"memory");
 }
+
 // Before the first wgmma that reads accumulators or A operands which ordinary instructions wrote.
-__device__ __forceinline__ void wgmma_fence() { WEFT_SM90_ASM("wgmma.fence.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_fence() {
+  WEFT_SM90_ASM("wgmma.fence.sync.aligned;" ::: "memory");
+}
+
 __device__ __forceinline__ void wgmma_commit_group() {
   WEFT_SM90_ASM("wgmma.commit_group.sync.aligned;" ::: "memory");
 }
-template <int kPending> __device__ __forceinline__ void wgmma_wait_group() {
+
+template <int kPending>
+__device__ __forceinline__ void wgmma_wait_group() {
   WEFT_SM90_ASM("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
 
 // The 64 rows that a warpgroup owns, P columns, as A operand: in registers, or in shared memory.
-template <int P, bool kInRegisters> struct Owned {
+template <int P, bool kInRegisters>
+struct Owned {
   uint32_t a[kInRegisters ? P / 16 : 1][4];
   Descriptor tile;
 
@@ -126,17 +147,23 @@ template <int P, bool kInRegisters> struct Owned {
         ldmatrix(a[k], lane_address<64>(x + k / 4 * kPanel, threadIdx.x % kWarpgroup / 32, k % 4));
     }
   }
+
   // s = A B^T, B the 64 rows of a descriptor.
-  template <class T> __device__ __forceinline__ void mma_abt(float (&s)[32], Descriptor b) const {
+  template <class T>
+  __device__ __forceinline__ void mma_abt(float (&s)[32], Descriptor b) const {
 #pragma unroll
     for (int k = 0; k < P / 16; ++k) {
       const int step = k / 4 * (kPanel / 16) + k % 4 * kColumnStep;
-      if constexpr (kInRegisters) wgmma<T, true>(s, a[k], b + step, k > 0);
-      else wgmma<T>(s, tile + step, b + step, k > 0);
+      if constexpr (kInRegisters)
+        wgmma<T, true>(s, a[k], b + step, k > 0);
+      else
+        wgmma<T>(s, tile + step, b + step, k > 0);
     }
   }
+
   // The same, same bits, for the rows of this warp alone: synchronous, by mma.sync.
-  template <class T> __device__ __forceinline__ void mma_abt_in_warp(float (&s)[32], uint32_t other) const {
+  template <class T>
+  __device__ __forceinline__ void mma_abt_in_warp(float (&s)[32], uint32_t other) const {
     Accumulators<1, 64> c;
     c.clear();
 #pragma unroll(kInRegisters ? P / 16 : 1)
@@ -147,7 +174,8 @@ template <int P, bool kInRegisters> struct Owned {
 #pragma unroll
         for (int i = 0; i < 4; ++i) rows[0][i] = a[k][i];
       } else {
-        ldmatrix(rows[0], lane_address<64>(address_of(tile) + panel, threadIdx.x % kWarpgroup / 32, k % 4));
+        ldmatrix(rows[0],
+                 lane_address<64>(address_of(tile) + panel, threadIdx.x % kWarpgroup / 32, k % 4));
       }
       mma_abt_step<T, 64>(c, rows, other + panel, 0, k % 4);
     }
@@ -168,6 +196,7 @@ __device__ __forceinline__ void mma_abt(float (&c)[N], uint32_t a, uint32_t b) {
     wgmma<T>(c, da + step, db + step, k > 0);
   }
 }
+
 // c = A B, or c += A B where add_to is not 0: 16 kSteps columns of A, as many rows of B.
 template <class T, int kSteps, int N>
 __device__ __forceinline__ void mma_ab(float (&c)[N], const uint32_t (&a)[kSteps][4], Descriptor b,
@@ -175,6 +204,7 @@ __device__ __forceinline__ void mma_ab(float (&c)[N], const uint32_t (&a)[kSteps
 #pragma unroll
   for (int k = 0; k < kSteps; ++k) wgmma<T, false>(c, a[k], b + k * kRowStep, add_to || k > 0);
 }
+
 // c = A^T B, or c += A^T B where add_to is not 0: 64 rows of both.
 template <class T, int N>
 __device__ __forceinline__ void mma_atb(float (&c)[N], Descriptor a, Descriptor b, int add_to) {
@@ -194,13 +224,18 @@ __device__ __forceinline__ void round_to_operand(uint32_t (&a)[4][4], const floa
 }
 
 // The first and the second value of a pack().
-template <class T> __device__ __forceinline__ float low_half(uint32_t pair) {
+template <class T>
+__device__ __forceinline__ float low_half(uint32_t pair) {
   if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair << 16);
   float x;
-  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}\n" : "=f"(x) : "r"(pair));
+  asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\ncvt.f32.f16 %0, low;\n}\n"
+      : "=f"(x)
+      : "r"(pair));
   return x;
 }
-template <class T> __device__ __forceinline__ float high_half(uint32_t pair) {
+
+template <class T>
+__device__ __forceinline__ float high_half(uint32_t pair) {
   if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair & 0xffff0000u);
   return low_half<T>(pair >> 16);
 }

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Softmax cross-entropy: the definition. Rows in parallel.
 #include "kernels/layers/cross_entropy.h"
+
 #include "kernels/cpu.h"
+
+#include <cmath>
 
 namespace weft {
 namespace {
-template <class T> void forward(const CrossEntropyForward& k) {
+template <class T>
+void forward(const CrossEntropyForward& k) {
   using W = wide_t<T>;
   const int64_t rows = k.logits.rows(), vocab = k.logits.cols();
   const T* logits = k.logits.as<T>();
@@ -15,13 +19,15 @@ template <class T> void forward(const CrossEntropyForward& k) {
   for (int64_t n = 0; n < rows; ++n) {
     const T* row = logits + n * vocab;
     const W largest = max_of<W>(vocab, [=](int64_t v) { return static_cast<W>(row[v]); });
-    const W sum = sum_of<W>(vocab, [=](int64_t v) { return exp_of(static_cast<W>(row[v]) - largest); });
+    const W sum =
+        sum_of<W>(vocab, [=](int64_t v) { return exp_of(static_cast<W>(row[v]) - largest); });
     lse[n] = largest + std::log(sum);
     loss[n] = targets[n] < 0 ? W{0} : lse[n] - static_cast<W>(row[targets[n]]);
   }
 }
 
-template <class T> void backward(const CrossEntropyBackward& k) {
+template <class T>
+void backward(const CrossEntropyBackward& k) {
   using W = wide_t<T>;
   const int64_t rows = k.logits.rows(), vocab = k.logits.cols();
   const T* logits = k.logits.as<T>();
@@ -62,7 +68,8 @@ void check(const CrossEntropyBackward& k) {
   expect_size(k.dloss, w, rows, "cross_entropy_backward: dloss");
   expect_size(k.lse, w, rows, "cross_entropy_backward: lse");
   expect_size(k.targets, DType::i32, rows, "cross_entropy_backward: targets");
-  expect_matrix(k.dlogits.view, k.logits.dtype, rows, k.logits.cols(), "cross_entropy_backward: dlogits");
+  expect_matrix(k.dlogits.view, k.logits.dtype, rows, k.logits.cols(),
+                "cross_entropy_backward: dlogits");
 }
 
 void compute(CpuQueue&, const CrossEntropyForward& k) {

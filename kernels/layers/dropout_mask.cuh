@@ -2,9 +2,10 @@
 // Dropout inside CUDA kernels: the mask of kernels/philox.h, eight neighbouring elements at a time.
 #pragma once
 
-#include <curand_kernel.h>
 #include "kernels/device/cuda.cuh"
 #include "kernels/layers/dropout_mask.h"
+
+#include <curand_kernel.h>
 
 namespace weft {
 // One dropout call on a matrix of `cols` columns, as a kernel argument.
@@ -20,8 +21,10 @@ inline DropoutCall dropout_call(double p, uint32_t site, const StepScalars* step
   return {step, cols, threshold, site, static_cast<float>(dropout_scale(threshold))};
 }
 
-// v = mask * v / (1 - p), element i by half-word i of four words, compared in the upper half of a word.
-__device__ __forceinline__ void drop_by(float (&v)[8], const DropoutCall& d, const uint32_t* words) {
+// v = mask * v / (1 - p), element i by half-word i of four words, compared in the upper half of a
+// word.
+__device__ __forceinline__ void drop_by(float (&v)[8], const DropoutCall& d,
+                                        const uint32_t* words) {
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const uint32_t half_word = i % 2 ? words[i / 2] : words[i / 2] << 16;
@@ -38,14 +41,18 @@ class DropoutGroups {
     draw_ = static_cast<uint32_t>(d.step->draw);
     before_ = d.step->first_row * d.cols;
   }
+
   // The place of an element of the matrix among those of the update.
   __device__ __forceinline__ int64_t place(int64_t element) const { return before_ + element; }
+
   // The half-words of elements 8 * group ... 8 * group + 7 of the update.
   __device__ __forceinline__ uint4 bits(const DropoutCall& d, uint64_t group) const {
-    const uint4 counter = {static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), d.site, draw_};
-    return curand_Philox4x32_10(counter,
-                                uint2{static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
+    const uint4 counter = {static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32), d.site,
+                           draw_};
+    return curand_Philox4x32_10(
+        counter, uint2{static_cast<uint32_t>(seed_), static_cast<uint32_t>(seed_ >> 32)});
   }
+
   // drop<true>() below.
   __device__ __forceinline__ void drop(float (&v)[8], const DropoutCall& d, int64_t first) const {
     if (!d.threshold) return;
@@ -60,7 +67,8 @@ class DropoutGroups {
   uint32_t draw_ = 0;
 };
 
-// v = mask * v / (1 - p) for elements first .. first + 7. kAligned: `first` and cols are multiples of eight.
+// v = mask * v / (1 - p) for elements first .. first + 7. kAligned: `first` and cols are multiples
+// of eight.
 template <bool kAligned>
 __device__ __forceinline__ void drop(float (&v)[8], const DropoutCall& d, int64_t first) {
   if (!d.threshold) return;
@@ -79,7 +87,8 @@ __device__ __forceinline__ void drop(float (&v)[8], const DropoutCall& d, int64_
 #pragma unroll
     for (int i = 0; i < 5; ++i) words[i] = shift & 2 ? words[i + 1] : words[i];
 #pragma unroll
-    for (int i = 0; i < 4; ++i) words[i] = shift & 1 ? words[i] >> 16 | words[i + 1] << 16 : words[i];
+    for (int i = 0; i < 4; ++i)
+      words[i] = shift & 1 ? words[i] >> 16 | words[i + 1] << 16 : words[i];
   }
   drop_by(v, d, words);
 }

@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: MIT
-// Embeddings: the definition. Forward by rows; backward by columns, rows in parts of fixed size, in order.
+// Embeddings: the definition. Forward by rows; backward by columns, rows in parts of fixed size, in
+// order.
 #include "kernels/layers/embedding.h"
+
 #include "kernels/cpu.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
 constexpr int64_t kColumns = 64;  // columns that one thread takes at a time in the backward pass
-constexpr int64_t kAhead = 8;     // rows of dy prefetched: hardware does not follow strides of a row
-constexpr int64_t kLine = 64;     // bytes of a cache line
+// rows of dy prefetched: hardware does not follow strides of a row
+constexpr int64_t kAhead = 8;
+constexpr int64_t kLine = 64;  // bytes of a cache line
 
 // Where the tokens of a batch lie in the grid of positions.
 struct Places {
@@ -21,7 +30,8 @@ struct Places {
 };
 
 // Row 0 of sequence b: the start vector, or the sum of those that its conditions name.
-template <class T> void start_row(const EmbeddingForward& k, int64_t b, T* out) {
+template <class T>
+void start_row(const EmbeddingForward& k, int64_t b, T* out) {
   const T* start = k.start.as<T>();
   const int64_t cols = k.y.cols(), kinds = k.conditions ? k.conditions.shape[1] : 0;
   if (kinds == 0) {
@@ -36,9 +46,11 @@ template <class T> void start_row(const EmbeddingForward& k, int64_t b, T* out) 
   }
 }
 
-template <class T> void forward(const EmbeddingForward& k) {
+template <class T>
+void forward(const EmbeddingForward& k) {
   using W = wide_t<T>;
-  const int64_t batch = k.tokens.shape[0], time = k.tokens.shape[1], count = k.y.shape[1], cols = k.y.cols();
+  const int64_t batch = k.tokens.shape[0], time = k.tokens.shape[1], count = k.y.shape[1],
+                cols = k.y.cols();
   const int64_t first = k.first_at ? *k.first_at : k.first;
   const auto* tokens = k.tokens.as<int32_t>();
   const Places places = {k.offsets.or_null<int32_t>(), k.positions.or_null<int32_t>(), time};
@@ -67,20 +79,25 @@ template <class T> void forward(const EmbeddingForward& k) {
   }
 }
 
-// Sums of rows of dy for each row of a table, columns first .. first + count - 1 of both. A table row may
-// collect hundreds of thousands of rows: kTerms at a time are added before they join the gradient, which
-// bounds rounding errors. The order depends on the tokens alone.
-template <class T> class RowSums {
+// Sums of rows of dy for each row of a table, columns first .. first + count - 1 of both. A table
+// row may collect hundreds of thousands of rows: kTerms at a time are added before they join the
+// gradient, which bounds rounding errors. The order depends on the tokens alone.
+template <class T>
+class RowSums {
   using W = wide_t<T>;
 
  public:
   RowSums(const GradView& grad, int64_t first, int64_t count)
-      : out_(grad ? static_cast<W*>(grad.view.data) + first : nullptr), rows_(grad ? grad.view.rows() : 0),
-        cols_(grad ? grad.view.cols() : 0), count_(count), terms_(static_cast<std::size_t>(rows_)),
+      : out_(grad ? static_cast<W*>(grad.view.data) + first : nullptr),
+        rows_(grad ? grad.view.rows() : 0),
+        cols_(grad ? grad.view.cols() : 0),
+        count_(count),
+        terms_(static_cast<std::size_t>(rows_)),
         part_(std::make_unique_for_overwrite<W[]>(static_cast<std::size_t>(rows_ * count))) {
     for (int64_t r = 0; r < rows_ && !grad.accumulate; ++r)
       std::fill(out_ + r * cols_, out_ + r * cols_ + count_, W{0});
   }
+
   explicit operator bool() const { return out_ != nullptr; }
 
   void add(int64_t row, const T* dy) {
@@ -92,6 +109,7 @@ template <class T> class RowSums {
     }
     if (terms_[static_cast<std::size_t>(row)] == kTerms) join(row);
   }
+
   // Parts that are still open join the gradient.
   void finish() {
     for (int64_t r = 0; r < rows_; ++r)
@@ -114,18 +132,21 @@ template <class T> class RowSums {
   std::unique_ptr<W[]> part_;  // (rows, count)  written by the first term of a part
 };
 
-template <class T> void fetch(const T* row, int64_t count) {
+template <class T>
+void fetch(const T* row, int64_t count) {
   for (int64_t c = 0; c < count; c += kLine / int64_t{sizeof(T)}) __builtin_prefetch(row + c);
 }
 
-template <class T> void add_start(const EmbeddingBackward& k, int64_t b, const T* dy, RowSums<T>& start) {
+template <class T>
+void add_start(const EmbeddingBackward& k, int64_t b, const T* dy, RowSums<T>& start) {
   if (!k.conditions) return start.add(0, dy);
   const int64_t kinds = k.conditions.shape[1];
   const auto* row = static_cast<const int32_t*>(k.conditions.data) + b * kinds;
   for (int64_t i = 0; i < kinds; ++i) start.add(row[i], dy);
 }
 
-template <class T> void backward_columns(const EmbeddingBackward& k, int64_t first, int64_t count) {
+template <class T>
+void backward_columns(const EmbeddingBackward& k, int64_t first, int64_t count) {
   const int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
   const T* columns = static_cast<const T*>(k.dy.data) + first;
   const auto* tokens = static_cast<const int32_t*>(k.tokens.data);
@@ -153,7 +174,8 @@ template <class T> void backward_columns(const EmbeddingBackward& k, int64_t fir
   for (RowSums<T>& sums : axis) sums.finish();
 }
 
-template <class T> void backward(const EmbeddingBackward& k) {
+template <class T>
+void backward(const EmbeddingBackward& k) {
   const int64_t cols = k.dy.cols();
 #pragma omp parallel for schedule(static) if (k.dy.size() > kParallelElements)
   for (int64_t first = 0; first < cols; first += kColumns)
@@ -162,16 +184,18 @@ template <class T> void backward(const EmbeddingBackward& k) {
 
 // `start`: the start vector, or its gradient.
 template <class Kernel>
-void check_sequence(const Kernel& k, int64_t batch, int64_t time, int64_t cols, const TensorView& start,
-                    DType start_type) {
+void check_sequence(const Kernel& k, int64_t batch, int64_t time, int64_t cols,
+                    const TensorView& start, DType start_type) {
   const std::string kernel = Kernel::kName;
   if (k.offsets) expect_size(k.offsets, DType::i32, batch, (kernel + ": offsets").c_str());
-  if (k.positions) expect_matrix(k.positions, DType::i32, batch, time, (kernel + ": positions").c_str());
+  if (k.positions)
+    expect_matrix(k.positions, DType::i32, batch, time, (kernel + ": positions").c_str());
   WEFT_CHECK(!k.offsets || !k.positions, kernel, ": offsets and positions exclude each other");
   if (k.conditions) {
     WEFT_CHECK(k.conditions.rank == 2 && k.conditions.shape[1] > 0, kernel,
                ": conditions must be (B, K), got ", shape_text(k.conditions));
-    expect_matrix(k.conditions, DType::i32, batch, k.conditions.shape[1], (kernel + ": conditions").c_str());
+    expect_matrix(k.conditions, DType::i32, batch, k.conditions.shape[1],
+                  (kernel + ": conditions").c_str());
     if (start) expect_matrix(start, start_type, start.rows(), cols, (kernel + ": start").c_str());
   } else if (start) {
     expect_size(start, start_type, cols, (kernel + ": start").c_str());
@@ -189,20 +213,22 @@ void check(const EmbeddingForward& k) {
   const int64_t cols = k.y.cols();
   expect_floating(k.y, "embedding_forward: y");
   WEFT_CHECK(k.tokens.rank == 2 && k.y.rank == 3,
-             "embedding_forward: tokens (B, T) and y (B, count, C), got ", shape_text(k.tokens), " and ",
-             shape_text(k.y));
+             "embedding_forward: tokens (B, T) and y (B, count, C), got ", shape_text(k.tokens),
+             " and ", shape_text(k.y));
   expect_size(k.tokens, DType::i32, k.tokens.size(), "embedding_forward: tokens");
   expect_matrix(k.y, t, k.tokens.shape[0] * k.y.shape[1], cols, "embedding_forward: y");
-  WEFT_CHECK(k.first >= 0 && k.first + k.y.shape[1] <= k.tokens.shape[1] + 1, "embedding_forward: rows ",
-             k.first, " to ", k.first + k.y.shape[1] - 1, " of a sequence of ", k.tokens.shape[1], " tokens");
+  WEFT_CHECK(k.first >= 0 && k.first + k.y.shape[1] <= k.tokens.shape[1] + 1,
+             "embedding_forward: rows ", k.first, " to ", k.first + k.y.shape[1] - 1,
+             " of a sequence of ", k.tokens.shape[1], " tokens");
   expect_matrix(k.table, t, k.table.rows(), cols, "embedding_forward: table");
   check_axes(k.axes);
   WEFT_CHECK(k.start, "embedding_forward: start is absent");
   check_sequence(k, k.tokens.shape[0], k.tokens.shape[1], cols, k.start, t);
   for (int a = 0; a < k.axes; ++a) {
-    expect_matrix(k.axis[a].table, t, k.axis[a].table.shape[0], cols, "embedding_forward: position table");
-    WEFT_CHECK(k.axis[a].table.shape[0] > 0 && k.axis[a].divisor > 0, "embedding_forward: position axis ", a,
-               " needs rows and a divisor of at least 1");
+    expect_matrix(k.axis[a].table, t, k.axis[a].table.shape[0], cols,
+                  "embedding_forward: position table");
+    WEFT_CHECK(k.axis[a].table.shape[0] > 0 && k.axis[a].divisor > 0,
+               "embedding_forward: position axis ", a, " needs rows and a divisor of at least 1");
   }
 }
 
@@ -213,15 +239,16 @@ void check(const EmbeddingBackward& k) {
   WEFT_CHECK(k.dy.rank == 3, "embedding_backward: dy must be (B, T, C), got ", shape_text(k.dy));
   expect_size(k.dy, k.dy.dtype, k.dy.size(), "embedding_backward: dy");
   expect_matrix(k.tokens, DType::i32, k.dy.shape[0], k.dy.shape[1], "embedding_backward: tokens");
-  if (k.dtable) expect_matrix(k.dtable.view, w, k.dtable.view.rows(), cols, "embedding_backward: dtable");
+  if (k.dtable)
+    expect_matrix(k.dtable.view, w, k.dtable.view.rows(), cols, "embedding_backward: dtable");
   check_axes(k.axes);
   check_sequence(k, k.dy.shape[0], k.dy.shape[1], cols, k.dstart.view, w);
   for (int a = 0; a < k.axes; ++a) {
     if (!k.daxis[a]) continue;
     expect_matrix(k.daxis[a].view, w, k.daxis[a].view.shape[0], cols,
                   "embedding_backward: gradient of a position table");
-    WEFT_CHECK(k.daxis[a].view.shape[0] > 0 && k.divisor[a] > 0, "embedding_backward: position axis ", a,
-               " needs rows and a divisor of at least 1");
+    WEFT_CHECK(k.daxis[a].view.shape[0] > 0 && k.divisor[a] > 0,
+               "embedding_backward: position axis ", a, " needs rows and a divisor of at least 1");
   }
 }
 

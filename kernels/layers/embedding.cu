@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Embeddings on CUDA. Forward: a warp for each row. Backward, for each table: rows of dy are listed by table
-// row (embedding_listing.cuh), and warps add runs of kRun listed rows. Where the list of a table row crosses
-// the border of a run, a second kernel adds the parts in order.
+// Embeddings on CUDA. Forward: a warp for each row. Backward, for each table: rows of dy are listed
+// by table row (embedding_listing.cuh), and warps add runs of kRun listed rows. Where the list of a
+// table row crosses the border of a run, a second kernel adds the parts in order.
 #include "kernels/layers/embedding.h"
 #include "kernels/layers/embedding_listing.cuh"
+
+#include <algorithm>
 
 namespace weft {
 namespace {
@@ -15,7 +17,8 @@ constexpr int kRowOfWarp = kWarp * kGroup;  // columns that a warp takes at a ti
 constexpr int kRun = 32;                    // listed rows of one warp: one for each lane to look up
 constexpr int kAhead = 8;                   // rows loaded before they are added
 
-template <class T> struct Forward {
+template <class T>
+struct Forward {
   T* y;
   const int32_t* tokens;
   Sequences sequences;
@@ -28,19 +31,25 @@ template <class T> struct Forward {
   bool packed;
 };
 
-template <class T> __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
+template <class T>
+__global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (row >= a.rows) return;
-  const int64_t batch = row / a.count, t = (a.first_at ? *a.first_at : a.first) + row - batch * a.count;
-  const int32_t* told = a.sequences.conditions ? a.sequences.conditions + batch * a.sequences.kinds : nullptr;
-  // The summands: a token and its index on each axis, or the start vectors that the conditions name.
-  const T* base = t == 0 ? a.start + (told ? told[0] * a.cols : 0)
-                         : a.table + static_cast<int64_t>(a.tokens[batch * a.time + t - 1]) * a.cols;
+  const int64_t batch = row / a.count,
+                t = (a.first_at ? *a.first_at : a.first) + row - batch * a.count;
+  const int32_t* told =
+      a.sequences.conditions ? a.sequences.conditions + batch * a.sequences.kinds : nullptr;
+  // The summands: a token and its index on each axis, or the start vectors that the conditions
+  // name.
+  const T* base = t == 0
+                      ? a.start + (told ? told[0] * a.cols : 0)
+                      : a.table + static_cast<int64_t>(a.tokens[batch * a.time + t - 1]) * a.cols;
   const auto place = static_cast<uint32_t>(t == 0 ? 0 : a.sequences.place(batch, t - 1, a.time));
   const T* on_axis[kMaxPositionAxes];
 #pragma unroll
   for (int i = 0; i < kMaxPositionAxes; ++i)
-    if (t > 0 && i < a.axes) on_axis[i] = a.position[i] + place / a.divisor[i] % a.position_rows[i] * a.cols;
+    if (t > 0 && i < a.axes)
+      on_axis[i] = a.position[i] + place / a.divisor[i] % a.position_rows[i] * a.cols;
   for (int64_t c = threadIdx.x % kWarp * kGroup; c < a.cols; c += kRowOfWarp) {
     float sum[kGroup];
     load(sum, base + c, a.cols - c, a.packed);
@@ -53,16 +62,19 @@ template <class T> __global__ void __launch_bounds__(kThreads) forward(const For
 #pragma unroll
     for (int i = 0; i < kMaxPositionAxes; ++i)
       if (t > 0 && i < a.axes) add(on_axis[i]);
-    for (int64_t i = 1; t == 0 && told && i < a.sequences.kinds; ++i) add(a.start + told[i] * a.cols);
+    for (int64_t i = 1; t == 0 && told && i < a.sequences.kinds; ++i)
+      add(a.start + told[i] * a.cols);
     store(a.y + row * a.cols + c, sum, a.cols - c, a.packed);
   }
 }
 
-template <class T> struct RunSums {
+template <class T>
+struct RunSums {
   float* dtable;
   const T* dy;
   int64_t cols;
-  // Columns first .. end - 1 are summed at a time. partial (runs, 2, width): of table rows cut by a border.
+  // Columns first .. end - 1 are summed at a time. partial (runs, 2, width): of table rows cut by a
+  // border.
   float* partial;
   int64_t first, end, width;
   bool packed, packed_out, accumulate;
@@ -119,7 +131,8 @@ __global__ void __launch_bounds__(kThreads) sum_runs(const RunSums<T> a, const L
   if (c < a.end) write_run(a, list, run, owner, sum, c);
 }
 
-// Grid (table rows, column blocks): 0 for table rows without entries, the sum over runs where there are more.
+// Grid (table rows, column blocks): 0 for table rows without entries, the sum over runs where there
+// are more.
 template <class T>
 __global__ void __launch_bounds__(kThreads) join_runs(const RunSums<T> a, const Listing list) {
   const int64_t owner = blockIdx.x;
@@ -136,7 +149,8 @@ __global__ void __launch_bounds__(kThreads) join_runs(const RunSums<T> a, const 
   if (runs == 1) return;
   const int64_t share = (runs + kWarps - 1) / kWarps;
   for (int64_t i = warp * share; i < min(runs, (warp + 1) * share); ++i) {
-    // The list began inside the first run, or at its very beginning; it was there before every later one.
+    // The list began inside the first run, or at its very beginning; it was there before every
+    // later one.
     const int64_t slot = (first_run + i) * 2 + (i == 0 ? 1 : 0);
     float part[kGroup];
     load(part, a.partial + slot * a.width + (c - a.first), a.end - c, a.packed_out);
@@ -154,11 +168,12 @@ __global__ void __launch_bounds__(kThreads) join_runs(const RunSums<T> a, const 
   store(a.dtable + owner * a.cols + c, sum, a.end - c, a.packed_out, a.accumulate);
 }
 
-// Grid (column blocks, rows of dstart): the sum of row 0 over sequences, or over conditions with this row.
+// Grid (column blocks, rows of dstart): the sum of row 0 over sequences, or over conditions with
+// this row.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    sum_first_rows(float* dstart, const T* dy, const Sequences sequences, int64_t batch, int64_t sequence,
-                   int64_t cols, bool accumulate) {
+    sum_first_rows(float* dstart, const T* dy, const Sequences sequences, int64_t batch,
+                   int64_t sequence, int64_t cols, bool accumulate) {
   const int64_t c = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (c >= cols) return;
   float sum = 0.0f;
@@ -166,7 +181,8 @@ __global__ void __launch_bounds__(kThreads)
     const float value = to_float(dy[b * sequence + c]);
     if (!sequences.conditions) sum += value;
     for (int64_t k = 0; k < sequences.kinds; ++k)
-      if (sequences.conditions[b * sequences.kinds + k] == static_cast<int32_t>(blockIdx.y)) sum += value;
+      if (sequences.conditions[b * sequences.kinds + k] == static_cast<int32_t>(blockIdx.y))
+        sum += value;
   }
   float* out = dstart + blockIdx.y * cols + c;
   *out = accumulate ? *out + sum : sum;
@@ -177,7 +193,8 @@ template <class T>
 void launch_table_sums(CudaQueue& q, Scratch s, const TensorView& dy, const GradView& dtable) {
   const int64_t cols = dy.cols(), runs = (s.list.entries + kRun - 1) / kRun;
   const auto room = static_cast<int64_t>((q.workspace_bytes - s.offset) / sizeof(float));
-  const int64_t fits = room / std::max<int64_t>(1, 2 * runs), unit = fits < kRowOfWarp ? kGroup : kRowOfWarp;
+  const int64_t fits = room / std::max<int64_t>(1, 2 * runs),
+                unit = fits < kRowOfWarp ? kGroup : kRowOfWarp;
   const int64_t width = std::min(cols, fits / unit * unit);
   WEFT_CHECK(width > 0, EmbeddingBackward::kName, ": ", q.workspace_bytes,
              " bytes of workspace are too few for ", s.list.entries, " tokens at a time");
@@ -195,11 +212,13 @@ void launch_table_sums(CudaQueue& q, Scratch s, const TensorView& dy, const Grad
     const unsigned column_blocks = blocks_for(a.end - a.first, kRowOfWarp);
     if (runs > 0)
       sum_runs<<<dim3(blocks_for(runs, kWarps), column_blocks), kThreads, 0, q.stream>>>(a, s.list);
-    join_runs<<<dim3(blocks_for(s.list.table_rows, 1), column_blocks), kThreads, 0, q.stream>>>(a, s.list);
+    join_runs<<<dim3(blocks_for(s.list.table_rows, 1), column_blocks), kThreads, 0, q.stream>>>(
+        a, s.list);
   }
 }
 
-template <class T> void backward(CudaQueue& q, const EmbeddingBackward& k) {
+template <class T>
+void backward(CudaQueue& q, const EmbeddingBackward& k) {
   const int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
   const int64_t entries = time > 0 ? batch * (time - 1) : 0;
   WEFT_CHECK(batch * time < 0x7fffffff, "embedding_backward: at most 2^31 - 1 rows at a time, got ",

@@ -1,17 +1,21 @@
 // SPDX-License-Identifier: MIT
-// Token and n-dimensional position embeddings (Child et al. 2019, arXiv 1904.10509, section 5.3), shifted by
-// one: row t embeds token t - 1 and predicts token t; the first row is a learned start vector.
-//   y[b, 0] = start, or with conditions (augmentations of the sequence) sum_k start[conditions[b, k]]
-//   y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[(place / divisor_a) % rows_a]
+// Token and n-dimensional position embeddings (Child et al. 2019, arXiv 1904.10509, section 5.3),
+// shifted by one: row t embeds token t - 1 and predicts token t; the first row is a learned start
+// vector.
+//   y[b, 0] = start, or with conditions (augmentations of the sequence) sum_k start[conditions[b,
+//   k]] y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[(place / divisor_a) % rows_a]
 // The place of token i is positions[b, i] where given (a permuted image), else i + offsets[b] or i.
 #pragma once
 
 #include "kernels/queue.h"
 
+#include <vector>
+
 namespace weft {
 inline constexpr int kMaxPositionAxes = 3;
 
-// One axis of positions. Text of stride l: (t / l, t mod l). Images: row, column, channel of the sub-pixel.
+// One axis of positions. Text of stride l: (t / l, t mod l). Images: row, column, channel of the
+// sub-pixel.
 struct PositionAxis {
   TensorView table;     // (rows, C)  T, contiguous
   int64_t divisor = 1;  // index = (position / divisor) % rows
@@ -31,14 +35,18 @@ struct EmbeddingForward {
   TensorView conditions;  // (B, K)  i32, each in [0, R), or absent
   // Sampling: replaces `first`, in the queue's memory; *first_at + count <= T + 1.
   const int32_t* first_at = nullptr;
+
   std::vector<TensorView> outputs() const { return {y}; }
+
   LaunchCost cost() const {
     return {.bytes = 2 * bytes_of({y}) + bytes_of({tokens}), .flops = 0, .shape = ""};
   }
 };
+
 WEFT_KERNEL(EmbeddingForward);
 
-// Sums over tokens in a fixed order. dy covers rows 0 .. T - 1: the last token has no row and no gradient.
+// Sums over tokens in a fixed order. dy covers rows 0 .. T - 1: the last token has no row and no
+// gradient.
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
   GradView dtable;                   // (V, C)     wide(T)
@@ -51,10 +59,13 @@ struct EmbeddingBackward {
   TensorView offsets;     // (B)        i32, or absent
   TensorView positions;   // (B, T)     i32, or absent
   TensorView conditions;  // (B, K)     i32, or absent
+
   std::vector<TensorView> outputs() const {
     return {dtable.view, dstart.view, daxis[0].view, daxis[1].view, daxis[2].view};
   }
+
   std::vector<TensorView> inputs() const { return {dy, tokens}; }
 };
+
 WEFT_KERNEL(EmbeddingBackward);
 }  // namespace weft

@@ -2,9 +2,13 @@
 // Which rows of dy are added to which row of an embedding table: lists sorted by table row.
 #pragma once
 
-#include <cub/device/device_radix_sort.cuh>
 #include "kernels/device/cuda.cuh"
 #include "kernels/layers/embedding.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <cub/device/device_radix_sort.cuh>
 
 namespace weft::embedding {
 inline constexpr int kThreads = 256;
@@ -26,8 +30,8 @@ inline Sequences sequences_of(const TensorView& offsets, const TensorView& posit
           conditions ? conditions.shape[1] : 0};
 }
 
-// Entry e says that row `row[e]` of dy is added to table row `owner[e]`. Entries are sorted by owner; those
-// of table row r are start[r] .. start[r + 1] - 1.
+// Entry e says that row `row[e]` of dy is added to table row `owner[e]`. Entries are sorted by
+// owner; those of table row r are start[r] .. start[r + 1] - 1.
 struct Listing {
   int32_t *owner, *row, *start;
   int64_t entries, table_rows;
@@ -35,7 +39,8 @@ struct Listing {
 
 // Entry i = (b, p) for b < B, p < T - 1: token p of sequence b, whose embedding is row p + 1 of dy.
 static __global__ void __launch_bounds__(kThreads)
-    list_tokens(int32_t* token, int32_t* row, const int32_t* tokens, int64_t entries, int64_t time) {
+    list_tokens(int32_t* token, int32_t* row, const int32_t* tokens, int64_t entries,
+                int64_t time) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= entries) return;
   const int64_t b = i / (time - 1), p = i % (time - 1);
@@ -43,10 +48,11 @@ static __global__ void __launch_bounds__(kThreads)
   row[i] = static_cast<int32_t>(b * time + p + 1);
 }
 
-// The same for places that differ from sequence to sequence: the table row is place / divisor % table_rows.
+// The same for places that differ from sequence to sequence: the table row is place / divisor %
+// table_rows.
 static __global__ void __launch_bounds__(kThreads)
-    list_places(int32_t* owner, int32_t* row, const Sequences sequences, int64_t entries, int64_t time,
-                int64_t divisor, int64_t table_rows) {
+    list_places(int32_t* owner, int32_t* row, const Sequences sequences, int64_t entries,
+                int64_t time, int64_t divisor, int64_t table_rows) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= entries) return;
   const int64_t b = i / (time - 1), p = i % (time - 1);
@@ -83,12 +89,14 @@ static __global__ void __launch_bounds__(kThreads)
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   const int64_t positions = time - 1, batch = list.entries / positions;
   if (i <= list.table_rows)
-    list.start[i] = static_cast<int32_t>(batch * positions_below(positions, divisor, list.table_rows, i));
+    list.start[i] =
+        static_cast<int32_t>(batch * positions_below(positions, divisor, list.table_rows, i));
   if (i >= list.entries) return;
   const int64_t b = i / positions, p = i % positions, r = p / divisor % list.table_rows;
   const int64_t below = positions_below(positions, divisor, list.table_rows, r);
   const int64_t of_row = positions_below(positions, divisor, list.table_rows, r + 1) - below;
-  const int64_t earlier = p / (list.table_rows * divisor) * divisor + p % divisor;  // in row, sequence
+  // in row, sequence
+  const int64_t earlier = p / (list.table_rows * divisor) * divisor + p % divisor;
   const int64_t entry = batch * below + b * of_row + earlier;
   list.owner[entry] = static_cast<int32_t>(r);
   list.row[entry] = static_cast<int32_t>(b * time + p + 1);
@@ -123,11 +131,12 @@ void launch_sorted_listing(CudaQueue& q, Scratch& s, ListEntries&& list_entries)
         std::max(1, static_cast<int>(std::bit_width(static_cast<uint64_t>(list.table_rows - 1))));
     const auto entries = static_cast<int>(list.entries);
     std::size_t bytes = 0;
-    WEFT_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, list.owner, values, list.row,
-                                                    entries, 0, bits, q.stream));
-    void* scratch = take_workspace<char>(q, s.offset, static_cast<int64_t>(bytes), EmbeddingBackward::kName);
-    WEFT_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, list.owner, values, list.row,
-                                                    entries, 0, bits, q.stream));
+    WEFT_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(nullptr, bytes, keys, list.owner, values,
+                                                    list.row, entries, 0, bits, q.stream));
+    void* scratch =
+        take_workspace<char>(q, s.offset, static_cast<int64_t>(bytes), EmbeddingBackward::kName);
+    WEFT_CUDA_CHECK(cub::DeviceRadixSort::SortPairs(scratch, bytes, keys, list.owner, values,
+                                                    list.row, entries, 0, bits, q.stream));
   }
   find_starts<<<blocks_for(list.table_rows + 1, kThreads), kThreads, 0, q.stream>>>(list);
 }

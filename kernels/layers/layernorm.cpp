@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Layer normalisation and residual connection: the definition. The fused forms run their parts in order.
+// Layer normalisation and residual connection: the definition. The fused forms run their parts in
+// order.
 #include "kernels/layers/layernorm.h"
+
 #include "kernels/cpu.h"
 #include "kernels/layers/dropout_mask.h"
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -14,7 +20,8 @@ void normalise(T* yn, const T* xn, int64_t cols, wide_t<T> mean, wide_t<T> rstd,
     yn[c] = static_cast<T>((static_cast<wide_t<T>>(xn[c]) - mean) * rstd * w[c] + b[c]);
 }
 
-template <class T> void forward(const LayerNormForward& k) {
+template <class T>
+void forward(const LayerNormForward& k) {
   using W = wide_t<T>;
   const int64_t rows = k.x.rows(), cols = k.x.cols();
   const T* x = k.x.as<T>();
@@ -25,7 +32,8 @@ template <class T> void forward(const LayerNormForward& k) {
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
   for (int64_t n = 0; n < rows; ++n) {
     const T* xn = x + n * cols;
-    const W m = sum_of<W>(cols, [=](int64_t c) { return static_cast<W>(xn[c]); }) / static_cast<W>(cols);
+    const W m =
+        sum_of<W>(cols, [=](int64_t c) { return static_cast<W>(xn[c]); }) / static_cast<W>(cols);
     const auto square = [=](int64_t c) {
       const W d = static_cast<W>(xn[c]) - m;
       return d * d;
@@ -38,7 +46,8 @@ template <class T> void forward(const LayerNormForward& k) {
 }
 
 // dx = the gradient of x, added to `other` unless that is null; dx and other may be the same.
-template <class T> void input_gradient(const LayerNormBackward& k, T* dx, const T* other) {
+template <class T>
+void input_gradient(const LayerNormBackward& k, T* dx, const T* other) {
   using W = wide_t<T>;
   const int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
@@ -50,7 +59,8 @@ template <class T> void input_gradient(const LayerNormBackward& k, T* dx, const 
     const auto g = [=](int64_t c) { return static_cast<W>(dyn[c]) * w[c]; };
     const auto xhat = [=](int64_t c) { return (static_cast<W>(xn[c]) - m) * r; };
     const W mean_g = sum_of<W>(cols, g) / static_cast<W>(cols);
-    const W mean_gx = sum_of<W>(cols, [=](int64_t c) { return g(c) * xhat(c); }) / static_cast<W>(cols);
+    const W mean_gx =
+        sum_of<W>(cols, [=](int64_t c) { return g(c) * xhat(c); }) / static_cast<W>(cols);
     for (int64_t c = 0; c < cols; ++c) {
       const W before = other ? static_cast<W>(other[n * cols + c]) : 0;
       dx[n * cols + c] = static_cast<T>(before + r * (g(c) - mean_g - xhat(c) * mean_gx));
@@ -58,7 +68,8 @@ template <class T> void input_gradient(const LayerNormBackward& k, T* dx, const 
   }
 }
 
-template <class T> void parameter_gradients(const LayerNormBackward& k) {
+template <class T>
+void parameter_gradients(const LayerNormBackward& k) {
   using W = wide_t<T>;
   const int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
@@ -71,7 +82,8 @@ template <class T> void parameter_gradients(const LayerNormBackward& k) {
   if (k.db) sum_rows<W>(k.db, rows, cols, db);
 }
 
-template <class T> void add_branch(const ResidualForward& k) {
+template <class T>
+void add_branch(const ResidualForward& k) {
   using W = wide_t<T>;
   const int64_t rows = k.x.rows(), cols = k.x.cols();
   const T *x = k.x.as<T>(), *branch = k.branch.as<T>(), *bias = k.bias.or_null<T>();
@@ -87,7 +99,8 @@ template <class T> void add_branch(const ResidualForward& k) {
   }
 }
 
-template <class T> void residual_backward(const ResidualBackward& k) {
+template <class T>
+void residual_backward(const ResidualBackward& k) {
   using W = wide_t<T>;
   const TensorView& shaped = k.dy ? k.dy : k.dh;
   const int64_t rows = shaped.rows(), cols = shaped.cols();
@@ -99,7 +112,15 @@ template <class T> void residual_backward(const ResidualBackward& k) {
     if (!dx || k.dx.accumulate) beside.resize(static_cast<std::size_t>(rows * cols));
     T* sum = beside.empty() ? dx : beside.data();
     const LayerNormBackward norm{
-        .dx = {}, .dw = k.dw, .db = k.db, .dy = k.dy, .x = k.h, .mean = k.mean, .rstd = k.rstd, .w = k.w};
+        .dx = {},
+        .dw = k.dw,
+        .db = k.db,
+        .dy = k.dy,
+        .x = k.h,
+        .mean = k.mean,
+        .rstd = k.rstd,
+        .w = k.w,
+    };
     input_gradient<T>(norm, sum, dh);
     parameter_gradients<T>(norm);
     for (int64_t i = 0; dx && k.dx.accumulate && i < rows * cols; ++i) store(dx, i, sum[i], true);
@@ -110,11 +131,13 @@ template <class T> void residual_backward(const ResidualBackward& k) {
   Kept<T> dbranch(k.dbranch, rows * cols);
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
   for (int64_t n = 0; n < rows; ++n) {
-    mask.over(n * cols, (n + 1) * cols,
-              [&](int64_t i, bool kept) { dbranch.put(i, kept ? static_cast<W>(g[i]) * scale : 0); });
+    mask.over(n * cols, (n + 1) * cols, [&](int64_t i, bool kept) {
+      dbranch.put(i, kept ? static_cast<W>(g[i]) * scale : 0);
+    });
   }
   if (k.dbias)
-    sum_rows<W>(k.dbias, rows, cols, [&](int64_t n, int64_t c) { return dbranch.at(n * cols + c); });
+    sum_rows<W>(k.dbias, rows, cols,
+                [&](int64_t n, int64_t c) { return dbranch.at(n * cols + c); });
   if (!k.y) return;
   const W *mean = k.mean.as<W>(), *rstd = k.rstd.as<W>(), *w = k.w.as<W>(), *b = k.b.as<W>();
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
@@ -174,7 +197,8 @@ void check(const ResidualBackward& k) {
   if (k.dbranch) expect_matrix(k.dbranch.view, t, rows, cols, "residual_backward: dbranch");
   if (k.dbias) expect_size(k.dbias.view, w, cols, "residual_backward: dbias");
   check_dropout(k.p, k.step, ResidualBackward::kName);
-  WEFT_CHECK(k.dy || (!k.dx && !k.dw && !k.db && !k.y), "residual_backward: dx, dw, db and y need dy");
+  WEFT_CHECK(k.dy || (!k.dx && !k.dw && !k.db && !k.y),
+             "residual_backward: dx, dw, db and y need dy");
   if (!k.dy) return;
   expect_matrix(k.h, t, rows, cols, "residual_backward: h");
   expect_size(k.mean, w, rows, "residual_backward: mean");
@@ -201,8 +225,15 @@ void compute(CpuQueue&, const LayerNormBackward& k) {
 void compute(CpuQueue& q, const ResidualForward& k) {
   dispatch_float(k.x.dtype, [&]<class T>() { add_branch<T>(k); });
   if (!k.y) return;
-  run(q,
-      LayerNormForward{.y = k.y, .mean = k.mean, .rstd = k.rstd, .x = k.h, .w = k.w, .b = k.b, .eps = k.eps});
+  run(q, LayerNormForward{
+             .y = k.y,
+             .mean = k.mean,
+             .rstd = k.rstd,
+             .x = k.h,
+             .w = k.w,
+             .b = k.b,
+             .eps = k.eps,
+         });
 }
 
 void compute(CpuQueue&, const ResidualBackward& k) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Layer normalisation over the last axis (Ba et al. 2016, arXiv 1607.06450, eq. 4), alone and fused with the
-// residual connection before it.
+// Layer normalisation over the last axis (Ba et al. 2016, arXiv 1607.06450, eq. 4), alone and fused
+// with the residual connection before it.
 //   y = w * (x - mean) * rstd + b,   rstd = 1 / sqrt(var + eps)
 #pragma once
 
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
+
+#include <vector>
 
 namespace weft {
 struct LayerNormForward {
@@ -15,9 +17,12 @@ struct LayerNormForward {
   TensorView x;           // (N, C)  T
   TensorView w, b;        // (C)     wide(T)
   double eps = 1e-5;
+
   std::vector<TensorView> outputs() const { return {y, mean, rstd}; }
+
   std::vector<TensorView> inputs() const { return {x, w, b}; }
 };
+
 WEFT_KERNEL(LayerNormForward);
 
 // With xhat = (x - mean) * rstd and g = dy * w (sums over N in a fixed order):
@@ -29,15 +34,19 @@ struct LayerNormBackward {
   TensorView dy, x;       // (N, C)  T
   TensorView mean, rstd;  // (N)     wide(T)
   TensorView w;           // (C)     wide(T)
+
   std::vector<TensorView> outputs() const { return {dx.view, dw.view, db.view}; }
+
   std::vector<TensorView> inputs() const { return {dy, x, mean, rstd, w}; }
 };
+
 WEFT_KERNEL(LayerNormBackward);
 
 // A branch joins the residual stream, and the sum is normalised in the same pass:
 //   h = x + mask * (branch + bias) / (1 - p),   y = w * (h - mean) * rstd + b
-// The mask is a function of (seed, draw, site, first_row + row, column, columns) alone: kernels/philox.h. The
-// norm reads h rounded to T. Without y there is no norm: mean, rstd, w and b are absent, too.
+// The mask is a function of (seed, draw, site, first_row + row, column, columns) alone:
+// kernels/philox.h. The norm reads h rounded to T. Without y there is no norm: mean, rstd, w and b
+// are absent, too.
 struct ResidualForward {
   static constexpr const char* kName = "residual_forward";
   TensorView h;           // (N, C)  T; any leading axes
@@ -50,15 +59,18 @@ struct ResidualForward {
   double p = 0;  // 0 <= p < 1; 0 draws nothing
   uint32_t site = 0;
   const StepScalars* step = nullptr;  // in the queue's memory: seed, draw, first_row
+
   std::vector<TensorView> outputs() const { return {h, y, mean, rstd}; }
+
   std::vector<TensorView> inputs() const { return {x, branch, bias, w, b}; }
 };
+
 WEFT_KERNEL(ResidualForward);
 
 // With g = dh + the dx of LayerNormBackward for dy, rounded to T:
 //   dx = g,   dbranch = mask * g / (1 - p),   dbias = sum_N dbranch (before it is rounded)
-// and dw and db as there. y is recomputed to the bits of the forward pass, for the weight gradients of the
-// projection that reads it; in h's memory it replaces h.
+// and dw and db as there. y is recomputed to the bits of the forward pass, for the weight gradients
+// of the projection that reads it; in h's memory it replaces h.
 struct ResidualBackward {
   static constexpr const char* kName = "residual_backward";
   GradView dx;            // (N, C)  T; absent without dy: it would be dh
@@ -75,8 +87,13 @@ struct ResidualBackward {
   double p = 0;
   uint32_t site = 0;
   const StepScalars* step = nullptr;
-  std::vector<TensorView> outputs() const { return {dx.view, dbranch.view, dbias.view, dw.view, db.view, y}; }
+
+  std::vector<TensorView> outputs() const {
+    return {dx.view, dbranch.view, dbias.view, dw.view, db.view, y};
+  }
+
   std::vector<TensorView> inputs() const { return {dh, dy, h, mean, rstd, w, b}; }
 };
+
 WEFT_KERNEL(ResidualBackward);
 }  // namespace weft

@@ -2,13 +2,15 @@
 // The backward kernels of layer normalisation and residual connection, with partial sums over rows.
 #pragma once
 
-#include <cuda_pipeline.h>
 #include "kernels/layers/layernorm_forward.cuh"
+
+#include <cuda_pipeline.h>
 
 namespace weft::layernorm {
 inline constexpr int kSums = 3;  // dw, db, dbias
 
-template <class T> struct Backward {
+template <class T>
+struct Backward {
   T *dx, *dbranch, *y;   // null: not wanted; y may be h
   const T *dy, *h, *dh;  // dy null: no norm; dh null: nothing else reached h
   const float *mean, *rstd, *w, *b;
@@ -20,9 +22,9 @@ template <class T> struct Backward {
 
 // This group's part of sum g and sum g * xhat, g = dy * w.
 template <bool kPacked, class T>
-__device__ __forceinline__ void norm_sums(const Backward<T>& a, int64_t first, float mean, float rstd,
-                                          const float (&h)[kGroup], const float (&dy)[kGroup], float& sum_g,
-                                          float& sum_gx) {
+__device__ __forceinline__ void norm_sums(const Backward<T>& a, int64_t first, float mean,
+                                          float rstd, const float (&h)[kGroup],
+                                          const float (&dy)[kGroup], float& sum_g, float& sum_gx) {
   float w[kGroup];
   load(w, a.w + first, left<kPacked>(a, first), kPacked);
 #pragma unroll
@@ -34,8 +36,8 @@ __device__ __forceinline__ void norm_sums(const Backward<T>& a, int64_t first, f
 
 // Recomputes the norm to the bits of forward_in_registers().
 template <bool kPacked, class T>
-__device__ __forceinline__ void write_norm(const Backward<T>& a, int64_t row, int64_t first, float mean,
-                                           float rstd, const float (&h)[kGroup]) {
+__device__ __forceinline__ void write_norm(const Backward<T>& a, int64_t row, int64_t first,
+                                           float mean, float rstd, const float (&h)[kGroup]) {
   float w[kGroup], b[kGroup], y[kGroup];
   load(w, a.w + first, left<kPacked>(a, first), kPacked);
   load(b, a.b + first, left<kPacked>(a, first), kPacked);
@@ -44,11 +46,13 @@ __device__ __forceinline__ void write_norm(const Backward<T>& a, int64_t row, in
   store(a.y + row * a.cols + first, y, left<kPacked>(a, first), kPacked);
 }
 
-// g += the gradient through the norm, rounded first: the same bits wherever dh joins. Adds to dw and db.
+// g += the gradient through the norm, rounded first: the same bits wherever dh joins. Adds to dw
+// and db.
 template <bool kPacked, class T>
-__device__ __forceinline__ void add_norm_gradient(const Backward<T>& a, int64_t first, float mean, float rstd,
-                                                  const float (&h)[kGroup], const float (&dy)[kGroup],
-                                                  float mean_g, float mean_gx, float (&g)[kGroup],
+__device__ __forceinline__ void add_norm_gradient(const Backward<T>& a, int64_t first, float mean,
+                                                  float rstd, const float (&h)[kGroup],
+                                                  const float (&dy)[kGroup], float mean_g,
+                                                  float mean_gx, float (&g)[kGroup],
                                                   float (&sums)[kSums][kGroup]) {
   float w[kGroup];
   load(w, a.w + first, left<kPacked>(a, first), kPacked);
@@ -77,14 +81,20 @@ __device__ __forceinline__ void write_gradients(const Backward<T>& a, int64_t ro
 }
 
 // Shared memory through which rows reach the registers. Each lane has slots of its own: none waits.
-template <class T, int kGroups> struct Ring {
+template <class T, int kGroups>
+struct Ring {
   static constexpr int kStages = kGroups * sizeof(T) <= 8 ? 2 : 1;
   static constexpr int kWords = sizeof(T) / 2;  // of 16 bytes in eight elements
   using Row = uint4[3][kGroups][kWords][kWarp];
   Row stage[kWarps][kStages];
-  __device__ __forceinline__ Row& of(int turn) { return stage[threadIdx.x / kWarp][turn % kStages]; }
+
+  __device__ __forceinline__ Row& of(int turn) {
+    return stage[threadIdx.x / kWarp][turn % kStages];
+  }
 };
-static_assert(sizeof(Ring<__half, 1>) >= sizeof(WarpSums<kSums>));  // which reuse the memory at the end
+
+// which reuse the memory at the end
+static_assert(sizeof(Ring<__half, 1>) >= sizeof(WarpSums<kSums>));
 
 template <class T, int kGroups, bool kWhole>
 __device__ __forceinline__ void send_for(const Backward<T>& a, int64_t row,
@@ -126,7 +136,8 @@ constexpr int kBlocksOfSm = kGroups * sizeof(T) <= 2   ? 3
 __device__ __forceinline__ void normed_eight(const float (&h)[kGroup], const float (&dy)[kGroup],
                                              const float (&w)[kGroup], float mean, float rstd,
                                              float (&xhat)[kGroup], float (&g)[kGroup],
-                                             float (&sums)[kSums][kGroup], float& sum_g, float& sum_gx) {
+                                             float (&sums)[kSums][kGroup], float& sum_g,
+                                             float& sum_gx) {
 #pragma unroll
   for (int j = 0; j < kGroup; ++j) {
     xhat[j] = (h[j] - mean) * rstd;
@@ -140,8 +151,8 @@ __device__ __forceinline__ void normed_eight(const float (&h)[kGroup], const flo
 
 // write_norm() for eight packed elements from `at` on, column `first` of their row.
 template <class T>
-__device__ __forceinline__ void store_norm_eight(const Backward<T>& a, int64_t at, int64_t first, float mean,
-                                                 float rstd, const float (&h)[kGroup],
+__device__ __forceinline__ void store_norm_eight(const Backward<T>& a, int64_t at, int64_t first,
+                                                 float mean, float rstd, const float (&h)[kGroup],
                                                  const float (&w)[kGroup]) {
   float y[kGroup];
   unpack(y, load_eight(a.b + first));
@@ -152,8 +163,9 @@ __device__ __forceinline__ void store_norm_eight(const Backward<T>& a, int64_t a
 
 // write_gradients() for eight packed elements from `at` on; adds to the accumulator of dbias.
 template <bool kWhole, class T>
-__device__ __forceinline__ void write_eight(const Backward<T>& a, const DropoutGroups& dropout, int64_t at,
-                                            float (&g)[kGroup], float (&dbias)[kGroup]) {
+__device__ __forceinline__ void write_eight(const Backward<T>& a, const DropoutGroups& dropout,
+                                            int64_t at, float (&g)[kGroup],
+                                            float (&dbias)[kGroup]) {
   const Eight<T> rounded = pack_eight<T>(g);
   if (!kWhole && a.add_dx) store(a.dx + at, g, kGroup, true, true);
   if (kWhole || (a.dx && !a.add_dx)) store_eight(a.dx + at, rounded);
@@ -170,14 +182,16 @@ struct Statistics {
   float mean = 0.0f, rstd = 0.0f;
 };
 
-template <class T> __device__ __forceinline__ Statistics statistics_of(const Backward<T>& a, int64_t row) {
+template <class T>
+__device__ __forceinline__ Statistics statistics_of(const Backward<T>& a, int64_t row) {
   if (!a.dy || row < 0) return {};
   return {a.mean[row], a.rstd[row]};
 }
 
-// A warp takes every (gridDim.x * kWarps)-th row, from the last to the first as in the forward pass, keeps
-// accumulators for its columns, and prefetches the next row unless rows are too long. kWhole: at most dbranch
-// is absent, no gradient accumulates, and rows have exactly kGroups * 256 elements.
+// A warp takes every (gridDim.x * kWarps)-th row, from the last to the first as in the forward
+// pass, keeps accumulators for its columns, and prefetches the next row unless rows are too long.
+// kWhole: at most dbranch is absent, no gradient accumulates, and rows have exactly kGroups * 256
+// elements.
 template <class T, int kGroups, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
     backward_in_registers(const Backward<T> a) {
@@ -223,7 +237,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
       if (kWhole || a.dy) {
 #pragma unroll
         for (int j = 0; j < kGroup; ++j)
-          gradient[j] = __fadd_rn(gradient[j], __fmul_rn(rstd, g_of[g][j] - mean_g - xhat[g][j] * mean_gx));
+          gradient[j] =
+              __fadd_rn(gradient[j], __fmul_rn(rstd, g_of[g][j] - mean_g - xhat[g][j] * mean_gx));
       }
       write_eight<kWhole>(a, dropout, row * cols + first, gradient, sums[g][2]);
     }
@@ -234,7 +249,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksOfSm<T, kGroups>)
     write_stripe<kSums>(of_warp, a.partial, blockIdx.x, g * kRowOfWarp, cols, sums[g]);
 }
 
-// A block takes every gridDim.x-th row; a thread keeps to its columns and accumulates them in `partial`.
+// A block takes every gridDim.x-th row; a thread keeps to its columns and accumulates them in
+// `partial`.
 template <class T, bool kPacked>
 __global__ void __launch_bounds__(kThreads) backward_any_length(const Backward<T> a) {
   float* partial = a.partial + static_cast<int64_t>(blockIdx.x) * kSums * a.cols;

@@ -12,7 +12,8 @@ inline constexpr int kWarps = kThreads / kWarp;
 inline constexpr int kGroup = 8;
 inline constexpr int kRowOfWarp = kWarp * kGroup;  // elements of a row that a warp takes at a time
 
-template <class T> struct Forward {
+template <class T>
+struct Forward {
   T *h, *y;                    // y null: no norm
   const T *x, *branch, *bias;  // branch null: h is x, and not written; bias null: absent
   float *mean, *rstd;
@@ -24,11 +25,13 @@ template <class T> struct Forward {
 };
 
 // Elements of a row from `first` on. Packed rows are whole, aligned groups.
-template <bool kPacked, class Args> __device__ __forceinline__ int64_t left(const Args& a, int64_t first) {
+template <bool kPacked, class Args>
+__device__ __forceinline__ int64_t left(const Args& a, int64_t first) {
   return kPacked ? kGroup : a.cols - first;
 }
 
-// h = x + dropout(branch + bias) of eight elements, rounded and stored, to the bits of the CPU form.
+// h = x + dropout(branch + bias) of eight elements, rounded and stored, to the bits of the CPU
+// form.
 template <bool kPacked, class T>
 __device__ __forceinline__ void add_branch(const Forward<T>& a, int64_t row, int64_t first,
                                            float (&h)[kGroup], float (&branch)[kGroup]) {
@@ -45,8 +48,8 @@ __device__ __forceinline__ void add_branch(const Forward<T>& a, int64_t row, int
 }
 
 template <bool kPacked, class T>
-__device__ __forceinline__ void normalise(const Forward<T>& a, int64_t row, int64_t first, float (&h)[kGroup],
-                                          float mean, float rstd) {
+__device__ __forceinline__ void normalise(const Forward<T>& a, int64_t row, int64_t first,
+                                          float (&h)[kGroup], float mean, float rstd) {
   float w[kGroup], b[kGroup];
   load(w, a.w + first, left<kPacked>(a, first), kPacked);
   load(b, a.b + first, left<kPacked>(a, first), kPacked);
@@ -55,7 +58,8 @@ __device__ __forceinline__ void normalise(const Forward<T>& a, int64_t row, int6
   store(a.y + row * a.cols + first, h, left<kPacked>(a, first), kPacked);
 }
 
-__device__ __forceinline__ float sum_of_squares(const float (&x)[kGroup], float mean, int64_t count) {
+__device__ __forceinline__ float sum_of_squares(const float (&x)[kGroup], float mean,
+                                                int64_t count) {
   float sum = 0.0f;
 #pragma unroll
   for (int j = 0; j < kGroup; ++j) {
@@ -73,14 +77,18 @@ __device__ __forceinline__ float sum_of_group(const float (&x)[kGroup]) {
 }
 
 template <class T>
-__device__ __forceinline__ void write_statistics(const Forward<T>& a, int64_t row, float mean, float rstd) {
+__device__ __forceinline__ void write_statistics(const Forward<T>& a, int64_t row, float mean,
+                                                 float rstd) {
   if (threadIdx.x % kWarp != 0) return;
   a.mean[row] = mean;
   a.rstd[row] = rstd;
 }
 
 // A lane's share of a row.
-template <class T, int kGroups> struct RowWords { Eight<T> x[kGroups], branch[kGroups]; };
+template <class T, int kGroups>
+struct RowWords {
+  Eight<T> x[kGroups], branch[kGroups];
+};
 
 template <class T, int kGroups, bool kWhole>
 __device__ __forceinline__ void fetch(RowWords<T, kGroups>& to, const Forward<T>& a, int64_t row,
@@ -97,9 +105,9 @@ __device__ __forceinline__ void fetch(RowWords<T, kGroups>& to, const Forward<T>
 
 // add_branch() for eight packed elements from `at` on.
 template <class T>
-__device__ __forceinline__ void add_eight(const Forward<T>& a, const DropoutGroups& dropout, int64_t at,
-                                          const Eight<T>& branch_words, const Eight<T>& bias_words,
-                                          float (&h)[kGroup]) {
+__device__ __forceinline__ void add_eight(const Forward<T>& a, const DropoutGroups& dropout,
+                                          int64_t at, const Eight<T>& branch_words,
+                                          const Eight<T>& bias_words, float (&h)[kGroup]) {
   float branch[kGroup];
   unpack(branch, branch_words);
   if (a.bias) {
@@ -116,17 +124,19 @@ __device__ __forceinline__ void add_eight(const Forward<T>& a, const DropoutGrou
   unpack(h, rounded);
 }
 
-// Whether w, b and bias stay in registers, and blocks of a multiprocessor: as many as registers allow.
-template <class T, int kGroups> constexpr bool kHold = kGroups * sizeof(T) <= 4;
+// Whether w, b and bias stay in registers, and blocks of a multiprocessor: as many as registers
+// allow.
+template <class T, int kGroups>
+constexpr bool kHold = kGroups * sizeof(T) <= 4;
 template <class T, int kGroups>
 constexpr int kForwardBlocksOfSm = kGroups == 4               ? 1
                                    : kGroups * sizeof(T) <= 2 ? 3
                                                               : 2;
 
 // Packed rows of at most kGroups * 256 elements. A warp takes every (gridDim.x * kWarps)-th row and
-// prefetches the next one. It goes from the last row to the first, GEMMs the other way: rows that the GEMM
-// before wrote last, and the one after reads first, are then in the L2 cache. kWhole: there are a branch and
-// a norm, and rows have exactly kGroups * 256 elements.
+// prefetches the next one. It goes from the last row to the first, GEMMs the other way: rows that
+// the GEMM before wrote last, and the one after reads first, are then in the L2 cache. kWhole:
+// there are a branch and a norm, and rows have exactly kGroups * 256 elements.
 template <class T, int kGroups, bool kWhole>
 __global__ void __launch_bounds__(kThreads, kForwardBlocksOfSm<T, kGroups>)
     forward_in_registers(const Forward<T> a) {
@@ -186,7 +196,8 @@ __global__ void __launch_bounds__(kThreads) forward_any_length(const Forward<T> 
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (row >= a.rows) return;
   const int64_t lane_first = threadIdx.x % kWarp * kGroup;
-  const T* row_h = (a.branch ? a.h : a.x) + row * a.cols;  // each lane reads back what it wrote itself
+  // each lane reads back what it wrote itself
+  const T* row_h = (a.branch ? a.h : a.x) + row * a.cols;
   float h[kGroup], sum = 0.0f, squares = 0.0f;
   for (int64_t first = lane_first; first < a.cols; first += kRowOfWarp) {
     load(h, a.x + row * a.cols + first, left<kPacked>(a, first), kPacked);

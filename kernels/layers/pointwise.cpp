@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: MIT
 // Elementwise kernels: the definitions. Fixed pieces of kChunk elements, in parallel.
 #include "kernels/layers/pointwise.h"
+
 #include "kernels/cpu.h"
 #include "kernels/layers/dropout_mask.h"
 
+#include <algorithm>
+#include <cstddef>
+
 namespace weft {
 namespace {
-// Calls piece(begin, end) for pieces of [0, n); kChunk is a multiple of the eight elements of a Philox call.
-template <class Piece> void for_pieces(int64_t n, Piece piece) {
+// Calls piece(begin, end) for pieces of [0, n); kChunk is a multiple of the eight elements of a
+// Philox call.
+template <class Piece>
+void for_pieces(int64_t n, Piece piece) {
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
   for (int64_t i = 0; i < chunks_of(n); ++i) piece(i * kChunk, std::min(n, (i + 1) * kChunk));
 }
 
-template <class W> W sigmoid(W x) { return 1 / (1 + exp_of(-x)); }
+template <class W>
+W sigmoid(W x) {
+  return 1 / (1 + exp_of(-x));
+}
 
 // Calls row(begin, end, bias) for rows of a matrix; bias is null when absent.
-template <class T, class Row> void for_rows(const TensorView& x, const TensorView& bias, Row row) {
+template <class T, class Row>
+void for_rows(const TensorView& x, const TensorView& bias, Row row) {
   const int64_t rows = x.rows(), cols = x.cols();
   const T* b = bias.or_null<T>();
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
@@ -23,13 +33,15 @@ template <class T, class Row> void for_rows(const TensorView& x, const TensorVie
 }
 
 // d/dv v s(av) = s + a v s (1 - s)
-template <class W> Activated<W> gelu(W v) {
+template <class W>
+Activated<W> gelu(W v) {
   constexpr W slope = static_cast<W>(kGeluSlope);
   const W s = sigmoid(slope * v);
   return {v * s, s + slope * v * s * (1 - s)};
 }
 
-template <Activation kF, class T> void activation_forward(const ActivationForward& k) {
+template <Activation kF, class T>
+void activation_forward(const ActivationForward& k) {
   using W = wide_t<T>;
   T* y = k.y.as<T>();
   const T* x = k.x.as<T>();
@@ -41,7 +53,8 @@ template <Activation kF, class T> void activation_forward(const ActivationForwar
   });
 }
 
-template <Activation kF, class T> void activation_backward(const ActivationBackward& k) {
+template <Activation kF, class T>
+void activation_backward(const ActivationBackward& k) {
   using W = wide_t<T>;
   const T *x = k.x.as<T>(), *dy = k.dy.as<T>();
   Kept<T> dx(k.dx, k.x.size());
@@ -59,10 +72,12 @@ template <Activation kF, class T> void activation_backward(const ActivationBackw
     }
   });
   const int64_t rows = k.x.rows(), cols = k.x.cols();
-  if (k.dbias) sum_rows<W>(k.dbias, rows, cols, [&](int64_t n, int64_t c) { return dx.at(n * cols + c); });
+  if (k.dbias)
+    sum_rows<W>(k.dbias, rows, cols, [&](int64_t n, int64_t c) { return dx.at(n * cols + c); });
 }
 
-template <class T> void dropout(const Dropout& k) {
+template <class T>
+void dropout(const Dropout& k) {
   using W = wide_t<T>;
   T* y = k.y.view.as<T>();
   const T* x = k.x.as<T>();
@@ -76,7 +91,8 @@ template <class T> void dropout(const Dropout& k) {
   });
 }
 
-template <class T> void add(const Add& k) {
+template <class T>
+void add(const Add& k) {
   T* out = k.out.view.as<T>();
   const T* x = k.x.as<T>();
   const bool accumulate = k.out.accumulate;
@@ -85,17 +101,20 @@ template <class T> void add(const Add& k) {
   });
 }
 
-template <class T> void sum_of(const SumOf& k) {
+template <class T>
+void sum_of(const SumOf& k) {
   for_pieces(k.out.size(), [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       auto sum = static_cast<wide_t<T>>(k.xs[0].as<T>()[i]);
-      for (std::size_t x = 1; x < k.xs.size(); ++x) sum += static_cast<wide_t<T>>(k.xs[x].as<T>()[i]);
+      for (std::size_t x = 1; x < k.xs.size(); ++x)
+        sum += static_cast<wide_t<T>>(k.xs[x].as<T>()[i]);
       k.out.as<T>()[i] = static_cast<T>(sum);
     }
   });
 }
 
-template <class Y, class X> void cast(const Cast& k) {
+template <class Y, class X>
+void cast(const Cast& k) {
   Y* y = k.y.as<Y>();
   const X* x = k.x.as<X>();
   for_pieces(k.x.size(), [=](int64_t begin, int64_t end) {
@@ -131,8 +150,8 @@ void check(const Add& k) {
 
 void check(const SumOf& k) {
   expect_floating(k.out, "sum_of: out");
-  WEFT_CHECK(!k.xs.empty() && k.xs.size() <= SumOf::kMost, "sum_of: 1 to ", SumOf::kMost, " terms, got ",
-             k.xs.size());
+  WEFT_CHECK(!k.xs.empty() && k.xs.size() <= SumOf::kMost, "sum_of: 1 to ", SumOf::kMost,
+             " terms, got ", k.xs.size());
   for (const TensorView& x : k.xs) expect_size(x, k.out.dtype, k.out.size(), "sum_of: a term");
 }
 
@@ -167,6 +186,7 @@ void compute(CpuQueue&, const SumOf& k) {
 }
 
 void compute(CpuQueue&, const Cast& k) {
-  dispatch_float(k.y.dtype, [&]<class Y>() { dispatch_float(k.x.dtype, [&]<class X>() { cast<Y, X>(k); }); });
+  dispatch_float(k.y.dtype,
+                 [&]<class Y>() { dispatch_float(k.x.dtype, [&]<class X>() { cast<Y, X>(k); }); });
 }
 }  // namespace weft

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Elementwise kernels on CUDA: one thread for eight neighbouring elements, or for a bias eight columns.
+// Elementwise kernels on CUDA: one thread for eight neighbouring elements, or for a bias eight
+// columns.
 #include "kernels/device/column_sums.cuh"
 #include "kernels/device/vector8.cuh"
 #include "kernels/layers/dropout_mask.cuh"
 #include "kernels/layers/pointwise.h"
+
+#include <cstddef>
 
 namespace weft {
 namespace {
@@ -13,24 +16,28 @@ constexpr int kRowBlocksOfSm = 4;
 constexpr int64_t kRowBlocks = 132 * kRowBlocksOfSm;  // the multiprocessors of an H200
 
 // body(first, count): the elements first .. first + min(8, count) - 1.
-template <class Body> __global__ void __launch_bounds__(kThreads) for_groups(int64_t n, Body body) {
+template <class Body>
+__global__ void __launch_bounds__(kThreads) for_groups(int64_t n, Body body) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
   if (first < n) body(first, n - first);
 }
 
-template <class Body> void launch_groups(CudaQueue& q, int64_t n, const Body& body) {
+template <class Body>
+void launch_groups(CudaQueue& q, int64_t n, const Body& body) {
   if (n == 0) return;
   for_groups<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(n, body);
 }
 
-template <class T> __device__ __forceinline__ Activated<float> gelu(float v) {
+template <class T>
+__device__ __forceinline__ Activated<float> gelu(float v) {
   constexpr float slope = static_cast<float>(kGeluSlope);
   const float s = __fdividef(1.0f, 1.0f + exp_for<T>(-(slope * v))), y = v * s;
   return {y, s + slope * y * (1.0f - s)};
 }
 
 // Backward where there is a dy.
-template <class T> struct Rows {
+template <class T>
+struct Rows {
   T* out;
   const T *dy, *x, *bias;  // bias: null when absent
   float* partial;          // (stripes, cols): first stage of dbias
@@ -38,7 +45,8 @@ template <class T> struct Rows {
   bool accumulate;
 };
 
-// Grid (column blocks, stripes) as in kernels/device/column_sums.cuh; a warp has kRows rows in flight.
+// Grid (column blocks, stripes) as in kernels/device/column_sums.cuh; a warp has kRows rows in
+// flight.
 template <class T, Activation kF, bool kBackward, bool kPacked, int kRows>
 __global__ void __launch_bounds__(kStripeThreads, kRowBlocksOfSm) activation_rows(const Rows<T> a) {
   const int64_t first_of_block = static_cast<int64_t>(blockIdx.x) * kStripeColumns;
@@ -82,8 +90,8 @@ __global__ void __launch_bounds__(kStripeThreads, kRowBlocksOfSm) activation_row
 
 // partial: null forward.
 template <bool kBackward>
-void launch_rows(CudaQueue& q, Activation f, const GradView& out, const TensorView& dy, const TensorView& x,
-                 const TensorView& bias, int64_t stripes, float* partial) {
+void launch_rows(CudaQueue& q, Activation f, const GradView& out, const TensorView& dy,
+                 const TensorView& x, const TensorView& bias, int64_t stripes, float* partial) {
   const int64_t cols = x.cols();
   const dim3 grid(blocks_for(cols, kStripeColumns), static_cast<unsigned>(stripes));
   const bool packed = cols % kGroup == 0 && aligned16(out.view, dy, x, bias);
@@ -92,17 +100,21 @@ void launch_rows(CudaQueue& q, Activation f, const GradView& out, const TensorVi
     const Rows<T> a = {out.view.as<T>(), dy.or_null<T>(), x.as<T>(), bias.or_null<T>(),
                        partial,          x.rows(),        cols,      out.accumulate};
     dispatch_activation(f, [&]<Activation kF>() {
-      if (packed) activation_rows<T, kF, kBackward, true, kRows><<<grid, kStripeThreads, 0, q.stream>>>(a);
-      if (!packed) activation_rows<T, kF, kBackward, false, 1><<<grid, kStripeThreads, 0, q.stream>>>(a);
+      if (packed)
+        activation_rows<T, kF, kBackward, true, kRows><<<grid, kStripeThreads, 0, q.stream>>>(a);
+      if (!packed)
+        activation_rows<T, kF, kBackward, false, 1><<<grid, kStripeThreads, 0, q.stream>>>(a);
     });
   });
 }
 
-template <class T> struct DropoutBody {
+template <class T>
+struct DropoutBody {
   T* y;
   const T* x;
   DropoutCall call;
   bool packed, accumulate, whole;  // whole: rows of whole groups
+
   __device__ void operator()(int64_t first, int64_t count) const {
     float v[kGroup];
     load(v, x + first, count, packed);
@@ -111,10 +123,12 @@ template <class T> struct DropoutBody {
   }
 };
 
-template <class Y, class X> struct CopyBody {
+template <class Y, class X>
+struct CopyBody {
   Y* y;
   const X* x;
   bool packed, accumulate;
+
   __device__ void operator()(int64_t first, int64_t count) const {
     float v[kGroup];
     load(v, x + first, count, packed);
@@ -123,11 +137,13 @@ template <class Y, class X> struct CopyBody {
 };
 
 // A thread has all its terms in flight at a time.
-template <class T> struct SumBody {
+template <class T>
+struct SumBody {
   T* out;
   const T* xs[SumOf::kMost];
   int terms;
   bool packed;
+
   __device__ void operator()(int64_t first, int64_t count) const {
     constexpr int kMost = static_cast<int>(SumOf::kMost);
     float x[kMost][kGroup], sum[kGroup];
@@ -149,8 +165,8 @@ template <class T> struct SumBody {
 
 void compute(CudaQueue& q, const ActivationForward& k) {
   if (k.x.size() == 0) return;
-  launch_rows<false>(q, k.f, {k.y, false}, {}, k.x, k.bias, stripes_of(k.x.rows(), k.x.cols(), kRowBlocks),
-                     nullptr);
+  launch_rows<false>(q, k.f, {k.y, false}, {}, k.x, k.bias,
+                     stripes_of(k.x.rows(), k.x.cols(), kRowBlocks), nullptr);
 }
 
 void compute(CudaQueue& q, const ActivationBackward& k) {
@@ -165,16 +181,18 @@ void compute(CudaQueue& q, const ActivationBackward& k) {
 void compute(CudaQueue& q, const Dropout& k) {
   const bool packed = aligned16(k.y.view, k.x);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
-    launch_groups(q, k.x.size(),
-                  DropoutBody<T>{k.y.view.as<T>(), k.x.as<T>(), dropout_call(k.p, k.site, k.step, k.x.cols()),
-                                 packed, k.y.accumulate, k.x.cols() % kGroup == 0});
+    launch_groups(
+        q, k.x.size(),
+        DropoutBody<T>{k.y.view.as<T>(), k.x.as<T>(), dropout_call(k.p, k.site, k.step, k.x.cols()),
+                       packed, k.y.accumulate, k.x.cols() % kGroup == 0});
   });
 }
 
 void compute(CudaQueue& q, const Add& k) {
   if (!k.out.accumulate) {  // nothing is faster than the runtime's own copy
-    WEFT_CUDA_CHECK(cudaMemcpyAsync(k.out.view.data, k.x.data, static_cast<std::size_t>(k.x.bytes()),
-                                    cudaMemcpyDeviceToDevice, q.stream));
+    WEFT_CUDA_CHECK(cudaMemcpyAsync(k.out.view.data, k.x.data,
+                                    static_cast<std::size_t>(k.x.bytes()), cudaMemcpyDeviceToDevice,
+                                    q.stream));
     return;
   }
   const bool packed = aligned16(k.out.view, k.x);

@@ -6,6 +6,9 @@
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
 
+#include <cstddef>
+#include <vector>
+
 namespace weft {
 // y = f(x + bias), f: kernels/layers/activation.h
 struct ActivationForward {
@@ -13,9 +16,12 @@ struct ActivationForward {
   TensorView y, x;       // (N, C)  T; any leading axes
   TensorView bias = {};  // (C)     T, or absent
   Activation f = Activation::gelu;
+
   std::vector<TensorView> outputs() const { return {y}; }
+
   std::vector<TensorView> inputs() const { return {x, bias}; }
 };
+
 WEFT_KERNEL(ActivationForward);
 
 // dx = f'(x + bias) dy,   dbias = sum_N dx (before it is rounded; fixed order)
@@ -26,13 +32,16 @@ struct ActivationBackward {
   GradView dbias = {};   // (C)     wide(T), or absent
   TensorView bias = {};  // (C)     T, or absent
   Activation f = Activation::gelu;
+
   std::vector<TensorView> outputs() const { return {dx.view, dbias.view}; }
+
   std::vector<TensorView> inputs() const { return {x, dy, bias}; }
 };
+
 WEFT_KERNEL(ActivationBackward);
 
-// y = mask * x / (1 - p), mask a function of (seed, draw, site, first_row + row, column, columns) alone:
-// kernels/philox.h. It is its own backward. p = 0 draws nothing.
+// y = mask * x / (1 - p), mask a function of (seed, draw, site, first_row + row, column, columns)
+// alone: kernels/philox.h. It is its own backward. p = 0 draws nothing.
 struct Dropout {
   static constexpr const char* kName = "dropout";
   GradView y;    // (N, C)  T; any leading axes
@@ -40,9 +49,12 @@ struct Dropout {
   double p = 0;  // 0 <= p < 1
   uint32_t site = 0;
   const StepScalars* step = nullptr;  // in the queue's memory: seed, draw, first_row
+
   std::vector<TensorView> outputs() const { return {y.view}; }
+
   std::vector<TensorView> inputs() const { return {x}; }
 };
+
 WEFT_KERNEL(Dropout);
 
 // out = x, or out += x.
@@ -50,28 +62,38 @@ struct Add {
   static constexpr const char* kName = "add";
   GradView out;  // T
   TensorView x;  // T
+
   std::vector<TensorView> outputs() const { return {out.view}; }
+
   std::vector<TensorView> inputs() const { return {x}; }
 };
+
 WEFT_KERNEL(Add);
 
-// out = xs[0] + xs[1] + ..., added in this order in wide(T) and rounded once; `out` may be one of them.
+// out = xs[0] + xs[1] + ..., added in this order in wide(T) and rounded once; `out` may be one of
+// them.
 struct SumOf {
   static constexpr const char* kName = "sum_of";
   static constexpr std::size_t kMost = 8;
   TensorView out;              // T
   std::vector<TensorView> xs;  // T, each; 1 to kMost
+
   std::vector<TensorView> outputs() const { return {out}; }
+
   std::vector<TensorView> inputs() const { return xs; }
 };
+
 WEFT_KERNEL(SumOf);
 
 // y = x in another floating type (CUDA: not f64), rounded to nearest even.
 struct Cast {
   static constexpr const char* kName = "cast";
   TensorView y, x;
+
   std::vector<TensorView> outputs() const { return {y}; }
+
   std::vector<TensorView> inputs() const { return {x}; }
 };
+
 WEFT_KERNEL(Cast);
 }  // namespace weft

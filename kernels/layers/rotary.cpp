@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: MIT
 // QK-norm and rotary positions: the definition, head by head.
 #include "kernels/layers/rotary.h"
+
 #include "kernels/cpu.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
 
 namespace weft {
 namespace {
-// body(n, h, turn) for each row n and head h of q, then of k. turn: cos and sin of its pairs, or null.
+// body(n, h, turn) for each row n and head h of q, then of k. turn: cos and sin of its pairs, or
+// null.
 template <class W, class Kernel, class Body>
 void for_heads(const Kernel& k, const TensorView& qkv, Body body) {
   const QkForm& f = k.form;
@@ -34,7 +40,8 @@ void rotate(T* x, int64_t size, wide_t<T> scale, const wide_t<T>* turn, wide_t<T
   }
 }
 
-template <class T> void forward(const QkForward& k) {
+template <class T>
+void forward(const QkForward& k) {
   using W = wide_t<T>;
   const int64_t size = k.qk_size, cols = k.qkv.cols();
   W* rstd = k.rstd.or_null<W>();
@@ -47,7 +54,8 @@ template <class T> void forward(const QkForward& k) {
   });
 }
 
-template <class T> void backward(const QkBackward& k) {
+template <class T>
+void backward(const QkBackward& k) {
   using W = wide_t<T>;
   const int64_t size = k.qk_size, cols = k.dqkv.cols();
   for_heads<W>(k, k.dqkv, [&](int64_t n, int64_t h, const W* turn) {
@@ -56,24 +64,27 @@ template <class T> void backward(const QkBackward& k) {
     const T* y = k.y.as<T>() + n * cols + h * size;
     const W r = k.rstd.as<W>()[n * 2 * k.heads + h], mean = dot(d, y, size) / static_cast<W>(size);
     W through[256];
-    for (int64_t i = 0; i < size; ++i) through[i] = static_cast<W>(d[i]) - static_cast<W>(y[i]) * mean;
+    for (int64_t i = 0; i < size; ++i)
+      through[i] = static_cast<W>(d[i]) - static_cast<W>(y[i]) * mean;
     rotate(through, size, r, turn, W{-1});
     std::transform(through, through + size, d, [](W v) { return static_cast<T>(v); });
   });
 }
 
-template <class Kernel> void check_form(const Kernel& k, const TensorView& qkv) {
+template <class Kernel>
+void check_form(const Kernel& k, const TensorView& qkv) {
   const std::string kernel = Kernel::kName;
   const auto named = [&](const char* field) { return kernel + ": " + field; };
   const QkForm& f = k.form;
   expect_floating(qkv, named("qkv").c_str());
-  WEFT_CHECK(qkv.rank == 3 && k.heads > 0 && k.qk_size % 8 == 0 && k.qk_size >= 8 && k.qk_size <= 256 &&
-                 qkv.cols() >= 2 * k.heads * k.qk_size,
+  WEFT_CHECK(qkv.rank == 3 && k.heads > 0 && k.qk_size % 8 == 0 && k.qk_size >= 8 &&
+                 k.qk_size <= 256 && qkv.cols() >= 2 * k.heads * k.qk_size,
              kernel, ": qkv must be (B, T, 2 H Dqk or more), Dqk a multiple of 8 up to 256; got ",
              shape_text(qkv), " for ", k.heads, " heads of ", k.qk_size);
   expect_size(qkv, qkv.dtype, qkv.size(), named("qkv").c_str());
   const int64_t batch = qkv.shape[0];
-  if (k.rstd) expect_matrix(k.rstd, wide(qkv.dtype), qkv.rows(), 2 * k.heads, named("rstd").c_str());
+  if (k.rstd)
+    expect_matrix(k.rstd, wide(qkv.dtype), qkv.rows(), 2 * k.heads, named("rstd").c_str());
   if (f.table) {
     const int64_t places = f.table.shape[0];
     WEFT_CHECK(places > 0, kernel, ": the table of angles has no rows");
@@ -88,7 +99,8 @@ template <class Kernel> void check_form(const Kernel& k, const TensorView& qkv) 
 }
 
 // q and k are read and written.
-template <class Kernel> double moved_bytes(const Kernel& k, const TensorView& qkv) {
+template <class Kernel>
+double moved_bytes(const Kernel& k, const TensorView& qkv) {
   return 2.0 * static_cast<double>(qkv.rows() * 2 * k.heads * k.qk_size * size_of(qkv.dtype));
 }
 }  // namespace
@@ -99,7 +111,10 @@ LaunchCost QkForward::cost() const {
 
 LaunchCost QkBackward::cost() const {
   return {
-      .bytes = (form.norm ? 1.5 : 1) * moved_bytes(*this, dqkv) + bytes_of({rstd}), .flops = 0, .shape = ""};
+      .bytes = (form.norm ? 1.5 : 1) * moved_bytes(*this, dqkv) + bytes_of({rstd}),
+      .flops = 0,
+      .shape = "",
+  };
 }
 
 void check(const QkForward& k) { check_form(k, k.qkv); }

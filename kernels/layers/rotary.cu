@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
-// QK-norm and rotary positions on CUDA. A warp takes a row: its lanes form groups of a power of two, a head
-// each, eight features a lane. The angles of a row stay in registers; kAhead heads a group are in flight.
+// QK-norm and rotary positions on CUDA. A warp takes a row: its lanes form groups of a power of
+// two, a head each, eight features a lane. The angles of a row stay in registers; kAhead heads a
+// group are in flight.
 #include "kernels/layers/rotary.cuh"
+
+#include <bit>
 
 namespace weft {
 namespace {
 constexpr int kThreads = 256, kRowsOfBlock = kThreads / kWarp, kAhead = 4;
 
-template <class T> struct Call {
+template <class T>
+struct Call {
   T* x;         // qkv or dqkv
   const T* y;   // backward
   float* rstd;  // null: not kept
@@ -22,7 +26,8 @@ __device__ __forceinline__ float head_sum(float x, int lanes) {
   return x;
 }
 
-template <class T, bool kBackward> __global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
+template <class T, bool kBackward>
+__global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / kWarp;
   if (row >= a.rows) return;
   const int lane = threadIdx.x % kWarp, groups = kWarp / a.lanes, group = lane / a.lanes,
@@ -80,17 +85,20 @@ void launch(CudaQueue& q, const Kernel& k, const TensorView& x, const TensorView
   for (const TensorView* part : {&x, &y})
     WEFT_CHECK(!*part || aligned_rows(*part), "qk: rows must begin at multiples of 16 bytes, got ",
                shape_text(*part));
-  WEFT_CHECK(aligned16(k.form.table), "qk: the table of angles must begin at a multiple of 16 bytes");
+  WEFT_CHECK(aligned16(k.form.table),
+             "qk: the table of angles must begin at a multiple of 16 bytes");
   dispatch_cuda(x.dtype, [&]<class T>() {
-    const Call<T> a{.x = x.as<T>(),
-                    .y = y.or_null<T>(),
-                    .rstd = k.rstd.template or_null<float>(),
-                    .rows = x.rows(),
-                    .cols = x.cols(),
-                    .time = static_cast<int32_t>(x.shape[1]),
-                    .heads = static_cast<int32_t>(2 * k.heads),
-                    .lanes = static_cast<int>(std::bit_ceil(static_cast<unsigned>(k.qk_size / 8))),
-                    .angles = QkAngles(k.form, k.qk_size)};
+    const Call<T> a{
+        .x = x.as<T>(),
+        .y = y.or_null<T>(),
+        .rstd = k.rstd.template or_null<float>(),
+        .rows = x.rows(),
+        .cols = x.cols(),
+        .time = static_cast<int32_t>(x.shape[1]),
+        .heads = static_cast<int32_t>(2 * k.heads),
+        .lanes = static_cast<int>(std::bit_ceil(static_cast<unsigned>(k.qk_size / 8))),
+        .angles = QkAngles(k.form, k.qk_size),
+    };
     qk_rows<T, kBackward><<<blocks_for(a.rows, kRowsOfBlock), kThreads, 0, q.stream>>>(a);
   });
 }

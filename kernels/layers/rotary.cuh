@@ -15,10 +15,16 @@ struct QkAngles {
   bool norm;
 
   QkAngles(const QkForm& f, int64_t qk_size)
-      : table(f.table.or_null<float>()), offsets(f.offsets.or_null<int32_t>()),
-        positions(f.positions.or_null<int32_t>()), first_at(f.first_at), row_length(f.positions.cols()),
-        places(static_cast<int32_t>(f.table.shape[0])), size(static_cast<int32_t>(qk_size)),
-        eps(static_cast<float>(f.eps)), norm(f.norm) {}
+      : table(f.table.or_null<float>()),
+        offsets(f.offsets.or_null<int32_t>()),
+        positions(f.positions.or_null<int32_t>()),
+        first_at(f.first_at),
+        row_length(f.positions.cols()),
+        places(static_cast<int32_t>(f.table.shape[0])),
+        size(static_cast<int32_t>(qk_size)),
+        eps(static_cast<float>(f.eps)),
+        norm(f.norm) {}
+
   QkAngles() = default;
 
   // Angles of row `t` of sequence `b`, counted from first_at: cos and sin of each pair.
@@ -29,6 +35,7 @@ struct QkAngles {
     if (offsets) place += __ldg(offsets + b);
     return table + static_cast<int64_t>(place % places) * size;
   }
+
   // Of the four pairs from `feature` on.
   __device__ __forceinline__ void read(float (&turn)[8], int64_t b, int32_t t, int feature) const {
     load(turn, row(b, t) + feature, 8, true);

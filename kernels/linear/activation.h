@@ -1,24 +1,30 @@
 // SPDX-License-Identifier: MIT
-// A GEMM with the activation f (kernels/layers/activation.h) in its epilogue: the up projection of an MLP,
-// then f; backward the gradient of the down projection's input, then f'. Accumulators have type wide(T).
+// A GEMM with the activation f (kernels/layers/activation.h) in its epilogue: the up projection of
+// an MLP, then f; backward the gradient of the down projection's input, then f'. Accumulators have
+// type wide(T).
 #pragma once
 
 #include "kernels/layers/activation.h"
 #include "kernels/queue.h"
 
+#include <vector>
+
 namespace weft {
 // Which CUDA kernels run. `automatic` takes hopper where it covers the case.
 //   composed  a GEMM of the library, then kernels of pointwise.h: every type and shape
-//   hopper    one kernel (compute capability 9.0, targets 90a): f16 and bf16, an inner axis of at most 512,
+//   hopper    one kernel (compute capability 9.0, targets 90a): f16 and bf16, an inner axis of at
+//   most 512,
 //             rows of a multiple of 16 bytes
 enum class LinearActivationForm : uint8_t { automatic, composed, hopper };
 const char* name_of(LinearActivationForm);
+
 struct LinearActivationCase {
   DType dtype;
   int64_t inner, cols;     // the axis summed over; columns of the result
   bool aligned;            // every tensor begins at a multiple of 16 bytes
   int compute_capability;  // 80, 90, ...
 };
+
 // `wanted` where it covers the case, else Error with what is missing.
 LinearActivationForm choose_form(LinearActivationForm wanted, const LinearActivationCase&);
 
@@ -32,14 +38,17 @@ struct LinearActivationForward {
   TensorView b;  // (M)     T
   Activation f = Activation::gelu;
   LinearActivationForm form = LinearActivationForm::automatic;
+
   std::vector<TensorView> outputs() const { return {y, h}; }
+
   LaunchCost cost() const;
 };
+
 WEFT_KERNEL(LinearActivationForward);
 
 //   dh = f'(h + b) (dy w),   db = sum_N dh (before it is rounded; fixed order),   y = f(h + b)
-// y is recomputed to the bits of the forward pass, for dw = dy^T y; in h's memory it replaces h. The composed
-// form rounds dy w to T before it multiplies by f'.
+// y is recomputed to the bits of the forward pass, for dw = dy^T y; in h's memory it replaces h.
+// The composed form rounds dy w to T before it multiplies by f'.
 struct LinearActivationBackward {
   static constexpr const char* kName = "linear_activation_backward";
   TensorView dh;  // (N, M)  T
@@ -51,8 +60,11 @@ struct LinearActivationBackward {
   TensorView b;   // (M)     T
   Activation f = Activation::gelu;
   LinearActivationForm form = LinearActivationForm::automatic;
+
   std::vector<TensorView> outputs() const { return {dh, y, db.view}; }
+
   LaunchCost cost() const;
 };
+
 WEFT_KERNEL(LinearActivationBackward);
 }  // namespace weft

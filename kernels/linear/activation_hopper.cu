@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: MIT
-// LinearActivation on Hopper: a persistent, warp-specialised kernel for both directions. Each is a GEMM with
-// an epilogue, computed transposed. A consumer warpgroup owns 64 columns of the result, whose weights stay in
-// its registers as the A operand of wgmma; tiles of 128 rows of x (backward: dy) pass through shared memory
-// as B. A thread's accumulators cover two columns and many rows: bias and column sums take two registers
-// each.
-//   The two consumers of a thread block share the tiles and alternate: one runs its MMAs while the other runs
-// its epilogue. One producer warp loads tiles through TMA, two warps store results. A cluster of two thread
-// blocks shares each tile: either block loads one half for both. TMA clips at the ends of every axis.
+// LinearActivation on Hopper: a persistent, warp-specialised kernel for both directions. Each is a
+// GEMM with an epilogue, computed transposed. A consumer warpgroup owns 64 columns of the result,
+// whose weights stay in its registers as the A operand of wgmma; tiles of 128 rows of x (backward:
+// dy) pass through shared memory as B. A thread's accumulators cover two columns and many rows:
+// bias and column sums take two registers each.
+//   The two consumers of a thread block share the tiles and alternate: one runs its MMAs while the
+//   other runs
+// its epilogue. One producer warp loads tiles through TMA, two warps store results. A cluster of
+// two thread blocks shares each tile: either block loads one half for both. TMA clips at the ends
+// of every axis.
 #include "kernels/device/column_sums.cuh"
 #include "kernels/linear/activation_hopper_memory.cuh"
 #include "kernels/linear/forms.h"
 
+#include <algorithm>
+#include <cstddef>
+
 namespace weft::linear_activation {
 // The producer, one thread: loads tiles into the ring of stages.
 template <class T, bool kBackward, int kChunks>
-__device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>& a, TileScheduler tiles,
-                                        int rank) {
+__device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>& a,
+                                        TileScheduler tiles, int rank) {
   Ring<kStages> place;
   const auto next = [&](auto&& load_stage) {
     mbarrier_wait(memory.empty(place.at), place.parity ^ 1);
@@ -36,25 +41,29 @@ __device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>
         });
     for (int chunk = 0; chunk < kChunks; ++chunk)
       next([&](uint32_t to, uint32_t full) {
-        tma_load_multicast(to + rank * kHalf, a.x, chunk * kChunk, tiles.tile * kRows + rank * kRows / 2,
-                           full);
+        tma_load_multicast(to + rank * kHalf, a.x, chunk * kChunk,
+                           tiles.tile * kRows + rank * kRows / 2, full);
       });
   }
 }
 
-// One thread for each consumer: stores its results, and loads h for as many halves of a tile as it has slots.
+// One thread for each consumer: stores its results, and loads h for as many halves of a tile as it
+// has slots.
 template <class T, bool kBackward>
 __device__ __forceinline__ void store_results(const Memory& memory, const Arguments<T>& a,
                                               const TileScheduler& first, int rank, int consumer) {
   struct Half {
     TileScheduler tiles;
     int half;
+
     __device__ __forceinline__ int row() const { return tiles.tile * kRows + half * kRows / 2; }
+
     __device__ __forceinline__ void advance(const Arguments<T>& a) {
       half ^= 1;
       if (half == 0) tiles.advance(a);
     }
   };
+
   const auto column = [&](const Half& of) { return of.tiles.column(rank) + consumer * kColumns; };
   Half ahead = {first, 0}, at = ahead;
   Ring<kSlots> place;
@@ -81,10 +90,15 @@ __device__ __forceinline__ void store_results(const Memory& memory, const Argume
   }
 }
 
-template <class T, Activation kF, bool kBackward, int kChunks> class Consumer {
+template <class T, Activation kF, bool kBackward, int kChunks>
+class Consumer {
  public:
-  __device__ Consumer(const Memory& memory, const Arguments<T>& a, const TileScheduler& tiles, int rank)
-      : memory_(memory), a_(a), tiles_(tiles), rank_(rank),
+  __device__ Consumer(const Memory& memory, const Arguments<T>& a, const TileScheduler& tiles,
+                      int rank)
+      : memory_(memory),
+        a_(a),
+        tiles_(tiles),
+        rank_(rank),
         self_(warp_uniform(static_cast<int>(threadIdx.x) / kWarpgroup - 1)) {
     // The 8 x 8 matrices of 16 rows by 16 columns, ordered down the columns of the result first.
     const int lane = threadIdx.x % 32, chunk = warp() * 2 + (lane >> 3 & 1);
@@ -125,7 +139,9 @@ template <class T, Activation kF, bool kBackward, int kChunks> class Consumer {
 
  private:
   __device__ static int turn(int consumer) { return 1 + consumer; }
+
   __device__ static int warp() { return static_cast<int>(threadIdx.x) % kWarpgroup / 32; }
+
   // Column i of the two whose accumulators this thread holds.
   __device__ int own(int i) const {
     return column_ + warp() * 16 + static_cast<int>(threadIdx.x) % 32 / 4 + 8 * i;
@@ -148,7 +164,8 @@ template <class T, Activation kF, bool kBackward, int kChunks> class Consumer {
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         if constexpr (kBackward) ldmatrix_trans(w[chunk * 4 + k], from + lane_offset_ + k * 2048);
-        if constexpr (!kBackward) ldmatrix(w[chunk * 4 + k], device::lane_address<64>(from, warp(), k));
+        if constexpr (!kBackward)
+          ldmatrix(w[chunk * 4 + k], device::lane_address<64>(from, warp(), k));
       }
       place_.advance();
       release();
@@ -163,7 +180,8 @@ template <class T, Activation kF, bool kBackward, int kChunks> class Consumer {
       wgmma_fence();
       const Descriptor x = descriptor(memory_.stage(place_.at));
 #pragma unroll
-      for (int k = 0; k < 4; ++k) wgmma<T, true>(c, w[chunk * 4 + k], x + k * kColumnStep, chunk + k > 0);
+      for (int k = 0; k < 4; ++k)
+        wgmma<T, true>(c, w[chunk * 4 + k], x + k * kColumnStep, chunk + k > 0);
       wgmma_commit_group();
       if (chunk > 0) {
         wgmma_wait_group<1>();
@@ -174,7 +192,8 @@ template <class T, Activation kF, bool kBackward, int kChunks> class Consumer {
   }
 
   // h and y of 64 rows to shared memory.
-  __device__ __forceinline__ void finish_forward(const float (&c)[64], int half, const float (&bias)[2]) {
+  __device__ __forceinline__ void finish_forward(const float (&c)[64], int half,
+                                                 const float (&bias)[2]) {
 #pragma unroll
     for (int i = 4 * half; i < 4 * half + 4; ++i) {  // 16 rows
       const uint32_t at = lane_offset_ + i % 4 * 2048;
@@ -190,9 +209,10 @@ template <class T, Activation kF, bool kBackward, int kChunks> class Consumer {
       stmatrix_trans(memory_.y(self_, slot_.at) + at, y);
     }
   }
+
   // dh and y of 64 rows to shared memory, dh in the place of h.
-  __device__ __forceinline__ void finish_backward(const float (&c)[64], int half, const float (&bias)[2],
-                                                  float (&sum)[2]) {
+  __device__ __forceinline__ void finish_backward(const float (&c)[64], int half,
+                                                  const float (&bias)[2], float (&sum)[2]) {
 #pragma unroll
     for (int i = 4 * half; i < 4 * half + 4; ++i) {
       const uint32_t at = lane_offset_ + i % 4 * 2048;
@@ -216,6 +236,7 @@ template <class T, Activation kF, bool kBackward, int kChunks> class Consumer {
       if (a_.with_y) stmatrix_trans(memory_.y(self_, slot_.at) + at, y);
     }
   }
+
   __device__ __forceinline__ void write_partial(float (&sum)[2]) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -277,7 +298,8 @@ __global__ void __launch_bounds__(kThreads, 1)
 // ---- host ----
 
 // Distributes tiles over the multiprocessors.
-template <class T> void schedule(Arguments<T>& a, int64_t rows, int64_t cols) {
+template <class T>
+void schedule(Arguments<T>& a, int64_t rows, int64_t cols) {
   const int clusters = std::max(1, multiprocessors() / kCluster);
   a.cols = static_cast<int>(cols);
   a.tiles = static_cast<int>((rows + kRows - 1) / kRows);
@@ -289,7 +311,8 @@ template <class T> void schedule(Arguments<T>& a, int64_t rows, int64_t cols) {
 template <Activation kF, bool kBackward, int kChunks, class T>
 void start(CudaQueue& queue, const Arguments<T>& a) {
   const auto kernel = linear_activation_kernel<T, kF, kBackward, kChunks>;
-  WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory::kBytes));
+  WEFT_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory::kBytes));
   cudaLaunchAttribute cluster = {};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {kCluster, 1, 1};
@@ -305,14 +328,16 @@ void start(CudaQueue& queue, const Arguments<T>& a) {
 
 namespace {
 // Calls body.operator()<T, kF, kChunks>() with the shortest inner axis that has a kernel.
-template <class Body> void with_kernel(DType t, Activation f, int64_t inner, Body&& body) {
+template <class Body>
+void with_kernel(DType t, Activation f, int64_t inner, Body&& body) {
   const auto of_type = [&]<class T>() {
     dispatch_activation(f, [&]<Activation kF>() {
       if (inner <= 4 * kChunk) return body.template operator()<T, kF, 4>();
       return body.template operator()<T, kF, 8>();
     });
   };
-  t == DType::f16 ? of_type.template operator()<__half>() : of_type.template operator()<__nv_bfloat16>();
+  t == DType::f16 ? of_type.template operator()<__half>()
+                  : of_type.template operator()<__nv_bfloat16>();
 }
 
 void set(CUtensorMap& map, const TensorView& x, const char* name) {
@@ -348,7 +373,8 @@ void run_hopper(CudaQueue& q, const LinearActivationBackward& k) {
     schedule(a, k.dh.rows(), k.dh.cols());
     std::size_t offset = 0;
     if (k.db)
-      a.partial = take_workspace<float>(q, offset, a.lanes * k.dh.cols(), LinearActivationBackward::kName);
+      a.partial =
+          take_workspace<float>(q, offset, a.lanes * k.dh.cols(), LinearActivationBackward::kName);
     start<kF, true, kChunks>(q, a);
     if (k.db) launch_sum_partials<1>(q, {{column_sums(k.db)}}, a.partial, a.lanes, k.dh.cols());
   });

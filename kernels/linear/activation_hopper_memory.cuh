@@ -12,19 +12,22 @@ using namespace linear_hopper;
 using device::ldmatrix, device::ldmatrix_trans, device::pack, device::unpack;
 
 inline constexpr int kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup;
-inline constexpr int kRows = 128;                          // of a tile
-inline constexpr int kColumns = 64, kSlab = 2 * kColumns;  // of the result: of a consumer, of a thread block
-inline constexpr int kChunk = 64;                          // of the inner axis: a stage of the ring
+inline constexpr int kRows = 128;  // of a tile
+// of the result: of a consumer, of a thread block
+inline constexpr int kColumns = 64, kSlab = 2 * kColumns;
+inline constexpr int kChunk = 64;  // of the inner axis: a stage of the ring
 inline constexpr int kStage = kRows * kChunk * 2, kHalf = kStage / 2;  // bytes
 inline constexpr int kStages = 10, kSlots = 2;
 
 // Tensor maps have tiles of 64 rows and 64 columns.
-template <class T> struct Arguments {
+template <class T>
+struct Arguments {
   CUtensorMap x, w;   // forward: x and w; backward: dy and w
   CUtensorMap h, dh;  // forward: h is written; backward: h is read
   CUtensorMap y;
   const T* bias;
-  float* partial;       // backward: (lanes, cols), column sums over the rows of a lane of clusters; or null
+  // backward: (lanes, cols), column sums over the rows of a lane of clusters; or null
+  float* partial;
   bool with_h, with_y;  // whether they are written
   int cols;             // M
   // A cluster takes every `columns`-th group of slabs, and of it every `lanes`-th tile of rows.
@@ -34,16 +37,25 @@ template <class T> struct Arguments {
 // The tiles of a cluster in order.
 struct TileScheduler {
   int group, tile, lane;
-  template <class T> __device__ __forceinline__ static TileScheduler of(const Arguments<T>& a, int cluster) {
+
+  template <class T>
+  __device__ __forceinline__ static TileScheduler of(const Arguments<T>& a, int cluster) {
     return {cluster % a.columns, cluster / a.columns, cluster / a.columns};
   }
+
   // The first column of a slab of the result.
-  __device__ __forceinline__ int column(int rank) const { return (group * kCluster + rank) * kSlab; }
-  template <class T> __device__ __forceinline__ bool more(const Arguments<T>& a) const {
+  __device__ __forceinline__ int column(int rank) const {
+    return (group * kCluster + rank) * kSlab;
+  }
+
+  template <class T>
+  __device__ __forceinline__ bool more(const Arguments<T>& a) const {
     return group < a.groups;
   }
+
   // True when the next tile has other columns.
-  template <class T> __device__ __forceinline__ bool advance(const Arguments<T>& a) {
+  template <class T>
+  __device__ __forceinline__ bool advance(const Arguments<T>& a) {
     tile += a.lanes;
     if (tile < a.tiles) return false;
     tile = lane;
@@ -52,7 +64,8 @@ struct TileScheduler {
   }
 };
 
-// Shared memory of a thread block: the stages, and slots for 64 rows of each consumer's y and h (dh).
+// Shared memory of a thread block: the stages, and slots for 64 rows of each consumer's y and h
+// (dh).
 struct Memory {
   uint32_t base;  // a multiple of 1024
   static constexpr int kSlotsAt = kStages * kStage;
@@ -60,16 +73,22 @@ struct Memory {
   static constexpr int kBytes = 1024 + kBarriers + (2 * kStages + 2 * kConsumers * kSlots) * 8;
 
   __device__ uint32_t stage(int i) const { return base + i * kStage; }
+
   __device__ uint32_t y(int consumer, int slot) const {
     return base + kSlotsAt + (consumer * kSlots + slot) * kStage;
   }
+
   __device__ uint32_t h(int consumer, int slot) const { return y(consumer, slot) + kHalf; }
+
   // full, empty: of a stage. open: a slot may be written to, and backward it holds h; done: it was.
   __device__ uint32_t full(int i) const { return base + kBarriers + i * 8; }
+
   __device__ uint32_t empty(int i) const { return full(kStages + i); }
+
   __device__ uint32_t open(int consumer, int slot) const {
     return full(2 * kStages + consumer * kSlots + slot);
   }
+
   __device__ uint32_t done(int consumer, int slot) const {
     return open(consumer, slot) + kConsumers * kSlots * 8;
   }
@@ -79,29 +98,35 @@ struct Memory {
 
 // Stores a TMA tile, in the group that tma_store_commit_group() ends.
 __device__ __forceinline__ void put(const CUtensorMap& to, uint32_t from, int column, int row) {
-  WEFT_SM90_ASM("cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&to),
-                "r"(from), "r"(column), "r"(row)
-                : "memory");
+  WEFT_SM90_ASM(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&to),
+      "r"(from), "r"(column), "r"(row)
+      : "memory");
 }
+
 // The reverse of ldmatrix_trans().
 __device__ __forceinline__ void stmatrix_trans(uint32_t row, const uint32_t (&r)[4]) {
-  WEFT_SM90_ASM("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row), "r"(r[0]),
-                "r"(r[1]), "r"(r[2]), "r"(r[3])
+  WEFT_SM90_ASM("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row),
+                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
                 : "memory");
 }
+
 __device__ __forceinline__ float reciprocal(float x) {
   float y;
   asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
   return y;
 }
+
 __device__ __forceinline__ Activated<float> gelu(float v) {
   constexpr float slope = static_cast<float>(kGeluSlope);
   const float s = reciprocal(1.0f + device::exp2_fast(v * (-slope * device::kLog2E))), y = v * s;
   return {y, fmaf(slope, fmaf(-y, s, y), s)};
 }
+
 __device__ __forceinline__ void meet(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
+
 __device__ __forceinline__ void come_to(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }

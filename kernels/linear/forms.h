@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The forms of LinearActivation and LinearBackward: composed of other kernels, or kernels for Hopper.
+// The forms of LinearActivation and LinearBackward: composed of other kernels, or kernels for
+// Hopper.
 #pragma once
 
 #include "kernels/layers/pointwise.h"
@@ -8,12 +9,15 @@
 
 namespace weft {
 namespace linear_activation {
-template <class AnyQueue> void compose(AnyQueue& q, const LinearActivationForward& k) {
+template <class AnyQueue>
+void compose(AnyQueue& q, const LinearActivationForward& k) {
   const TensorView h = k.h ? k.h : k.y;
   run(q, LinearForward{.y = h, .x = k.x, .w = k.w, .b = {}});
   run(q, ActivationForward{.y = k.y, .x = h, .bias = k.b, .f = k.f});
 }
-template <class AnyQueue> void compose(AnyQueue& q, const LinearActivationBackward& k) {
+
+template <class AnyQueue>
+void compose(AnyQueue& q, const LinearActivationBackward& k) {
   const GradView dh = {k.dh, false};  // first holds dy w
   run(q, LinearBackward{.dx = dh, .dw = {}, .db = {}, .dy = k.dy, .x = k.h, .w = k.w});
   run(q, ActivationBackward{.dx = dh, .dy = k.dh, .x = k.h, .dbias = k.db, .bias = k.b, .f = k.f});
@@ -24,6 +28,7 @@ template <class AnyQueue> void compose(AnyQueue& q, const LinearActivationBackwa
 void run_hopper(CudaQueue&, const LinearActivationForward&);
 void run_hopper(CudaQueue&, const LinearActivationBackward&);
 }  // namespace linear_activation
+
 namespace linear_rows {
 // Whether it takes this case, of which dw and db are wanted.
 bool covers(const CudaQueue&, const LinearBackward&);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the Hopper kernels of this folder share: TMA tiles of a matrix, and a cluster of two thread blocks.
+// What the Hopper kernels of this folder share: TMA tiles of a matrix, and a cluster of two thread
+// blocks.
 #pragma once
 
 #include "kernels/device/cuda.cuh"
@@ -13,34 +14,42 @@ inline constexpr int kCluster = 2;  // thread blocks
 
 // Arrives at the same barrier of another thread block of the cluster.
 __device__ __forceinline__ void arrive_at(uint32_t barrier, int rank) {
-  WEFT_SM90_ASM("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank)) : "memory");
+  WEFT_SM90_ASM("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank))
+                : "memory");
 }
 
 // Loads a TMA tile; its bytes count at `barrier`.
 __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& from, int column, int row,
                                          uint32_t barrier) {
   WEFT_SM90_ASM(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, {%2, "
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, "
       "%3}], [%4];" ::"r"(to),
       "l"(&from), "r"(column), "r"(row), "r"(barrier)
       : "memory");
 }
-// The same to this address in every thread block of the cluster; the bytes count at this barrier of each.
-__device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMap& from, int column, int row,
-                                                   uint32_t barrier) {
+
+// The same to this address in every thread block of the cluster; the bytes count at this barrier of
+// each.
+__device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMap& from, int column,
+                                                   int row, uint32_t barrier) {
   WEFT_SM90_ASM(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster "
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::"
+      "cluster "
       "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-      "l"(&from), "r"(column), "r"(row), "r"(barrier), "h"(static_cast<uint16_t>((1 << kCluster) - 1))
+      "l"(&from), "r"(column), "r"(row), "r"(barrier),
+      "h"(static_cast<uint16_t>((1 << kCluster) - 1))
       : "memory");
 }
 
 // ---- host ----
 
 // Describes a matrix in TMA tiles of `rows` rows and 64 columns; throws where TMA does not take it.
-inline void describe(CUtensorMap& map, const TensorView& x, int rows, const char* kernel, const char* name) {
-  const bool described = encode_tensor_map<2>(map, x.dtype, x.data, {x.cols(), x.rows()}, {x.cols()},
-                                              {64, rows}, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+inline void describe(CUtensorMap& map, const TensorView& x, int rows, const char* kernel,
+                     const char* name) {
+  const bool described =
+      encode_tensor_map<2>(map, x.dtype, x.data, {x.cols(), x.rows()}, {x.cols()}, {64, rows},
+                           CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   WEFT_CHECK(described, kernel, ": TMA does not take ", name, " ", shape_text(x));
 }
 }  // namespace weft::linear_hopper

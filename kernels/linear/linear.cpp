@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Affine map: plain loops (the definition, for f64 and batch_invariant) and OpenBLAS (in f32).
 #include "kernels/linear/linear.h"
+
+#include "kernels/cpu.h"
+
+#include <algorithm>
+#include <atomic>
 #include <cblas.h>
+#include <cstddef>
+#include <mutex>
 #include <omp.h>
 #include <sys/mman.h>
-#include <mutex>
-#include "kernels/cpu.h"
+#include <type_traits>
+#include <vector>
 
 extern "C" {  // OpenBLAS's own, behind every sgemm
 void* blas_memory_alloc(int);
@@ -14,10 +21,11 @@ void blas_memory_free(void*);
 
 namespace weft {
 namespace {
-// OpenBLAS keeps a buffer for each sgemm that runs at the same time. Where there is no memory for one it asks
-// for ever, so buffers for `threads` are asked for here. Throws Error.
+// OpenBLAS keeps a buffer for each sgemm that runs at the same time. Where there is no memory for
+// one it asks for ever, so buffers for `threads` are asked for here. Throws Error.
 void keep_buffers(int threads) {
-  constexpr std::size_t kBuffer = std::size_t{128} << 20;  // of addresses: few of its pages are ever touched
+  // of addresses: few of its pages are ever touched
+  constexpr std::size_t kBuffer = std::size_t{128} << 20;
   static std::atomic<int> kept = 0;
   if (threads <= kept) return;
   static std::mutex one_at_a_time;
@@ -33,13 +41,14 @@ void keep_buffers(int threads) {
   for (void* buffer : buffers) blas_memory_free(buffer);
   kept = std::max(kept.load(), static_cast<int>(buffers.size()));
   if (threads > kept)
-    fail("out of memory on the host: OpenBLAS needs 128 MiB of addresses for each thread, ", threads,
-         " here; raise the limit (ulimit -v), or lower OMP_NUM_THREADS");
+    fail("out of memory on the host: OpenBLAS needs 128 MiB of addresses for each thread, ",
+         threads, " here; raise the limit (ulimit -v), or lower OMP_NUM_THREADS");
 }
 
-// A GEMM is cut along the longer axis of its result into pieces, one call of sgemm each. Every call packs the
-// whole other operand, at the cost of about thirty rows. Pieces have kLongPiece rows, or more where that
-// still gives kPieces of them; they shrink to kShortPiece to give at least kFewPieces.
+// A GEMM is cut along the longer axis of its result into pieces, one call of sgemm each. Every call
+// packs the whole other operand, at the cost of about thirty rows. Pieces have kLongPiece rows, or
+// more where that still gives kPieces of them; they shrink to kShortPiece to give at least
+// kFewPieces.
 constexpr int64_t kLongPiece = 256, kShortPiece = 64, kPieces = 16, kFewPieces = 4;
 
 blasint narrow(int64_t n) {
@@ -53,10 +62,12 @@ int64_t piece_of(int64_t axis) {
   return std::clamp(share(kFewPieces), kShortPiece, std::max(kLongPiece, share(kPieces)));
 }
 
-// c (rows, cols) = op(a) op(b) + beta c, all row-major f32; pieces run on OpenMP's threads, not OpenBLAS's.
+// c (rows, cols) = op(a) op(b) + beta c, all row-major f32; pieces run on OpenMP's threads, not
+// OpenBLAS's.
 void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, int64_t rows, int64_t cols, int64_t inner,
               const float* a, const float* b, float beta, float* c) {
-  const blasint lda = narrow(op_a == CblasNoTrans ? inner : rows), n = narrow(cols), k = narrow(inner);
+  const blasint lda = narrow(op_a == CblasNoTrans ? inner : rows), n = narrow(cols),
+                k = narrow(inner);
   const blasint ldb = narrow(op_b == CblasNoTrans ? cols : inner), m = narrow(rows);
   const bool by_rows = rows >= cols;
   const int64_t axis = by_rows ? rows : cols, piece = piece_of(axis);
@@ -67,7 +78,8 @@ void multiply(CBLAS_TRANSPOSE op_a, CBLAS_TRANSPOSE op_b, int64_t rows, int64_t 
     const auto count = static_cast<blasint>(std::min(piece, axis - first));
     if (by_rows) {
       cblas_sgemm(CblasRowMajor, op_a, op_b, count, n, k, 1.0f,
-                  a + (op_a == CblasNoTrans ? first * lda : first), lda, b, ldb, beta, c + first * cols, n);
+                  a + (op_a == CblasNoTrans ? first * lda : first), lda, b, ldb, beta,
+                  c + first * cols, n);
     } else {
       cblas_sgemm(CblasRowMajor, op_a, op_b, m, count, k, 1.0f, a, lda,
                   b + (op_b == CblasNoTrans ? first : first * ldb), ldb, beta, c + first, n);
@@ -92,6 +104,7 @@ class Widened {
     });
     data_ = copy_.data();
   }
+
   const float* data() const { return data_; }
 
  private:
@@ -101,7 +114,8 @@ class Widened {
 
 // The epilogue of a GEMM: out (T) = or += result (f32) + bias, which may be null.
 template <class T>
-void finish_rows(T* out, const float* result, const T* bias, int64_t rows, int64_t cols, bool accumulate) {
+void finish_rows(T* out, const float* result, const T* bias, int64_t rows, int64_t cols,
+                 bool accumulate) {
 #pragma omp parallel for schedule(static) if (rows * cols > kParallelElements)
   for (int64_t n = 0; n < rows; ++n) {
     for (int64_t m = 0; m < cols; ++m) {
@@ -113,10 +127,11 @@ void finish_rows(T* out, const float* result, const T* bias, int64_t rows, int64
 
 // out (T) = or += a op(b) + bias.
 template <class T>
-void multiply_into(T* out, bool accumulate, CBLAS_TRANSPOSE op_b, int64_t rows, int64_t cols, int64_t inner,
-                   const Widened& a, const Widened& b, const T* bias) {
+void multiply_into(T* out, bool accumulate, CBLAS_TRANSPOSE op_b, int64_t rows, int64_t cols,
+                   int64_t inner, const Widened& a, const Widened& b, const T* bias) {
   if constexpr (std::is_same_v<T, float>) {
-    multiply(CblasNoTrans, op_b, rows, cols, inner, a.data(), b.data(), accumulate ? 1.0f : 0.0f, out);
+    multiply(CblasNoTrans, op_b, rows, cols, inner, a.data(), b.data(), accumulate ? 1.0f : 0.0f,
+             out);
     if (bias) finish_rows(out, out, bias, rows, cols, false);
   } else {
     std::vector<float> result(static_cast<std::size_t>(rows * cols));
@@ -125,22 +140,26 @@ void multiply_into(T* out, bool accumulate, CBLAS_TRANSPOSE op_b, int64_t rows, 
   }
 }
 
-template <class T> void forward_blas(const LinearForward& k) {
+template <class T>
+void forward_blas(const LinearForward& k) {
   multiply_into(k.y.as<T>(), false, CblasTrans, k.x.rows(), k.w.rows(), k.x.cols(), Widened(k.x),
                 Widened(k.w), k.b.or_null<T>());
 }
 
-template <class T> void backward_blas(const LinearBackward& k) {
+template <class T>
+void backward_blas(const LinearBackward& k) {
   const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const Widened dy(k.dy), x(k.dw ? k.x : TensorView{}), w(k.w);
   if (k.dx)
-    multiply_into<T>(k.dx.view.as<T>(), k.dx.accumulate, CblasNoTrans, rows, inner, cols, dy, w, nullptr);
+    multiply_into<T>(k.dx.view.as<T>(), k.dx.accumulate, CblasNoTrans, rows, inner, cols, dy, w,
+                     nullptr);
   if (k.dw)
-    multiply(CblasTrans, CblasNoTrans, cols, inner, rows, dy.data(), x.data(), k.dw.accumulate ? 1.0f : 0.0f,
-             k.dw.view.as<float>());
+    multiply(CblasTrans, CblasNoTrans, cols, inner, rows, dy.data(), x.data(),
+             k.dw.accumulate ? 1.0f : 0.0f, k.dw.view.as<float>());
 }
 
-template <class T> void forward_loops(const LinearForward& k) {
+template <class T>
+void forward_loops(const LinearForward& k) {
   using W = wide_t<T>;
   const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const T *x = k.x.as<T>(), *w = k.w.as<T>(), *b = k.b.or_null<T>();
@@ -167,11 +186,13 @@ void gemm_loops(Out* out, bool accumulate, const T* left, int64_t row_stride, in
       for (int64_t c = 0; c < cols; ++c)
         sum[static_cast<std::size_t>(c)] += factor * static_cast<W>(right[i * cols + c]);
     }
-    for (int64_t c = 0; c < cols; ++c) store(out, r * cols + c, sum[static_cast<std::size_t>(c)], accumulate);
+    for (int64_t c = 0; c < cols; ++c)
+      store(out, r * cols + c, sum[static_cast<std::size_t>(c)], accumulate);
   }
 }
 
-template <class T> void backward_loops(const LinearBackward& k) {
+template <class T>
+void backward_loops(const LinearBackward& k) {
   using W = wide_t<T>;
   const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   const T *dy = k.dy.as<T>(), *x = k.x.as<T>(), *w = k.w.as<T>();
@@ -179,11 +200,13 @@ template <class T> void backward_loops(const LinearBackward& k) {
   if (k.dw) gemm_loops(k.dw.view.as<W>(), k.dw.accumulate, dy, 1, cols, x, cols, inner, rows);
 }
 
-template <class T> void bias_gradient(const LinearBackward& k) {
+template <class T>
+void bias_gradient(const LinearBackward& k) {
   using W = wide_t<T>;
   const int64_t cols = k.w.rows();
   const T* dy = k.dy.as<T>();
-  sum_rows<W>(k.db, k.x.rows(), cols, [=](int64_t n, int64_t c) { return static_cast<W>(dy[n * cols + c]); });
+  sum_rows<W>(k.db, k.x.rows(), cols,
+              [=](int64_t n, int64_t c) { return static_cast<W>(dy[n * cols + c]); });
 }
 }  // namespace
 

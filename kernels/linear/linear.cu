@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Affine map on CUDA: GEMMs through cuBLASLt (matmul.cuh), which is column-major and therefore gets
-// y = x w^T as y^T = w x^T. On Hopper one kernel of our own computes dw and db (weight_gradient.cu).
+// y = x w^T as y^T = w x^T. On Hopper one kernel of our own computes dw and db
+// (weight_gradient.cu).
 #include "kernels/device/column_sums.cuh"
 #include "kernels/linear/forms.h"
 #include "kernels/linear/linear.h"
 #include "kernels/linear/matmul.cuh"
 #include "kernels/sampling/decode_linear.h"
+
+#include <cstddef>
 
 namespace weft {
 namespace {
@@ -25,7 +28,8 @@ Gemm gemm_of(const GradView& out, const TensorView& a, bool transpose_a, const T
 }
 
 template <class T>
-__global__ void __launch_bounds__(kThreads) bias_rows(T* y, const T* b, int64_t size, int64_t cols) {
+__global__ void __launch_bounds__(kThreads)
+    bias_rows(T* y, const T* b, int64_t size, int64_t cols) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i < size) y[i] = from_float<T>(to_float(y[i]) + to_float(b[i % cols]));
 }
@@ -33,16 +37,18 @@ __global__ void __launch_bounds__(kThreads) bias_rows(T* y, const T* b, int64_t 
 // y += b, row by row: for shapes that the library's own bias epilogue does not take.
 void add_bias(CudaQueue& q, const TensorView& y, const TensorView& b) {
   dispatch_cuda(y.dtype, [&]<class T>() {
-    bias_rows<<<blocks_for(y.size(), kThreads), kThreads, 0, q.stream>>>(y.as<T>(), b.as<T>(), y.size(),
-                                                                         y.cols());
+    bias_rows<<<blocks_for(y.size(), kThreads), kThreads, 0, q.stream>>>(y.as<T>(), b.as<T>(),
+                                                                         y.size(), y.cols());
   });
 }
 
 // db's terms: the rows of dy.
-template <class T> struct RowTerms {
+template <class T>
+struct RowTerms {
   const T* dy;
   int64_t cols;
   bool packed;
+
   __device__ void operator()(int64_t row, int64_t first, float (&terms)[8]) const {
     load(terms, dy + row * cols + first, cols - first, packed);
   }
@@ -79,7 +85,8 @@ void compute(CudaQueue& q, const LinearBackward& k) {
   if (k.db && !together) {
     dispatch_cuda(k.dy.dtype, [&]<class T>() {
       launch_column_sums(q, column_sums(k.db), rows, cols,
-                         RowTerms<T>{k.dy.as<T>(), cols, aligned_rows(k.dy)}, LinearBackward::kName);
+                         RowTerms<T>{k.dy.as<T>(), cols, aligned_rows(k.dy)},
+                         LinearBackward::kName);
     });
   }
   if (k.dx && k.dx.view.size() > 0) {  // dx^T (K, N) = w^T (K, M) dy^T (M, N)

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Affine map of the last axis: y = x w^T + b. Accumulators have type wide(T); f32 is never tf32. Forms: plain
-// loops and OpenBLAS on the CPU, cuBLASLt and DecodeLinear (`batch_invariant`) on CUDA.
+// Affine map of the last axis: y = x w^T + b. Accumulators have type wide(T); f32 is never tf32.
+// Forms: plain loops and OpenBLAS on the CPU, cuBLASLt and DecodeLinear (`batch_invariant`) on
+// CUDA.
 #pragma once
 
 #include "kernels/queue.h"
+
+#include <string>
+#include <vector>
 
 namespace weft {
 // FLOP of one GEMM of x (N, K) and w (M, K).
 inline double linear_flops(const TensorView& x, const TensorView& w) {
   return 2 * static_cast<double>(x.size()) * static_cast<double>(w.rows());
 }
+
 inline std::string linear_shape(const TensorView& x, const TensorView& w) {
   return str("N ", x.rows(), ", K ", x.cols(), ", M ", w.rows());
 }
@@ -20,13 +25,21 @@ struct LinearForward {
   TensorView x;  // (N, K)  T
   TensorView w;  // (M, K)  T
   TensorView b;  // (M)     T, or absent
-  // Each row of y depends on its row of x alone, to the last bit, which BLAS libraries do not promise.
+  // Each row of y depends on its row of x alone, to the last bit, which BLAS libraries do not
+  // promise.
   bool batch_invariant = false;
+
   std::vector<TensorView> outputs() const { return {y}; }
+
   LaunchCost cost() const {
-    return {.bytes = bytes_of({y, x, w, b}), .flops = linear_flops(x, w), .shape = linear_shape(x, w)};
+    return {
+        .bytes = bytes_of({y, x, w, b}),
+        .flops = linear_flops(x, w),
+        .shape = linear_shape(x, w),
+    };
   }
 };
+
 WEFT_KERNEL(LinearForward);
 
 //   dx = dy w,   dw = dy^T x,   db = sum_N dy      (fixed order of additions)
@@ -38,19 +51,25 @@ struct LinearBackward {
   TensorView dy;  // (N, M)  T
   TensorView x;   // (N, K)  T; without dw only its shape and type are read
   TensorView w;   // (M, K)  T
+
   std::vector<TensorView> outputs() const { return {dx.view, dw.view, db.view}; }
+
   LaunchCost cost() const {
-    return {.bytes = bytes_of({dx.view, dw.view, db.view, dy, x, w}),
-            .flops = ((dx ? 1 : 0) + (dw ? 1 : 0)) * linear_flops(x, w),
-            .shape = linear_shape(x, w)};
+    return {
+        .bytes = bytes_of({dx.view, dw.view, db.view, dy, x, w}),
+        .flops = ((dx ? 1 : 0) + (dw ? 1 : 0)) * linear_flops(x, w),
+        .shape = linear_shape(x, w),
+    };
   }
 };
+
 WEFT_KERNEL(LinearBackward);
 
 // The definition on the CPU for any floating type; tests hold BLAS against it.
 void linear_forward_loops(const LinearForward&);
 void linear_backward_loops(const LinearBackward&);
 
-// CUDA: to be called before a handle of cuBLASLt is destroyed, since the next one may get its address.
+// CUDA: to be called before a handle of cuBLASLt is destroyed, since the next one may get its
+// address.
 void forget_algorithms(cublasLtContext*);
 }  // namespace weft

@@ -1,18 +1,26 @@
 // SPDX-License-Identifier: MIT
 // The fastest of several algorithms for a GEMM, among those that give the same bits.
-#include <algorithm>
-#include <limits>
 #include "kernels/linear/matmul.cuh"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
 constexpr int kThreads = 256;
-constexpr int kRounds = 5;          // of timing; the fastest run of each candidate counts
-constexpr double kHopeless = 1.25;  // a candidate this much slower than the first is not timed again
-constexpr double kWorth = 0.98;     // the first stays unless another one needs at most this share of its time
+constexpr int kRounds = 5;  // of timing; the fastest run of each candidate counts
+// a candidate this much slower than the first is not timed again
+constexpr double kHopeless = 1.25;
+// the first stays unless another one needs at most this share of its time
+constexpr double kWorth = 0.98;
 
 // Memory for this call alone; null when there is not enough.
 using Scratch = std::shared_ptr<void>;
+
 Scratch take_scratch(const CudaQueue& q, int64_t bytes) {
   void* p = nullptr;
   if (cudaMallocAsync(&p, static_cast<std::size_t>(bytes), q.stream) != cudaSuccess) {
@@ -49,6 +57,7 @@ __global__ void __launch_bounds__(kThreads)
 // One run of a GEMM.
 struct Run {
   CudaEvent began, ended;
+
   double milliseconds() const { return ended.since(began); }  // waits
 };
 
@@ -56,19 +65,30 @@ struct Run {
 class Trial {
  public:
   Trial(CudaQueue& q, const Gemm& p, std::size_t candidates)
-      : q_(q), in_(p.in), out_(p.to), out_size_(p.batch * p.rows * p.cols),
-        a_(operand(p.batch * p.rows * p.inner, in_, 1)), b_(operand(p.batch * p.inner * p.cols, in_, 2)),
-        bias_(operand(p.rows, out_, 3)), first_(take_scratch(q, out_bytes())),
-        other_(take_scratch(q, out_bytes())), differs_(candidates), found_(take_scratch(q, found_bytes())),
-        gemm_(on_scratch(p)), plan_(gemm_) {
+      : q_(q),
+        in_(p.in),
+        out_(p.to),
+        out_size_(p.batch * p.rows * p.cols),
+        a_(operand(p.batch * p.rows * p.inner, in_, 1)),
+        b_(operand(p.batch * p.inner * p.cols, in_, 2)),
+        bias_(operand(p.rows, out_, 3)),
+        first_(take_scratch(q, out_bytes())),
+        other_(take_scratch(q, out_bytes())),
+        differs_(candidates),
+        found_(take_scratch(q, found_bytes())),
+        gemm_(on_scratch(p)),
+        plan_(gemm_) {
     if (found_) WEFT_CUDA_CHECK(cudaMemsetAsync(found_.get(), 0, found_bytes(), q.stream));
   }
+
   bool ready() const { return a_ && b_ && bias_ && first_ && other_ && found_; }
 
-  // What `accumulate` adds to; where it does not, the two differ, so that what is not written shows.
+  // What `accumulate` adds to; where it does not, the two differ, so that what is not written
+  // shows.
   void prepare(bool first) {
     fill(first ? first_ : other_, out_size_, out_, first || gemm_.accumulate ? 4 : 5);
   }
+
   // A run into the first or the other result; false where the library refuses.
   bool start(Run& run, const Algorithm& algorithm, bool into_first) {
     gemm_.out = (into_first ? first_ : other_).get();
@@ -77,6 +97,7 @@ class Trial {
     run.ended.record(q_);
     return true;
   }
+
   // Whether the other result, of this candidate, differs from the first one: differing() says so.
   void compare(std::size_t candidate) {
     CudaQueue& q = q_;
@@ -85,13 +106,14 @@ class Trial {
         static_cast<int32_t*>(found_.get()) + candidate, static_cast<const uint32_t*>(first_.get()),
         static_cast<const uint32_t*>(other_.get()), words);
   }
+
   // 1 for each candidate whose results differ. Waits.
   const std::vector<int32_t>& differing() {
     CudaQueue& q = q_;
     Run copy;
     copy.began.record(q);
-    WEFT_CUDA_CHECK(
-        cudaMemcpyAsync(differs_.data(), found_.get(), found_bytes(), cudaMemcpyDeviceToHost, q.stream));
+    WEFT_CUDA_CHECK(cudaMemcpyAsync(differs_.data(), found_.get(), found_bytes(),
+                                    cudaMemcpyDeviceToHost, q.stream));
     copy.ended.record(q);
     static_cast<void>(copy.milliseconds());
     return differs_;
@@ -99,14 +121,17 @@ class Trial {
 
  private:
   int64_t out_bytes() const { return (out_size_ * size_of(out_) + 3) / 4 * 4; }
+
   std::size_t found_bytes() const { return differs_.size() * sizeof(int32_t); }
+
   void fill(const Scratch& block, int64_t size, DType type, uint32_t seed) {
     CudaQueue& q = q_;
     dispatch_cuda(type, [&]<class T>() {
-      fill_random<<<blocks_for(size, kThreads), kThreads, 0, q.stream>>>(static_cast<T*>(block.get()), size,
-                                                                         seed * 0x27220a95u);
+      fill_random<<<blocks_for(size, kThreads), kThreads, 0, q.stream>>>(
+          static_cast<T*>(block.get()), size, seed * 0x27220a95u);
     });
   }
+
   Gemm on_scratch(Gemm p) const {
     p.a = a_.get();
     p.b = b_.get();
@@ -115,6 +140,7 @@ class Trial {
     p.stride_a = p.rows * p.inner, p.stride_b = p.inner * p.cols, p.stride_out = p.rows * p.cols;
     return p;
   }
+
   Scratch operand(int64_t size, DType type, uint32_t seed) {
     Scratch block = take_scratch(q_, size * size_of(type));
     if (block) fill(block, size, type, seed);
@@ -148,7 +174,8 @@ std::size_t fastest_of(CudaQueue& q, const Gemm& p, const std::vector<Algorithm>
   // Turn by turn, so that a clock that changes meanwhile is fair to all.
   std::vector<double> fastest(candidates.size(), std::numeric_limits<double>::infinity());
   for (int round = 0; round < kRounds; ++round) {
-    std::erase_if(running, [&](std::size_t c) { return !trial.start(runs[c], candidates[c], false); });
+    std::erase_if(running,
+                  [&](std::size_t c) { return !trial.start(runs[c], candidates[c], false); });
     for (const std::size_t c : running) fastest[c] = std::min(fastest[c], runs[c].milliseconds());
     std::erase_if(running, [&](std::size_t c) { return fastest[c] > kHopeless * fastest[0]; });
   }

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
-// dw = dy^T x and db = sum of dy over rows on Hopper, in one pass: a split-K GEMM. A thread block computes a
-// tile of dw of 192 rows (columns of dy) by 128 columns over a share of the rows; each of two consumer
-// warpgroups has 64 of the 128. One producer warp loads through TMA; the other three of its warpgroup sum the
-// columns of dy, whose stages thread blocks with the same columns divide among them. A cluster shares the
-// tiles of dy: each thread block loads a part for all. A second kernel adds the shares in order.
-#include <algorithm>
+// dw = dy^T x and db = sum of dy over rows on Hopper, in one pass: a split-K GEMM. A thread block
+// computes a tile of dw of 192 rows (columns of dy) by 128 columns over a share of the rows; each
+// of two consumer warpgroups has 64 of the 128. One producer warp loads through TMA; the other
+// three of its warpgroup sum the columns of dy, whose stages thread blocks with the same columns
+// divide among them. A cluster shares the tiles of dy: each thread block loads a part for all. A
+// second kernel adds the shares in order.
 #include "kernels/device/dependent_launch.cuh"
 #include "kernels/form_reasons.h"
 #include "kernels/linear/forms.h"
 #include "kernels/linear/hopper.cuh"
+
+#include <algorithm>
+#include <cstddef>
 
 namespace weft::linear_rows {
 using namespace device;
@@ -32,18 +35,25 @@ struct Arguments {
 
 struct Memory {
   uint32_t base;  // a multiple of 1024
+
   __device__ uint32_t x(int stage) const { return base + stage * kStage; }
+
   __device__ uint32_t y(int stage) const { return x(stage) + kXPanels * kPanel; }
+
   __device__ uint32_t full(int stage) const { return base + kStages * kStage + stage * 8; }
+
   __device__ uint32_t empty(int stage) const { return full(kStages + stage); }
 };
 
 // The upper bits of an address in a cluster, the rank, would run into the descriptor's stride.
-__device__ __forceinline__ Descriptor rows_at(uint32_t address) { return descriptor(address & 0xffffff); }
+__device__ __forceinline__ Descriptor rows_at(uint32_t address) {
+  return descriptor(address & 0xffffff);
+}
 
 // The share of a thread block.
 struct Work {
   int x_tile, y_tile, share, first, end;  // stages first .. end - 1
+
   __device__ __forceinline__ static Work of(const Arguments& a) {
     const int block = static_cast<int>(blockIdx.x), rest = block / a.x_tiles;
     Work w;
@@ -59,7 +69,8 @@ struct Work {
 // This warp has read the stage: tells every producer that fills it.
 __device__ __forceinline__ void release(uint32_t barrier) {
   __syncwarp();
-  if (const int lane = static_cast<int>(threadIdx.x) % 32; lane < kCluster) arrive_at(barrier, lane);
+  if (const int lane = static_cast<int>(threadIdx.x) % 32; lane < kCluster)
+    arrive_at(barrier, lane);
 }
 
 // The producer, one thread: loads tiles into the ring of stages.
@@ -75,8 +86,8 @@ __device__ __forceinline__ void produce(const Memory& memory, const Arguments& a
     mbarrier_arrive_expect_tx(full, kStage);
 #pragma unroll
     for (int panel = 0; panel < kXPanels; ++panel)
-      tma_load(memory.x(place.at) + panel * kPanel, a.x, w.x_tile * kXColumns + panel * 64, stage * kRows,
-               full);
+      tma_load(memory.x(place.at) + panel * kPanel, a.x, w.x_tile * kXColumns + panel * 64,
+               stage * kRows, full);
 #pragma unroll
     for (int panel = 0; panel < kYPanels; ++panel)
       tma_load_multicast(memory.y(place.at) + panel * kPanel + rank * kPart * 128, a.dy,
@@ -125,14 +136,16 @@ __device__ __forceinline__ void sum_columns(const Memory& memory, const Argument
 
 // A consumer warpgroup: MMAs over its share of the rows, then the accumulators to the workspace.
 template <class T>
-__device__ __forceinline__ void consume(const Memory& memory, const Arguments& a, const Work& w, int self) {
+__device__ __forceinline__ void consume(const Memory& memory, const Arguments& a, const Work& w,
+                                        int self) {
   float c[96];
   Ring<kStages> place;
   int before = 0;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
     mbarrier_wait(memory.full(place.at), place.parity);
     wgmma_fence();
-    const Descriptor x = rows_at(memory.x(place.at) + self * kPanel), y = rows_at(memory.y(place.at));
+    const Descriptor x = rows_at(memory.x(place.at) + self * kPanel),
+                     y = rows_at(memory.y(place.at));
     mma_atb<T>(c, x, y, stage > w.first);
     wgmma_commit_group();
     wgmma_wait_group<1>();
@@ -142,7 +155,8 @@ __device__ __forceinline__ void consume(const Memory& memory, const Arguments& a
   wgmma_wait_group<0>();
   pin(c);
   release(memory.empty(before));
-  const int lane = static_cast<int>(threadIdx.x) % 32, warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
+  const int lane = static_cast<int>(threadIdx.x) % 32,
+            warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
   const int k = w.x_tile * kXColumns + self * 64 + warp * 16 + lane / 4;
   const int m = w.y_tile * kYColumns + lane % 4 * 2;
   griddepcontrol_wait();  // which may use the workspace
@@ -185,7 +199,8 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
 #endif
 }
 
-// Adds the shares: dw (+)= sum of `shares` parts of `size` elements, db (+)= sum of `rows` rows of sums.
+// Adds the shares: dw (+)= sum of `shares` parts of `size` elements, db (+)= sum of `rows` rows of
+// sums.
 struct Join {
   float *dw, *db;
   const float *partial, *sums;
@@ -232,7 +247,8 @@ inline std::size_t bytes_of_share(const LinearBackward& k) {
   return static_cast<std::size_t>(k.dy.cols() * (k.x.cols() + x_tiles_of(k))) * sizeof(float) + 512;
 }
 
-template <class T> void start(CudaQueue& q, const LinearBackward& k) {
+template <class T>
+void start(CudaQueue& q, const LinearBackward& k) {
   Arguments a{};
   describe(a.x, k.x, kRows, LinearBackward::kName, "x");
   describe(a.dy, k.dy, kRows / kCluster, LinearBackward::kName, "dy");
@@ -245,21 +261,26 @@ template <class T> void start(CudaQueue& q, const LinearBackward& k) {
   a.shares = std::clamp(std::min(multiprocessors() / (a.x_tiles * a.y_tiles), room), 1, a.stages);
   std::size_t offset = 0;
   a.partial = take_workspace<float>(q, offset, a.shares * k.dw.view.size(), LinearBackward::kName);
-  a.sums = take_workspace<float>(q, offset, int64_t{a.shares} * a.x_tiles * a.m, LinearBackward::kName);
-  WEFT_CUDA_CHECK(cudaFuncSetAttribute(rows_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  a.sums =
+      take_workspace<float>(q, offset, int64_t{a.shares} * a.x_tiles * a.m, LinearBackward::kName);
+  WEFT_CUDA_CHECK(
+      cudaFuncSetAttribute(rows_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
   const auto blocks = static_cast<unsigned>(a.x_tiles * a.y_tiles * a.shares);
   launch_dependent(q, rows_kernel<T>, {blocks, kThreads, kBytes, kCluster}, a);
-  const Join join = {.dw = k.dw.view.as<float>(),
-                     .db = k.db.view.as<float>(),
-                     .partial = a.partial,
-                     .sums = a.sums,
-                     .size = k.dw.view.size(),
-                     .shares = a.shares,
-                     .rows = a.shares * a.x_tiles,
-                     .m = a.m,
-                     .add_dw = k.dw.accumulate,
-                     .add_db = k.db.accumulate};
-  launch_dependent(q, join_shares, {blocks_for(std::max<int64_t>(join.size / 4, join.m), 256), 256}, join);
+  const Join join = {
+      .dw = k.dw.view.as<float>(),
+      .db = k.db.view.as<float>(),
+      .partial = a.partial,
+      .sums = a.sums,
+      .size = k.dw.view.size(),
+      .shares = a.shares,
+      .rows = a.shares * a.x_tiles,
+      .m = a.m,
+      .add_dw = k.dw.accumulate,
+      .add_db = k.db.accumulate,
+  };
+  launch_dependent(q, join_shares, {blocks_for(std::max<int64_t>(join.size / 4, join.m), 256), 256},
+                   join);
 }
 
 bool covers(const CudaQueue& q, const LinearBackward& k) {

@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: MIT
 // AdamW on the CPU: the definition. Threads take pieces of kChunk elements.
 #include "kernels/optimizer/adamw.h"
+
 #include "kernels/cpu.h"
+
+#include <algorithm>
+#include <cmath>
 
 namespace weft {
 namespace {
 // Elements [begin, end), all with the same weight decay. W is the type of the master weights.
-template <class W> void update(const AdamWUpdate& k, double weight_decay, int64_t begin, int64_t end) {
+template <class W>
+void update(const AdamWUpdate& k, double weight_decay, int64_t begin, int64_t end) {
   W *p = k.master.as<W>(), *m = k.m.as<W>(), *v = k.v.as<W>();
   const W* gradients = k.gradients.as<W>();
   const W beta1 = static_cast<W>(k.beta1), rest1 = static_cast<W>(1 - k.beta1);
   const W beta2 = static_cast<W>(k.beta2), rest2 = static_cast<W>(1 - k.beta2);
   const W c1 = k.step->beta1_correction, c2 = k.step->beta2_correction, eps = static_cast<W>(k.eps);
-  const W scale = k.results->update_scale, rate = k.step->learning_rate, decay = static_cast<W>(weight_decay);
+  const W scale = k.results->update_scale, rate = k.step->learning_rate,
+          decay = static_cast<W>(weight_decay);
   for (int64_t i = begin; i < end; ++i) {
     const W g = scale * gradients[i];
     m[i] = beta1 * m[i] + rest1 * g;
@@ -25,7 +31,8 @@ template <class W> void update(const AdamWUpdate& k, double weight_decay, int64_
   for (int64_t i = begin; i < end; ++i) ema[i] = kept * ema[i] + (1 - kept) * p[i];
 }
 
-template <class W> void update_all(const AdamWUpdate& k) {
+template <class W>
+void update_all(const AdamWUpdate& k) {
   const int64_t n = k.master.size();
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
   for (int64_t begin = 0; begin < n; begin += kChunk) {
@@ -51,7 +58,8 @@ void check(const AdamWUpdate& k) {
   if (k.ema) expect_size(k.ema, w, n, "adamw_update: ema");
   if (k.compute) expect_floating(k.compute, "adamw_update: compute");
   if (k.compute) expect_size(k.compute, k.compute.dtype, n, "adamw_update: compute");
-  WEFT_CHECK(k.decayed >= 0 && k.decayed <= n, "adamw_update: ", k.decayed, " decayed of ", n, " elements");
+  WEFT_CHECK(k.decayed >= 0 && k.decayed <= n, "adamw_update: ", k.decayed, " decayed of ", n,
+             " elements");
   WEFT_CHECK(k.step && k.results, "adamw_update: needs StepScalars and StepResults");
 }
 

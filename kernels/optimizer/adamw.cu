@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AdamW on CUDA: one launch, four neighbouring elements a thread. The kernel is bound by memory bandwidth: it
-// reads and writes each element once, in 16-byte packs where every tensor is aligned.
+// AdamW on CUDA: one launch, four neighbouring elements a thread. The kernel is bound by memory
+// bandwidth: it reads and writes each element once, in 16-byte packs where every tensor is aligned.
 #include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/weights.cuh"
 
@@ -16,10 +16,12 @@ struct Arguments {
   const StepResults* results;
   int64_t size, decayed;
   float beta1, rest1, beta2, rest2, eps, weight_decay;  // rest = 1 - beta, rounded from f64
-  bool packed;                                          // every tensor begins at a multiple of 16 bytes
+  // every tensor begins at a multiple of 16 bytes
+  bool packed;
 };
 
-template <class T> __global__ void __launch_bounds__(kThreads) update(const Arguments<T> a) {
+template <class T>
+__global__ void __launch_bounds__(kThreads) update(const Arguments<T> a) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
   const float scale = a.results->update_scale;
   if (first >= a.size || scale == 0.0f) return;
@@ -49,11 +51,12 @@ void compute(CudaQueue& q, const AdamWUpdate& k) {
   const int64_t n = k.master.size();
   if (n == 0) return;
   dispatch_cuda(k.compute ? k.compute.dtype : DType::f32, [&]<class T>() {
-    Arguments<T> a = {{k.master.as<float>(), k.ema.or_null<float>(), k.compute.or_null<T>(), k.step},
-                      k.m.as<float>(),
-                      k.v.as<float>(),
-                      k.gradients.as<float>(),
-                      k.results};
+    Arguments<T> a = {
+        {k.master.as<float>(), k.ema.or_null<float>(), k.compute.or_null<T>(), k.step},
+        k.m.as<float>(),
+        k.v.as<float>(),
+        k.gradients.as<float>(),
+        k.results};
     a.size = n, a.decayed = k.decayed;
     a.beta1 = static_cast<float>(k.beta1), a.rest1 = static_cast<float>(1 - k.beta1);
     a.beta2 = static_cast<float>(k.beta2), a.rest2 = static_cast<float>(1 - k.beta2);

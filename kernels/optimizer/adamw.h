@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
-// AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101, algorithm 2) over all parameters of the model at once:
+// AdamW (Loshchilov & Hutter 2019, arXiv 1711.05101, algorithm 2) over all parameters of the model
+// at once:
 //   g = update_scale * gradient
 //   m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2
-//   p = p - learning_rate * ( (m / c1) / (sqrt(v / c2) + eps) + weight_decay * p ),   c = 1 - beta^t
-//   ema = ema_decay * ema + (1 - ema_decay) p
+//   p = p - learning_rate * ( (m / c1) / (sqrt(v / c2) + eps) + weight_decay * p ),   c = 1 -
+//   beta^t ema = ema_decay * ema + (1 - ema_decay) p
 // The same pass writes the low-precision copy of p that the next forward pass reads.
 #pragma once
 
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
+
+#include <vector>
 
 namespace weft {
 struct AdamWUpdate {
@@ -21,8 +24,11 @@ struct AdamWUpdate {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
   const StepScalars* step = nullptr;     // in the queue's memory: learning_rate, c1, c2, ema_decay
   const StepResults* results = nullptr;  // in the queue's memory: update_scale; 0 changes nothing
+
   std::vector<TensorView> outputs() const { return {master, m, v, ema, compute}; }
+
   std::vector<TensorView> inputs() const { return {master, m, v, ema, gradients}; }
 };
+
 WEFT_KERNEL(AdamWUpdate);
 }  // namespace weft

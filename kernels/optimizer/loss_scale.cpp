@@ -2,6 +2,8 @@
 // The loss scale: the definition.
 #include "kernels/optimizer/loss_scale.h"
 
+#include <cmath>
+
 namespace weft {
 void check(const ApplyLossScale& k) {
   WEFT_CHECK(k.step && k.state, "apply_loss_scale: needs StepScalars and a LossScale");

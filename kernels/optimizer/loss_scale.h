@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). An update whose gradient
-// overflows is skipped and halves the scale. The device decides, so that the host never waits for it.
+// Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). An update whose
+// gradient overflows is skipped and halves the scale. The device decides, so that the host never
+// waits for it.
 #pragma once
 
 #include "kernels/queue.h"
@@ -12,7 +13,8 @@ struct LossScale {
   int64_t good_steps = 0;  // updates applied since the scale changed
   int64_t skipped = 0;     // updates skipped since the start of training
 
-  // Halves the scale when a gradient is not finite, doubles it after `window` updates that were applied.
+  // Halves the scale when a gradient is not finite, doubles it after `window` updates that were
+  // applied.
   constexpr void count(bool finite, int64_t window) {
     skipped += finite ? 0 : 1;
     if (finite && ++good_steps < window) return;
@@ -28,10 +30,12 @@ struct ApplyLossScale {
   const LossScale* state = nullptr;
   int64_t parts = 1;  // micro-batches x processes
 };
+
 WEFT_KERNEL(ApplyLossScale);
 
-// Runs between ClipCoefficient, which sets update_scale to 0 to skip an update, and AdamW. Writes the scale
-// to results->loss_scale, and to *step what counts applied updates: AdamW's corrections, Muon's momentum.
+// Runs between ClipCoefficient, which sets update_scale to 0 to skip an update, and AdamW. Writes
+// the scale to results->loss_scale, and to *step what counts applied updates: AdamW's corrections,
+// Muon's momentum.
 struct UpdateLossScale {
   static constexpr const char* kName = "update_loss_scale";
   LossScale* state = nullptr;
@@ -40,5 +44,6 @@ struct UpdateLossScale {
   int64_t window = 1000;
   double beta1 = 0.9, beta2 = 0.95, ema_decay = 0, momentum = 0;
 };
+
 WEFT_KERNEL(UpdateLossScale);
 }  // namespace weft

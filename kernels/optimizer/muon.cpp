@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Muon on the CPU: the definition. GEMMs are those of linear layers: loops in f64, else OpenBLAS.
 #include "kernels/optimizer/muon.h"
+
 #include "kernels/cpu.h"
 #include "kernels/linear/linear.h"
 
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
 namespace weft {
 namespace {
-template <class T> void momentum(const MuonMomentum& k) {
+template <class T>
+void momentum(const MuonMomentum& k) {
   using W = wide_t<T>;
   T* u = k.u.as<T>();
   W* m = k.m.as<W>();
@@ -22,19 +28,25 @@ template <class T> void momentum(const MuonMomentum& k) {
 }
 
 // A (rows, cols) matrix of the wide type of T, whose elements are rounded to T.
-template <class T> struct Rounded {
+template <class T>
+struct Rounded {
   using W = wide_t<T>;
   int64_t rows, cols;
   std::vector<W> values = std::vector<W>(static_cast<std::size_t>(rows * cols));
+
   TensorView view() { return {values.data(), dtype_of<W>, 2, {rows, cols, 1, 1, 1}}; }
+
   // Every element i becomes value(i).
-  template <class Value> void set(Value value) {
-    for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<W>(static_cast<T>(value(i)));
+  template <class Value>
+  void set(Value value) {
+    for (std::size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<W>(static_cast<T>(value(i)));
   }
 };
 
 // `at`: the first element of the matrix.
-template <class T> void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
+template <class T>
+void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
   using W = wide_t<T>;
   const bool tall = m.rows > m.cols;
   const int64_t side = m.side(), length = std::max(m.rows, m.cols), cols = m.cols;
@@ -56,18 +68,26 @@ template <class T> void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
     a.set([&](std::size_t i) { return a.values[i]; });
     run(q, LinearForward{.y = b.view(), .x = a.view(), .w = a.view(), .b = {}});  // A is symmetric
     b.set([&](std::size_t i) { return kb * a.values[i] + kc * b.values[i]; });
-    run(q,
-        LinearBackward{.dx = {y.view()}, .dw = {}, .db = {}, .dy = b.view(), .x = x.view(), .w = x.view()});
+    run(q, LinearBackward{
+               .dx = {y.view()},
+               .dw = {},
+               .db = {},
+               .dy = b.view(),
+               .x = x.view(),
+               .w = x.view(),
+           });
     x.set([&](std::size_t i) { return s * ka * x.values[i] + s * y.values[i]; });
   }
   for (std::size_t i = 0; i < x.values.size(); ++i) at[place(i)] = static_cast<T>(x.values[i]);
 }
 
-template <class T> void update(const MuonUpdate& k) {
+template <class T>
+void update(const MuonUpdate& k) {
   using W = wide_t<T>;
   W *p = k.master.as<W>(), *ema = k.ema.or_null<W>();
   const T* o = k.o.as<T>();
-  const W rate = k.step->muon_learning_rate, decay = static_cast<W>(k.weight_decay), kept = k.step->ema_decay;
+  const W rate = k.step->muon_learning_rate, decay = static_cast<W>(k.weight_decay),
+          kept = k.step->ema_decay;
   const int64_t n = k.master.size();
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
   for (int64_t i = 0; i < n; ++i) {
@@ -95,8 +115,9 @@ void check(const NewtonSchulz& k) {
   expect_size(k.other, k.x.dtype, k.x.size(), "newton_schulz: other");
   expect_size(k.squares, k.x.dtype, 2 * k.square_elements(), "newton_schulz: squares");
   for (const MuonMatrix& m : k.matrices)
-    WEFT_CHECK(m.offset >= 0 && m.rows > 0 && m.cols > 0 && m.offset + m.rows * m.cols <= k.x.cols(),
-               "newton_schulz: a matrix (", m.rows, ", ", m.cols, ") at ", m.offset, " of ", k.x.cols());
+    WEFT_CHECK(
+        m.offset >= 0 && m.rows > 0 && m.cols > 0 && m.offset + m.rows * m.cols <= k.x.cols(),
+        "newton_schulz: a matrix (", m.rows, ", ", m.cols, ") at ", m.offset, " of ", k.x.cols());
 }
 
 void check(const MuonUpdate& k) {
@@ -117,8 +138,9 @@ void compute(CpuQueue&, const MuonMomentum& k) {
 void compute(CpuQueue& q, const NewtonSchulz& k) {
   for (int64_t row = 0; row < k.x.rows(); ++row)
     for (const MuonMatrix& m : k.matrices)
-      dispatch_float(k.x.dtype,
-                     [&]<class T>() { orthogonalise(q, k.x.as<T>() + row * k.x.cols() + m.offset, m); });
+      dispatch_float(k.x.dtype, [&]<class T>() {
+        orthogonalise(q, k.x.as<T>() + row * k.x.cols() + m.offset, m);
+      });
 }
 
 void compute(CpuQueue&, const MuonUpdate& k) {

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Muon on CUDA. A step of Newton-Schulz is three kinds of batched GEMMs through cuBLASLt, whose epilogues add
-// and scale; A is symmetric, so that no matrix is transposed. The rest is bound by memory bandwidth.
+// Muon on CUDA. A step of Newton-Schulz is three kinds of batched GEMMs through cuBLASLt, whose
+// epilogues add and scale; A is symmetric, so that no matrix is transposed. The rest is bound by
+// memory bandwidth.
 #include "kernels/linear/matmul.cuh"
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/weights.cuh"
+
+#include <cstddef>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -40,8 +44,8 @@ __global__ void __launch_bounds__(kThreads)
     partial_squares(double* partial, const T* x, int64_t stride, int64_t size, bool packed) {
   x += blockIdx.y * stride;
   double sum = 0;
-  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup; i < size;
-       i += static_cast<int64_t>(kNormBlocks) * kThreads * kNormGroup) {
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup;
+       i < size; i += static_cast<int64_t>(kNormBlocks) * kThreads * kNormGroup) {
     float v[kNormGroup];
     load(v, x + i, size - i, packed);
 #pragma unroll
@@ -53,8 +57,8 @@ __global__ void __launch_bounds__(kThreads)
 
 // Matrix y of `out` = matrix y of x / (its norm + 1e-7).
 template <class T>
-__global__ void __launch_bounds__(kThreads)
-    normalise(T* out, const T* x, const double* partial, int64_t stride, int64_t size, bool packed) {
+__global__ void __launch_bounds__(kThreads) normalise(T* out, const T* x, const double* partial,
+                                                      int64_t stride, int64_t size, bool packed) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup;
   if (first >= size) return;
   double sum = 0;
@@ -78,7 +82,8 @@ void normalise_all(CudaQueue& q, const NewtonSchulz& k, const MuonMatrix& m) {
     const T* x = k.x.as<T>() + m.offset;
     T* out = k.other.as<T>() + m.offset;
     const bool packed = aligned16(x, out) && stride % kNormGroup == 0;
-    partial_squares<<<dim3(kNormBlocks, rows), kThreads, 0, q.stream>>>(partial, x, stride, size, packed);
+    partial_squares<<<dim3(kNormBlocks, rows), kThreads, 0, q.stream>>>(partial, x, stride, size,
+                                                                        packed);
     normalise<<<dim3(blocks_for(size, kThreads * kNormGroup), rows), kThreads, 0, q.stream>>>(
         out, x, partial, stride, size, packed);
   });
@@ -86,8 +91,8 @@ void normalise_all(CudaQueue& q, const NewtonSchulz& k, const MuonMatrix& m) {
 
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads)
-    subtract(const Weights<C> weights, const T* directions, const StepResults* results, int64_t size,
-             float weight_decay, bool packed) {
+    subtract(const Weights<C> weights, const T* directions, const StepResults* results,
+             int64_t size, float weight_decay, bool packed) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
   if (first >= size || results->update_scale == 0.0f) return;
   const int64_t count = size - first;
@@ -103,7 +108,9 @@ __global__ void __launch_bounds__(kThreads)
 // GEMMs of all matrices at one offset, in cuBLASLt's column-major terms: (R, C) is (C, R) to it.
 class Products {
  public:
-  explicit Products(const NewtonSchulz& k) : k_(k), n_(k.x.rows()) {}
+  explicit Products(const NewtonSchulz& k)
+      : k_(k),
+        n_(k.x.rows()) {}
 
   // A = X X^T for R <= C, else X^T X.
   Gemm gram(const TensorView& x, const MuonMatrix& m, int64_t square) const {
@@ -114,15 +121,18 @@ class Products {
     p.stride_a = p.stride_b = k_.x.cols(), p.stride_out = m.square();
     return p;
   }
+
   // b A + c A^2 of `count` matrices with this side.
   Gemm polynomial(const MuonMatrix& m, int64_t square, int64_t count) const {
     Gemm p = of(m.side(), m.side(), m.side(), count);
-    p.a = p.b = p.addend = at(k_.squares, square), p.out = at(k_.squares, k_.square_elements() + square);
+    p.a = p.b = p.addend = at(k_.squares, square),
+    p.out = at(k_.squares, k_.square_elements() + square);
     p.transpose_a = true;
     p.alpha = static_cast<float>(NewtonSchulz::kC), p.beta = static_cast<float>(NewtonSchulz::kB);
     p.stride_a = p.stride_b = p.stride_out = m.square();
     return p;
   }
+
   // scale (a X + B X) for R <= C, else scale (a X + X B).
   Gemm product(const TensorView& out, const TensorView& x, const MuonMatrix& m, int64_t square,
                double scale) const {
@@ -140,6 +150,7 @@ class Products {
   static char* at(const TensorView& t, int64_t element) {
     return static_cast<char*>(t.data) + element * size_of(t.dtype);
   }
+
   Gemm of(int64_t rows, int64_t cols, int64_t inner, int64_t batch) const {
     Gemm p;
     p.rows = rows, p.cols = cols, p.inner = inner, p.batch = batch;
@@ -152,7 +163,8 @@ class Products {
 };
 
 // From x to out, by way of the squares.
-void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const TensorView& x, bool last) {
+void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const TensorView& x,
+             bool last) {
   const Products products(k);
   const int64_t n = k.x.rows();
   int64_t square = 0, begun = 0;  // begun: where matrices of the same side begin
@@ -161,7 +173,8 @@ void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const T
     require_multiply(q, products.gram(x, m, square), NewtonSchulz::kName);
     square += n * m.square();
     if (i + 1 < k.matrices.size() && k.matrices[i + 1].side() == m.side()) continue;
-    require_multiply(q, products.polynomial(m, begun, (square - begun) / m.square()), NewtonSchulz::kName);
+    require_multiply(q, products.polynomial(m, begun, (square - begun) / m.square()),
+                     NewtonSchulz::kName);
     begun = square;
   }
   square = 0;
@@ -199,8 +212,8 @@ void compute(CudaQueue& q, const MuonUpdate& k) {
   const bool packed = aligned16(k.master, k.ema, k.compute, k.o);
   dispatch_cuda(k.o.dtype, [&]<class T>() {
     dispatch_cuda(k.compute ? k.compute.dtype : DType::f32, [&]<class C>() {
-      const Weights<C> weights = {k.master.as<float>(), k.ema.or_null<float>(), k.compute.or_null<C>(),
-                                  k.step};
+      const Weights<C> weights = {k.master.as<float>(), k.ema.or_null<float>(),
+                                  k.compute.or_null<C>(), k.step};
       subtract<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(
           weights, k.o.as<T>(), k.results, n, static_cast<float>(k.weight_decay), packed);
     });

@@ -1,17 +1,22 @@
 // SPDX-License-Identifier: MIT
-// Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/): momentum whose matrices become
-// nearly orthogonal before they are added to the weights. For a matrix (R, C) with gradient g:
+// Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/): momentum whose matrices
+// become nearly orthogonal before they are added to the weights. For a matrix (R, C) with gradient
+// g:
 //   g = update_scale * gradient
-//   m = momentum m + (1 - momentum) g,   u = momentum m + (1 - momentum) g         Nesterov      MuonMomentum
-//   X = u / (|u| + 1e-7), five times X = a X + (b A + c A^2) X with A = X X^T      R <= C        NewtonSchulz
-//   o = sqrt(max(1, R / C)) X                                                      R > C: of u^T, transposed
-//   p = p - muon_learning_rate ( o + weight_decay p )                                            MuonUpdate
+//   m = momentum m + (1 - momentum) g,   u = momentum m + (1 - momentum) g         Nesterov
+//   MuonMomentum X = u / (|u| + 1e-7), five times X = a X + (b A + c A^2) X with A = X X^T      R
+//   <= C        NewtonSchulz o = sqrt(max(1, R / C)) X R > C: of u^T, transposed p = p -
+//   muon_learning_rate ( o + weight_decay p )                                            MuonUpdate
 // The first and the last run over flat blocks of many matrices.
 #pragma once
 
-#include <algorithm>
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
 
 namespace weft {
 // The T of u, X and o in a model that computes in `t`: f16 has too few exponents for them.
@@ -19,22 +24,32 @@ inline DType muon_dtype(DType t) { return t == DType::f16 ? DType::bf16 : t; }
 
 struct MuonMomentum {
   static constexpr const char* kName = "muon_momentum";
-  TensorView u;                          // (P)  T
-  TensorView m;                          // (P)  wide(T), read and written
-  TensorView gradients;                  // (P)  as m
-  const StepScalars* step = nullptr;     // in the queue's memory: momentum
-  const StepResults* results = nullptr;  // in the queue's memory: update_scale; 0 leaves m and gives u = 0
+  TensorView u;                       // (P)  T
+  TensorView m;                       // (P)  wide(T), read and written
+  TensorView gradients;               // (P)  as m
+  const StepScalars* step = nullptr;  // in the queue's memory: momentum
+  // in the queue's memory: update_scale; 0 leaves m and gives u = 0
+  const StepResults* results = nullptr;
+
   std::vector<TensorView> outputs() const { return {u, m}; }
+
   std::vector<TensorView> inputs() const { return {m, gradients}; }
 };
+
 WEFT_KERNEL(MuonMomentum);
 
 // A row-major matrix in a row of NewtonSchulz::x.
 struct MuonMatrix {
   int64_t offset, rows, cols;
-  int64_t side() const { return std::min(rows, cols); }             // of A
+
+  int64_t side() const { return std::min(rows, cols); }  // of A
+
   int64_t square() const { return (side() * side() + 7) / 8 * 8; }  // elements that A takes
-  double scale() const { return std::sqrt(static_cast<double>(rows) / static_cast<double>(side())); }
+
+  double scale() const {
+    return std::sqrt(static_cast<double>(rows) / static_cast<double>(side()));
+  }
+
   bool operator==(const MuonMatrix&) const = default;
 };
 
@@ -47,12 +62,15 @@ struct NewtonSchulz {
   // What CUDA computes in; T, and every X, A and b A + c A^2 is rounded to it: on the CPU, too.
   TensorView other;    // (n, P)
   TensorView squares;  // (2, square_elements())
+
   int64_t square_elements() const {
     int64_t sum = 0;
     for (const MuonMatrix& m : matrices) sum += m.square();
     return sum * x.rows();
   }
+
   std::vector<TensorView> outputs() const { return {x}; }
+
   LaunchCost cost() const {
     double flops = 0;
     std::string shapes;
@@ -61,24 +79,31 @@ struct NewtonSchulz {
       flops += 2 * side * (2 * static_cast<double>(m.rows * m.cols) + side * side);
       shapes += str(shapes.empty() ? "" : ", ", m.rows, " x ", m.cols);
     }
-    return {.bytes = 2 * bytes_of({x}),
-            .flops = kSteps * static_cast<double>(x.rows()) * flops,
-            .shape = str(x.rows(), " of ", shapes)};
+    return {
+        .bytes = 2 * bytes_of({x}),
+        .flops = kSteps * static_cast<double>(x.rows()) * flops,
+        .shape = str(x.rows(), " of ", shapes),
+    };
   }
 };
+
 WEFT_KERNEL(NewtonSchulz);
 
 struct MuonUpdate {
   static constexpr const char* kName = "muon_update";
-  TensorView master;   // (P)  wide(T), read and written
-  TensorView ema;      // (P)  as master, read and written; or absent
-  TensorView compute;  // (P)  any type, written; or absent where the model computes in master's type
-  TensorView o;        // (P)  T
+  TensorView master;  // (P)  wide(T), read and written
+  TensorView ema;     // (P)  as master, read and written; or absent
+  // (P)  any type, written; or absent where the model computes in master's type
+  TensorView compute;
+  TensorView o;  // (P)  T
   double weight_decay = 0.01;
   const StepScalars* step = nullptr;     // in the queue's memory: muon_learning_rate, ema_decay
   const StepResults* results = nullptr;  // in the queue's memory: update_scale; 0 changes nothing
+
   std::vector<TensorView> outputs() const { return {master, ema, compute}; }
+
   std::vector<TensorView> inputs() const { return {master, ema, o}; }
 };
+
 WEFT_KERNEL(MuonUpdate);
 }  // namespace weft

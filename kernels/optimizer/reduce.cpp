@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: MIT
-// Sums over whole tensors: the definitions. SquareSum adds in SumOrder, the others pieces of kChunk elements.
+// Sums over whole tensors: the definitions. SquareSum adds in SumOrder, the others pieces of kChunk
+// elements.
 #include "kernels/optimizer/reduce.h"
-#include <array>
+
 #include "kernels/cpu.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <vector>
 
 namespace weft {
 namespace {
 // sum of term(i) for i in [0, n), the same for any number of threads.
-template <class Term> double sum_in_pieces(int64_t n, Term term) {
+template <class Term>
+double sum_in_pieces(int64_t n, Term term) {
   std::vector<double> partial(static_cast<std::size_t>(chunks_of(n)));
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
   for (int64_t p = 0; p < chunks_of(n); ++p) {
@@ -65,7 +73,8 @@ void add_squares(Lanes& lane, const TensorView& x, int64_t block) {
   });
 }
 
-template <class T> void mean_backward(const MeanBackward& k) {
+template <class T>
+void mean_backward(const MeanBackward& k) {
   using W = wide_t<T>;
   const int64_t n = k.dx.view.size();
   const W dy = k.dy ? k.dy.as<W>()[0] : static_cast<W>(k.step->loss_gradient);
@@ -89,8 +98,8 @@ void check(const MeanBackward& k) {
 }
 
 void check(const SquareSum& k) {
-  WEFT_CHECK(k.xs.size() <= SquareSum::kMost, "square_sum: takes ", SquareSum::kMost, " tensors, got ",
-             k.xs.size());
+  WEFT_CHECK(k.xs.size() <= SquareSum::kMost, "square_sum: takes ", SquareSum::kMost,
+             " tensors, got ", k.xs.size());
   for (const TensorView& x : k.xs) expect_wide(x, "square_sum: x");
   expect_size(k.y, DType::f64, 1, "square_sum: y");
 }
@@ -112,8 +121,8 @@ void check(const Fingerprint& k) {
 void compute(CpuQueue&, const MeanForward& k) {
   dispatch_float(k.x.dtype, [&]<class T>() {
     const T* x = k.x.as<T>();
-    const double mean =
-        sum_in_pieces(k.x.size(), [=](int64_t i) { return x[i]; }) / static_cast<double>(k.x.size());
+    const double mean = sum_in_pieces(k.x.size(), [=](int64_t i) { return x[i]; }) /
+                        static_cast<double>(k.x.size());
     *static_cast<T*>(k.y.data) = static_cast<T>(mean);
     if (k.results) k.results->loss = static_cast<float>(mean);
   });
@@ -154,7 +163,8 @@ void compute(CpuQueue&, const Fingerprint& k) {
   dispatch_bits(k.x.dtype, [&]<class T>() {
     const T* x = static_cast<const T*>(k.x.data);
 #pragma omp parallel for schedule(static) reduction(+ : sum) if (n > kParallelElements)
-    for (int64_t i = 0; i < n; ++i) sum += Fingerprint::hash(x[i], static_cast<uint64_t>(k.first + i));
+    for (int64_t i = 0; i < n; ++i)
+      sum += Fingerprint::hash(x[i], static_cast<uint64_t>(k.first + i));
   });
   *k.sum += sum;
 }

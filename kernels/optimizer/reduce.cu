@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Sums over whole tensors on CUDA: kBlocks blocks write a partial sum each, one more block adds them.
-#include <algorithm>
+// Sums over whole tensors on CUDA: kBlocks blocks write a partial sum each, one more block adds
+// them.
 #include "kernels/device/cuda.cuh"
 #include "kernels/optimizer/reduce.h"
+
+#include <algorithm>
+#include <cstddef>
 
 namespace weft {
 namespace {
@@ -14,13 +17,16 @@ static_assert(SumOrder::kWarp == kWarp);
 struct Value {
   __device__ double operator()(float x) const { return x; }
 };
+
 struct Square {
   __device__ double operator()(float x) const { return static_cast<double>(x) * x; }
 };
 
-// Adds to `sum` a thread's terms of the sum of term(x[i]): one group of eight in each stride of the grid.
+// Adds to `sum` a thread's terms of the sum of term(x[i]): one group of eight in each stride of the
+// grid.
 template <class T, class Term>
-__device__ __forceinline__ void add_part(double& sum, const T* x, int64_t n, bool packed, Term term) {
+__device__ __forceinline__ void add_part(double& sum, const T* x, int64_t n, bool packed,
+                                         Term term) {
 #pragma unroll 4
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup; i < n;
        i += SumOrder::kTurn) {
@@ -53,7 +59,8 @@ struct Parts {
 __global__ void __launch_bounds__(kThreads)
     partial_squares(double* partial, const __grid_constant__ Parts parts) {
   double sum = 0;
-  for (int i = 0; i < parts.count; ++i) add_part(sum, parts.x[i], parts.n[i], parts.packed, Square{});
+  for (int i = 0; i < parts.count; ++i)
+    add_part(sum, parts.x[i], parts.n[i], parts.packed, Square{});
   sum = block_sum<kThreads>(sum);
   if (threadIdx.x == 0) partial[blockIdx.x] = sum;
 }
@@ -75,8 +82,9 @@ __global__ void __launch_bounds__(kThreads)
   if (copy) *copy = static_cast<float>(total);
 }
 
-__global__ void __launch_bounds__(kThreads) write_clip(StepResults* results, const StepScalars* step,
-                                                       const double* partial, int64_t count, double clip) {
+__global__ void __launch_bounds__(kThreads)
+    write_clip(StepResults* results, const StepScalars* step, const double* partial, int64_t count,
+               double clip) {
   const double squares = total_of(partial, count);
   if (threadIdx.x != 0) return;
   const double scale = step->gradient_scale;
@@ -89,25 +97,29 @@ __global__ void __launch_bounds__(kThreads) write_clip(StepResults* results, con
 
 // Launches kBlocks partial sums into the workspace and returns their address.
 template <class Term>
-const double* launch_partial_sums(CudaQueue& q, const TensorView& x, Term term, const char* kernel) {
+const double* launch_partial_sums(CudaQueue& q, const TensorView& x, Term term,
+                                  const char* kernel) {
   std::size_t offset = 0;
   auto* partial = take_workspace<double>(q, offset, kBlocks, kernel);
   dispatch_cuda(x.dtype, [&]<class T>() {
-    partial_sums<<<kBlocks, kThreads, 0, q.stream>>>(partial, x.as<T>(), x.size(), aligned16(x), term);
+    partial_sums<<<kBlocks, kThreads, 0, q.stream>>>(partial, x.as<T>(), x.size(), aligned16(x),
+                                                     term);
   });
   return partial;
 }
 
 // Element i = dy / n, dy read from the device.
 __global__ void __launch_bounds__(kThreads)
-    fill_mean_gradient(float* dx, int64_t n, const float* dy, const StepScalars* step, bool accumulate) {
+    fill_mean_gradient(float* dx, int64_t n, const float* dy, const StepScalars* step,
+                       bool accumulate) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= n) return;
   const float value = (dy ? *dy : step->loss_gradient) / static_cast<float>(n);
   dx[i] = accumulate ? dx[i] + value : value;
 }
 
-// The bits of x as unsigned numbers of the same size; the atomic adds integers, whose order does not matter.
+// The bits of x as unsigned numbers of the same size; the atomic adds integers, whose order does
+// not matter.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     add_hashes(unsigned long long* sum, const T* x, int64_t n, uint64_t first) {
@@ -123,8 +135,8 @@ __global__ void __launch_bounds__(kThreads)
 
 void compute(CudaQueue& q, const MeanForward& k) {
   const double* partial = launch_partial_sums(q, k.x, Value{}, MeanForward::kName);
-  write_total<<<1, kThreads, 0, q.stream>>>(k.y.as<float>(), k.results ? &k.results->loss : nullptr, partial,
-                                            1.0 / static_cast<double>(k.x.size()));
+  write_total<<<1, kThreads, 0, q.stream>>>(k.y.as<float>(), k.results ? &k.results->loss : nullptr,
+                                            partial, 1.0 / static_cast<double>(k.x.size()));
 }
 
 void compute(CudaQueue& q, const MeanBackward& k) {
@@ -148,8 +160,9 @@ void compute(CudaQueue& q, const SquareSum& k) {
 }
 
 void compute(CudaQueue& q, const ClipCoefficient& k) {
-  const double* partial = k.squares ? k.squares.as<double>()
-                                    : launch_partial_sums(q, k.gradients, Square{}, ClipCoefficient::kName);
+  const double* partial =
+      k.squares ? k.squares.as<double>()
+                : launch_partial_sums(q, k.gradients, Square{}, ClipCoefficient::kName);
   const int64_t count = k.squares ? k.squares.size() : kBlocks;
   write_clip<<<1, kThreads, 0, q.stream>>>(k.results, k.step, partial, count, k.clip);
 }

@@ -5,6 +5,9 @@
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
 
+#include <cstddef>
+#include <vector>
+
 namespace weft {
 // y = mean of all elements of x. With `results`, results->loss is set too.
 struct MeanForward {
@@ -12,9 +15,12 @@ struct MeanForward {
   TensorView y;  // (1)  wide type
   TensorView x;  // any shape, wide type
   StepResults* results = nullptr;
+
   std::vector<TensorView> outputs() const { return {y}; }
+
   std::vector<TensorView> inputs() const { return {x}; }
 };
+
 WEFT_KERNEL(MeanForward);
 
 // dx = dy / size. A null dy means "the objective itself": step->loss_gradient is used.
@@ -23,14 +29,18 @@ struct MeanBackward {
   GradView dx;
   TensorView dy;  // (1) or absent
   const StepScalars* step = nullptr;
+
   std::vector<TensorView> outputs() const { return {dx.view}; }
+
   std::vector<TensorView> inputs() const { return {dy}; }
 };
+
 WEFT_KERNEL(MeanBackward);
 
-// The order in which CUDA adds up a tensor, and SquareSum on the CPU too, to the same f64 bits. Lane i of all
-// kBlocks * kLanes adds the groups of kGroup elements i, i + kBlocks * kLanes ... The lanes of a block join
-// as a butterfly in each warp, then warp after warp. One more block adds the sums of blocks likewise.
+// The order in which CUDA adds up a tensor, and SquareSum on the CPU too, to the same f64 bits.
+// Lane i of all kBlocks * kLanes adds the groups of kGroup elements i, i + kBlocks * kLanes ... The
+// lanes of a block join as a butterfly in each warp, then warp after warp. One more block adds the
+// sums of blocks likewise.
 struct SumOrder {
   static constexpr int kGroup = 8, kWarp = 32, kLanes = 256, kBlocks = 1024;
   static constexpr int64_t kTurn = int64_t{kBlocks} * kLanes * kGroup;  // of all lanes at a time
@@ -42,12 +52,16 @@ struct SquareSum {
   static constexpr std::size_t kMost = 64;
   TensorView y;                // (1)  f64
   std::vector<TensorView> xs;  // flat, wide type, at most kMost
+
   std::vector<TensorView> outputs() const { return {y}; }
+
   std::vector<TensorView> inputs() const { return xs; }
 };
+
 WEFT_KERNEL(SquareSum);
 
-// Global-norm clipping (Pascanu et al. 2013, arXiv 1211.5063): writes gradient_norm and update_scale.
+// Global-norm clipping (Pascanu et al. 2013, arXiv 1211.5063): writes gradient_norm and
+// update_scale.
 //   norm = gradient_scale * sqrt(sum g^2)
 //   update_scale = gradient_scale * min(1, clip / norm), or 0 if norm is not finite
 struct ClipCoefficient {
@@ -57,20 +71,27 @@ struct ClipCoefficient {
   const StepScalars* step = nullptr;
   double clip = 1.0;        // 0: no clipping
   TensorView squares = {};  // (n)  f64, in place of gradients: sums of g^2 over parts of them
+
   std::vector<TensorView> inputs() const { return {gradients, squares}; }
+
   std::vector<TensorView> outputs() const { return {}; }
 };
+
 WEFT_KERNEL(ClipCoefficient);
 
-// *sum += the sum of hash(bits, place) over the elements of x, modulo 2^64: of integers, in any order.
-// Another bit in one element always changes it; other bits in several do, but for one chance in 2^64.
+// *sum += the sum of hash(bits, place) over the elements of x, modulo 2^64: of integers, in any
+// order. Another bit in one element always changes it; other bits in several do, but for one chance
+// in 2^64.
 struct Fingerprint {
   static constexpr const char* kName = "fingerprint";
   uint64_t* sum = nullptr;  // in the queue's memory, read and written
   TensorView x;             // any type
   int64_t first = 0;        // place of x[0]
+
   std::vector<TensorView> outputs() const { return {}; }
+
   std::vector<TensorView> inputs() const { return {x}; }
+
   // At each place a bijection of the bits: the finalizer of MurmurHash3 (Appleby 2011).
   static constexpr uint64_t hash(uint64_t bits, uint64_t place) {
     uint64_t h = bits + (place + 1) * 0x9e3779b97f4a7c15u;
@@ -79,10 +100,12 @@ struct Fingerprint {
     return h ^ h >> 33;
   }
 };
+
 WEFT_KERNEL(Fingerprint);
 
 // Calls f.operator()<T>() with the unsigned type of the size of an element.
-template <class F> void dispatch_bits(DType t, F&& f) {
+template <class F>
+void dispatch_bits(DType t, F&& f) {
   switch (size_of(t)) {
     case 1: return f.template operator()<uint8_t>();
     case 2: return f.template operator()<uint16_t>();

@@ -6,15 +6,18 @@
 #include "kernels/step_scalars.h"
 
 namespace weft {
-// Flat blocks: master weights, their moving average (or null), and the copy that kernels read (or null).
-template <class T> struct Weights {
+// Flat blocks: master weights, their moving average (or null), and the copy that kernels read (or
+// null).
+template <class T>
+struct Weights {
   float *master, *ema;
   T* compute;
   const StepScalars* step;
 
   // Elements first .. first + N - 1 become p, of which `count` exist; the moving average follows.
   template <int N>
-  __device__ __forceinline__ void put(int64_t first, const float (&p)[N], int64_t count, bool packed) const {
+  __device__ __forceinline__ void put(int64_t first, const float (&p)[N], int64_t count,
+                                      bool packed) const {
     store(master + first, p, count, packed);
     if (compute) store(compute + first, p, count, packed);
     if (!ema) return;

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 // The definition: sorts the tokens by rank, then sums in that order.
 #include "kernels/sampling/choose_token.h"
-#include <algorithm>
-#include <cmath>
-#include <numeric>
-#include <vector>
+
 #include "kernels/cpu.h"
 #include "kernels/view.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <numeric>
+#include <span>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -15,7 +19,8 @@ std::vector<int32_t> ranking(std::span<const double> logits) {
   std::vector<int32_t> ranked(logits.size());
   std::iota(ranked.begin(), ranked.end(), 0);
   std::sort(ranked.begin(), ranked.end(), [&](int32_t a, int32_t b) {
-    const double of_a = logits[static_cast<std::size_t>(a)], of_b = logits[static_cast<std::size_t>(b)];
+    const double of_a = logits[static_cast<std::size_t>(a)],
+                 of_b = logits[static_cast<std::size_t>(b)];
     return of_a != of_b ? of_a > of_b : a < b;
   });
   return ranked;
@@ -53,17 +58,18 @@ int32_t choose_token(std::span<const double> logits, const Choice& choice, doubl
 void check(const ChooseToken& k) {
   expect_floating(k.logits, "choose_token: logits");
   WEFT_CHECK(k.logits.rank == 2 && k.tokens.rank == 2 && k.drawn.rank == 2,
-             "choose_token: logits (B, V), tokens (B, n) and drawn (n, B), got ", shape_text(k.logits), ", ",
-             shape_text(k.tokens), " and ", shape_text(k.drawn));
+             "choose_token: logits (B, V), tokens (B, n) and drawn (n, B), got ",
+             shape_text(k.logits), ", ", shape_text(k.tokens), " and ", shape_text(k.drawn));
   const int64_t batch = k.logits.shape[0], length = k.tokens.shape[1];
   WEFT_CHECK(k.logits.cols() >= 1 && k.logits.cols() <= INT32_MAX && k.logits.data,
              "choose_token: logits of 1 to 2^31 - 1 tokens, got ", shape_text(k.logits));
   expect_matrix(k.tokens, DType::i32, batch, length, "choose_token: tokens");
   expect_matrix(k.drawn, DType::i32, length, batch, "choose_token: drawn");
   WEFT_CHECK(k.position && k.first_sample, "choose_token: no position, or no first sample");
-  WEFT_CHECK(k.choice.temperature >= 0 && k.choice.top_k >= 0 && k.choice.top_p > 0 && k.choice.top_p <= 1,
-             "choose_token: temperature >= 0, top_k >= 0 and 0 < top_p <= 1, got ", k.choice.temperature,
-             ", ", k.choice.top_k, " and ", k.choice.top_p);
+  WEFT_CHECK(
+      k.choice.temperature >= 0 && k.choice.top_k >= 0 && k.choice.top_p > 0 && k.choice.top_p <= 1,
+      "choose_token: temperature >= 0, top_k >= 0 and 0 < top_p <= 1, got ", k.choice.temperature,
+      ", ", k.choice.top_k, " and ", k.choice.top_p);
 }
 
 void compute(CpuQueue&, const ChooseToken& k) {

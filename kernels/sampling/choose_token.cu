@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// A block chooses for one sample, without sorting. Each token has a key that grows with its likelihood: 32
-// bits of the logit, then those of the token number. The last token kept, and the one drawn, are each the
-// largest key such that the tokens with at least that key fulfil a condition on their number or sum. A binary
-// search finds it bit by bit. Sums have a fixed order, in which a sum of more tokens is never smaller.
-#include <curand_kernel.h>
-#include <bit>
+// A block chooses for one sample, without sorting. Each token has a key that grows with its
+// likelihood: 32 bits of the logit, then those of the token number. The last token kept, and the
+// one drawn, are each the largest key such that the tokens with at least that key fulfil a
+// condition on their number or sum. A binary search finds it bit by bit. Sums have a fixed order,
+// in which a sum of more tokens is never smaller.
 #include "kernels/device/cuda.cuh"
 #include "kernels/sampling/choose_token.h"
+
+#include <bit>
+#include <curand_kernel.h>
 
 namespace weft {
 namespace {
@@ -14,25 +16,31 @@ constexpr int kThreads = 256;
 
 using Key = unsigned long long;
 
-template <class T> struct Row {
+template <class T>
+struct Row {
   const T* logits;
   int32_t vocab;
   int number_bits;  // of a token
   double temperature, top;
 
   __device__ float logit(int32_t token) const { return to_float(logits[token]); }
-  // Bits of a float in the order of its value, both zeros alike, above those of the token, first ones first.
+
+  // Bits of a float in the order of its value, both zeros alike, above those of the token, first
+  // ones first.
   __device__ Key key(int32_t token) const {
     const unsigned bits = __float_as_uint(logit(token) + 0.0f);
     const unsigned ordered = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
     return Key{ordered} << number_bits | static_cast<unsigned>(vocab - 1 - token);
   }
+
   __device__ int32_t token(Key key) const {
     return vocab - 1 - static_cast<int32_t>(key & ((Key{1} << number_bits) - 1));
   }
+
   __device__ double weight(int32_t token) const {
     return exp((static_cast<double>(logit(token)) - top) / temperature);
   }
+
   // Over the tokens with keys from `least` on.
   __device__ double sum(Key least) const {
     double sum = 0;
@@ -40,13 +48,17 @@ template <class T> struct Row {
       if (key(token) >= least) sum += weight(token);
     return block_sum<kThreads>(sum);
   }
+
   __device__ int32_t count(Key least) const {
     int32_t count = 0;
-    for (int32_t token = threadIdx.x; token < vocab; token += kThreads) count += key(token) >= least;
+    for (int32_t token = threadIdx.x; token < vocab; token += kThreads)
+      count += key(token) >= least;
     return block_sum<kThreads>(count);
   }
+
   // The largest key for which the condition holds; 0 when there is none.
-  template <class Condition> __device__ Key largest(Condition holds) const {
+  template <class Condition>
+  __device__ Key largest(Condition holds) const {
     Key found = 0;
     for (int bit = 31 + number_bits; bit >= 0; --bit)
       if (holds(found | Key{1} << bit)) found |= Key{1} << bit;
@@ -55,7 +67,8 @@ template <class T> struct Row {
 };
 
 // The same on every thread.
-template <class T> __device__ int32_t choose(Row<T> row, const Choice& choice, double uniform) {
+template <class T>
+__device__ int32_t choose(Row<T> row, const Choice& choice, double uniform) {
   Key best = 0, last = ~Key{0};
   bool finite = true;
   for (int32_t token = threadIdx.x; token < row.vocab; token += kThreads) {
@@ -87,9 +100,9 @@ __global__ void __launch_bounds__(kThreads)
     choose_kernel(const __grid_constant__ ChooseToken k, int number_bits) {
   const int64_t position = *k.position, b = blockIdx.x;
   const Philox4 counter = sample_counter(*k.first_sample + b, position);
-  const uint4 bits =
-      curand_Philox4x32_10(make_uint4(counter[0], counter[1], counter[2], counter[3]),
-                           make_uint2(static_cast<unsigned>(k.seed), static_cast<unsigned>(k.seed >> 32)));
+  const uint4 bits = curand_Philox4x32_10(
+      make_uint4(counter[0], counter[1], counter[2], counter[3]),
+      make_uint2(static_cast<unsigned>(k.seed), static_cast<unsigned>(k.seed >> 32)));
   const int64_t batch = k.logits.shape[0], vocab = k.logits.shape[1];
   const Row<T> row = {static_cast<const T*>(k.logits.data) + b * vocab, static_cast<int32_t>(vocab),
                       number_bits, k.choice.temperature, 0};

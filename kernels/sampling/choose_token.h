@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Sampling: the token that comes next, drawn from the distribution that logits and a Choice describe.
-//   tokens ranked by logit, equal ones by number; w_r = exp((logit_r - logit_1) / temperature), the first
-//   top_k of them, of these the fewest whose sum reaches top_p of the sum of all; then the first rank whose
-//   running sum exceeds u times the sum of those kept. Sums and exponentials in f64, whatever the logits are.
+// Sampling: the token that comes next, drawn from the distribution that logits and a Choice
+// describe.
+//   tokens ranked by logit, equal ones by number; w_r = exp((logit_r - logit_1) / temperature), the
+//   first top_k of them, of these the fewest whose sum reaches top_p of the sum of all; then the
+//   first rank whose running sum exceeds u times the sum of those kept. Sums and exponentials in
+//   f64, whatever the logits are.
 // The forms may differ where u lies within a rounding (1e-13) of a border.
 #pragma once
 
 #include "kernels/philox.h"
 #include "kernels/queue.h"
+
+#include <span>
 
 namespace weft {
 struct Choice {
@@ -25,9 +29,11 @@ constexpr Philox4 sample_counter(int64_t sample, int64_t position) {
   return {static_cast<uint32_t>(position), static_cast<uint32_t>(s), static_cast<uint32_t>(s >> 32),
           kSampleStream};
 }
+
 constexpr double uniform_of(uint32_t first, uint32_t second) {
   return static_cast<double>((uint64_t{first} << 32 | second) >> 11) * 0x1p-53;
 }
+
 inline double sample_uniform(uint64_t seed, int64_t sample, int64_t position) {
   const Philox4 bits = philox4x32(sample_counter(sample, position), seed);
   return uniform_of(bits[0], bits[1]);
@@ -47,5 +53,6 @@ struct ChooseToken {
   Choice choice;
   uint64_t seed = 0;
 };
+
 WEFT_KERNEL(ChooseToken);
 }  // namespace weft

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Attention of one query per sequence. A block takes one (batch, head); its groups of 8 lanes take the listed
-// keys in turn, each with an online softmax of its own, and are merged in a fixed order. The first keys and
-// values are prefetched before the kernel ahead, which computes the query, has ended.
+// Attention of one query per sequence. A block takes one (batch, head); its groups of 8 lanes take
+// the listed keys in turn, each with an online softmax of its own, and are merged in a fixed order.
+// The first keys and values are prefetched before the kernel ahead, which computes the query, has
+// ended.
 #include "kernels/attention/check.h"
 #include "kernels/device/dependent_launch.cuh"
 #include "kernels/device/vector8.cuh"
@@ -20,27 +21,34 @@ __device__ __forceinline__ const T* row_of(const HeadsView& view, int64_t b, int
          h * view.head_stride;
 }
 
-// A lane's share of a row: 8 elements from 64 * part + 8 * lane on in each part; zeros beyond the true size.
-template <class T, int kParts> struct Share {
+// A lane's share of a row: 8 elements from 64 * part + 8 * lane on in each part; zeros beyond the
+// true size.
+template <class T, int kParts>
+struct Share {
   Eight<T> part[kParts];
 
   static __device__ __forceinline__ int first(int p) {
     return p * 64 + static_cast<int>(threadIdx.x) % kLanes * 8;
   }
+
   __device__ __forceinline__ void read(const T* row, int64_t size) {
 #pragma unroll
-    for (int p = 0; p < kParts; ++p) part[p] = first(p) < size ? load_eight(row + first(p)) : Eight<T>{};
+    for (int p = 0; p < kParts; ++p)
+      part[p] = first(p) < size ? load_eight(row + first(p)) : Eight<T>{};
   }
+
   __device__ __forceinline__ void write(T* row, int64_t size) const {
 #pragma unroll
     for (int p = 0; p < kParts; ++p)
       if (first(p) < size) store_eight(row + first(p), part[p]);
   }
+
   __device__ __forceinline__ void values(int p, float (&out)[8]) const { unpack(out, part[p]); }
 };
 
 // A softmax over some of the keys: sums relative to e^top.
-template <class T, int kParts> struct Partial {
+template <class T, int kParts>
+struct Partial {
   float top = -INFINITY, sum = 0, y[kParts][8] = {};
 
   __device__ void rescale(float to) {
@@ -50,6 +58,7 @@ template <class T, int kParts> struct Partial {
     for (auto& part : y)
       for (float& value : part) value *= shrink;
   }
+
   __device__ void add(float score, const Share<T, kParts>& v) {
     if (score > top) rescale(score);
     const float p = expf(score - top);
@@ -62,6 +71,7 @@ template <class T, int kParts> struct Partial {
       for (int i = 0; i < 8; ++i) y[part][i] = fmaf(p, values[i], y[part][i]);
     }
   }
+
   // Adds the partial of the lane whose number differs by `lanes`; both lanes get the same bits.
   __device__ void merge_with_lane(int lanes) {
     rescale(fmaxf(top, __shfl_xor_sync(kFullWarp, top, lanes)));
@@ -75,7 +85,8 @@ template <class T, int kParts> struct Partial {
 
 // The partials of the warps, one after the other, to y.
 template <class T, int kWarps, int kParts>
-__device__ __forceinline__ void merge_warps(const Partial<T, kParts>& partial, T* out, int64_t size) {
+__device__ __forceinline__ void merge_warps(const Partial<T, kParts>& partial, T* out,
+                                            int64_t size) {
   __shared__ float top[kWarps], sum[kWarps], y[kWarps][kParts * 64];
   const int warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
   if (lane < kLanes) {
@@ -99,13 +110,14 @@ __device__ __forceinline__ void merge_warps(const Partial<T, kParts>& partial, T
 }
 
 // The listed keys of one group of lanes, kAhead at a time: groups take them in turn.
-template <class T, int kQk, int kV, int kAhead> struct Keys {
+template <class T, int kQk, int kV, int kAhead>
+struct Keys {
   Share<T, kQk> k[kAhead];
   Share<T, kV> v[kAhead];
   int64_t row[kAhead];  // -1: the list is at its end, or the key is out of sight
 
-  __device__ __forceinline__ void read(const AttentionDecode& d, const DecodeList& list, int64_t b, int64_t h,
-                                       int at, int stride, int64_t own) {
+  __device__ __forceinline__ void read(const AttentionDecode& d, const DecodeList& list, int64_t b,
+                                       int64_t h, int at, int stride, int64_t own) {
     const int64_t first_row = d.first_row ? d.first_row[h] : 0;
     const auto* first_key = static_cast<const int32_t*>(d.first_key.data);
 #pragma unroll
@@ -128,8 +140,8 @@ template <class T, int kQk, int kV, int kAhead> struct Keys {
 
 // Prefetches keys and values of later turns into the L2 cache: a line for each lane of the group.
 template <class T>
-__device__ __forceinline__ void ask_for_later(const AttentionDecode& d, const DecodeList& list, int64_t b,
-                                              int64_t h, int first, int stride) {
+__device__ __forceinline__ void ask_for_later(const AttentionDecode& d, const DecodeList& list,
+                                              int64_t b, int64_t h, int first, int stride) {
   constexpr int kLine = 128 / sizeof(T);
   const int64_t first_row = d.first_row ? d.first_row[h] : 0;
   const int lane = threadIdx.x % kLanes, of_key = static_cast<int>(d.k.size + kLine - 1) / kLine;
@@ -153,7 +165,8 @@ __device__ __forceinline__ void read_query(float (&q)[kQk][8], const AttentionDe
 
 // By one group of lanes.
 template <class T, int kQk, int kV>
-__device__ __forceinline__ void put_own_row(const AttentionDecode& d, int64_t b, int64_t h, int64_t own) {
+__device__ __forceinline__ void put_own_row(const AttentionDecode& d, int64_t b, int64_t h,
+                                            int64_t own) {
   Share<T, kQk> k;
   Share<T, kV> v;
   k.read(row_of<T>(d.new_k, b, 0, h), d.k.size);
@@ -163,7 +176,8 @@ __device__ __forceinline__ void put_own_row(const AttentionDecode& d, int64_t b,
 }
 
 template <class T, int kQk, int kV, int kAhead, int kWarps>
-__global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_constant__ AttentionDecode d) {
+__global__ void __launch_bounds__(kWarps* kWarp)
+    decode_kernel(const __grid_constant__ AttentionDecode d) {
   constexpr int kGroups = kWarps * kGroupsOfWarp;
   const int64_t b = blockIdx.x / d.q.heads, h = blockIdx.x % d.q.heads;
   if (d.own_count.data) griddepcontrol_wait();  // a kernel ahead writes lists
@@ -176,7 +190,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
   const int place = group % kGroupsOfWarp;
   Keys<T, kQk, kV, kAhead> keys;
   keys.read(d, list, b, h, first + place, kGroups, own);
-  if (end - first <= kShortList) ask_for_later<T>(d, list, b, h, first + place + kAhead * kGroups, kGroups);
+  if (end - first <= kShortList)
+    ask_for_later<T>(d, list, b, h, first + place + kAhead * kGroups, kGroups);
   griddepcontrol_wait();
 
   float q[kQk][8];
@@ -211,7 +226,8 @@ __global__ void __launch_bounds__(kWarps* kWarp) decode_kernel(const __grid_cons
   merge_warps<T, kWarps>(partial, out, d.v.size);
 }
 
-template <class T, int kQk, int kV, int kAhead> void start(CudaQueue& queue, const AttentionDecode& d) {
+template <class T, int kQk, int kV, int kAhead>
+void start(CudaQueue& queue, const AttentionDecode& d) {
   const unsigned blocks = blocks_for(d.q.batch * d.q.heads, 1);
   if (blocks == 0) return;
   if (d.longest > 0 && d.longest <= kShortList)
@@ -223,18 +239,21 @@ template <class T, int kQk, int kV, int kAhead> void start(CudaQueue& queue, con
 
 constexpr int kThreads = 256;
 
-template <class T> struct Gather {
+template <class T>
+struct Gather {
   T* y;
   const T* x;
   const int32_t* source;
   int64_t elements, rows, size, heads, time_stride, head_stride;
 };
 
-template <class T> __global__ void __launch_bounds__(kThreads) gather(const Gather<T> a) {
+template <class T>
+__global__ void __launch_bounds__(kThreads) gather(const Gather<T> a) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= a.elements) return;
   const int64_t from = a.source[i / a.size % a.rows];
-  if (from >= 0) a.y[i] = a.x[from / a.heads * a.time_stride + from % a.heads * a.head_stride + i % a.size];
+  if (from >= 0)
+    a.y[i] = a.x[from / a.heads * a.time_stride + from % a.heads * a.head_stride + i % a.size];
 }
 }  // namespace
 }  // namespace attention
@@ -263,7 +282,9 @@ void compute(CudaQueue& q, const GatherRows& k) {
     const attention::Gather<T> a = {
         k.y.as<T>(), k.x.row<const T>(0, 0, 0), k.source,       k.y.size(), k.y.shape[1], k.x.size,
         k.x.heads,   k.x.time_stride,           k.x.head_stride};
-    attention::gather<<<blocks_for(a.elements, attention::kThreads), attention::kThreads, 0, q.stream>>>(a);
+    attention::
+        gather<<<blocks_for(a.elements, attention::kThreads), attention::kThreads, 0, q.stream>>>(
+            a);
   });
 }
 }  // namespace weft

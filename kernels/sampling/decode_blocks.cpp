@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The definition: block after block, in the steps that DecodeLinear and AttentionDecode define.
 #include "kernels/sampling/decode_blocks.h"
+
 #include "kernels/sampling/decode_blocks_steps.h"
 #include "kernels/view.h"
 
@@ -27,12 +28,13 @@ void check(const DecodeBlock& block, const DecodeBlocks& k) {
   check(block.down, t, width, hidden, "decode_blocks: down");
   const int64_t batch = k.x.rows();
   WEFT_CHECK(block.k.rank == 3 && block.v.rank == 3 && block.k.shape[1] == block.v.shape[1],
-             "decode_blocks: the cache must be (B, R, Dqk) and (B, R, Dv), got ", shape_text(block.k),
-             " and ", shape_text(block.v));
+             "decode_blocks: the cache must be (B, R, Dqk) and (B, R, Dv), got ",
+             shape_text(block.k), " and ", shape_text(block.v));
   expect_matrix(block.k, t, batch * block.k.shape[1], k.qk_size, "decode_blocks: k");
   expect_matrix(block.v, t, batch * block.v.shape[1], k.v_size, "decode_blocks: v");
-  WEFT_CHECK(block.keys && block.key_start && block.group_of_head && block.first_row && block.own_row,
-             "decode_blocks: lists of keys are missing");
+  WEFT_CHECK(
+      block.keys && block.key_start && block.group_of_head && block.first_row && block.own_row,
+      "decode_blocks: lists of keys are missing");
 }
 }  // namespace
 
@@ -41,8 +43,8 @@ void check(const DecodeBlocks& k) {
   const int64_t batch = k.x.rows();
   expect_floating(k.x, "decode_blocks: x");
   WEFT_CHECK(!k.blocks.empty() && k.heads > 0 && k.qk_size > 0 && k.v_size > 0,
-             "decode_blocks: needs blocks, heads and their sizes, got ", k.blocks.size(), ", ", k.heads, ", ",
-             k.qk_size, " and ", k.v_size);
+             "decode_blocks: needs blocks, heads and their sizes, got ", k.blocks.size(), ", ",
+             k.heads, ", ", k.qk_size, " and ", k.v_size);
   expect_matrix(k.y, t, batch, k.x.cols(), "decode_blocks: y");
   expect_matrix(k.packed, t, batch, k.heads * (2 * k.qk_size + k.v_size), "decode_blocks: packed");
   expect_matrix(k.attended, t, batch, k.heads * k.v_size, "decode_blocks: attended");

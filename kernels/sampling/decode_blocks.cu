@@ -5,6 +5,9 @@
 #include "kernels/sampling/decode_persistent_attention.cuh"
 #include "kernels/sampling/decode_persistent_matmul.cuh"
 
+#include <algorithm>
+#include <cstddef>
+
 namespace weft {
 namespace decode_persistent {
 namespace {
@@ -12,7 +15,8 @@ namespace {
 constexpr int64_t kExchangeBytes = 16 << 20;
 
 // What all layers need, to shared memory: a chain of loads that the layers then do not wait for.
-template <class T> __device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
+template <class T>
+__device__ __forceinline__ void copy_arguments(const Scene<T>& s) {
   const Arguments<T>& a = s.a;
   auto* blocks = s.template at<Block<T>>(a.memory.blocks);
   for (int i = threadIdx.x; i < a.layers * 16; i += kThreads)
@@ -49,7 +53,8 @@ template <class T> __device__ __forceinline__ void copy_arguments(const Scene<T>
 }
 
 template <class T, int kQk, int kV>
-__global__ void __launch_bounds__(kThreads, 1) persistent_kernel(const __grid_constant__ Arguments<T> a) {
+__global__ void __launch_bounds__(kThreads, 1)
+    persistent_kernel(const __grid_constant__ Arguments<T> a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) unsigned char shared[];
   Scene<T> scene{a, shared};
@@ -72,7 +77,8 @@ __global__ void __launch_bounds__(kThreads, 1) persistent_kernel(const __grid_co
 #endif
 }
 
-template <class T> Block<T> block_of(const DecodeBlock& from) {
+template <class T>
+Block<T> block_of(const DecodeBlock& from) {
   Block<T> to = {};
   const DecodeAffine* maps[4] = {&from.qkv, &from.proj, &from.up, &from.down};  // as enum Matrix
   for (int i = 0; i < 4; ++i) {
@@ -93,11 +99,13 @@ template <class T> Block<T> block_of(const DecodeBlock& from) {
 
 Sizes sizes_of(const DecodeBlocks& k) {
   const auto of = [](int64_t n) { return static_cast<int>(n); };
-  return {of(k.x.rows()), of(k.x.cols()), of(k.heads), of(k.qk_size), of(k.v_size), of(k.hidden.cols())};
+  return {of(k.x.rows()), of(k.x.cols()), of(k.heads),
+          of(k.qk_size),  of(k.v_size),   of(k.hidden.cols())};
 }
 
 Memory memory_of(const Sizes& s, int rows, int stages) {
-  return memory_of(s, rows, stages, s.qk > 64 ? 2 : 1, s.v > 64 || s.qk > 64 ? 2 : 1, sizeof(Block<__half>));
+  return memory_of(s, rows, stages, s.qk > 64 ? 2 : 1, s.v > 64 || s.qk > 64 ? 2 : 1,
+                   sizeof(Block<__half>));
 }
 
 int shared_limit() {
@@ -107,10 +115,12 @@ int shared_limit() {
   return bytes;
 }
 
-template <class T> void start(CudaQueue& queue, void (*kernel)(Arguments<T>), const Arguments<T>& a) {
-  WEFT_CUDA_CHECK(cudaMemsetAsync(a.exchange, 0xff, static_cast<std::size_t>(a.layers) * a.plan.of_layer * 4,
-                                  queue.stream));
-  WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.memory.bytes));
+template <class T>
+void start(CudaQueue& queue, void (*kernel)(Arguments<T>), const Arguments<T>& a) {
+  WEFT_CUDA_CHECK(cudaMemsetAsync(
+      a.exchange, 0xff, static_cast<std::size_t>(a.layers) * a.plan.of_layer * 4, queue.stream));
+  WEFT_CUDA_CHECK(
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, a.memory.bytes));
   cudaLaunchAttribute cooperative = {};  // all thread blocks are resident, or the launch fails
   cooperative.id = cudaLaunchAttributeCooperative;
   cooperative.val.cooperative = 1;
@@ -125,7 +135,8 @@ template <class T> void start(CudaQueue& queue, void (*kernel)(Arguments<T>), co
 }
 
 // Adds the block from k.blocks[i] on that fit into a launch; returns the number of the next.
-template <class T> std::size_t add_layers(Arguments<T>& a, const DecodeBlocks& k, std::size_t i) {
+template <class T>
+std::size_t add_layers(Arguments<T>& a, const DecodeBlocks& k, std::size_t i) {
   const int64_t bytes = int64_t{a.plan.of_layer} * 4;
   a.layers = a.layout_count = 0;
   for (; i < k.blocks.size() && a.layers < kMostLayers; ++i) {
@@ -143,9 +154,11 @@ template <class T> std::size_t add_layers(Arguments<T>& a, const DecodeBlocks& k
   return i;
 }
 
-template <class T> void launch(CudaQueue& queue, const DecodeBlocks& k) {
+template <class T>
+void launch(CudaQueue& queue, const DecodeBlocks& k) {
   const int blocks = multiprocessors(), limit = shared_limit(),
-            most_rows = memory_of(sizes_of(k), kMostRows, 1).bytes <= limit ? kMostRows : kMostRows / 2;
+            most_rows =
+                memory_of(sizes_of(k), kMostRows, 1).bytes <= limit ? kMostRows : kMostRows / 2;
   const int64_t batch = k.x.rows(), width = k.x.cols(), most = int64_t{blocks} * most_rows;
   Arguments<T> a = {};
   a.scale = static_cast<float>(k.scale);
@@ -165,11 +178,14 @@ template <class T> void launch(CudaQueue& queue, const DecodeBlocks& k) {
     for (std::size_t i = 0; i < k.blocks.size(); a.x = a.y) {
       i = add_layers(a, k, i);
       std::size_t offset = 0;
-      a.exchange =
-          take_workspace<uint32_t>(queue, offset, int64_t{a.layers} * a.plan.of_layer, DecodeBlocks::kName);
-      if (a.sizes.v <= 64 && a.sizes.qk <= 64) start(queue, persistent_kernel<T, 1, 1>, a);
-      else if (a.sizes.qk <= 64) start(queue, persistent_kernel<T, 1, 2>, a);
-      else start(queue, persistent_kernel<T, 2, 2>, a);
+      a.exchange = take_workspace<uint32_t>(queue, offset, int64_t{a.layers} * a.plan.of_layer,
+                                            DecodeBlocks::kName);
+      if (a.sizes.v <= 64 && a.sizes.qk <= 64)
+        start(queue, persistent_kernel<T, 1, 1>, a);
+      else if (a.sizes.qk <= 64)
+        start(queue, persistent_kernel<T, 1, 2>, a);
+      else
+        start(queue, persistent_kernel<T, 2, 2>, a);
     }
   }
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Sampling: one position of each sequence through consecutive residual blocks (Child et al. 2019, arXiv
-// 1904.10509, section 5.2), in the steps of DecodeLinear and AttentionDecode, each rounded to T:
+// Sampling: one position of each sequence through consecutive residual blocks (Child et al. 2019,
+// arXiv 1904.10509, section 5.2), in the steps of DecodeLinear and AttentionDecode, each rounded to
+// T:
 //   x' = x + proj(attention(qkv(norm(x))))    after key and value have joined the block's cache
 //   y  = x' + down(f(up(norm(x'))))           each sequence alone, to the last bit
 #pragma once
@@ -9,11 +10,14 @@
 #include "kernels/layers/activation.h"
 #include "kernels/layers/rotary.h"
 
+#include <vector>
+
 namespace weft {
 struct DecodeNorm {
   TensorView w, b;  // (C)  wide(T)
   double eps = 1e-5;
 };
+
 struct DecodeAffine {
   TensorView w, b;  // (M, K), (M)  T
 };
@@ -34,8 +38,8 @@ struct DecodeBlock {
   DecodeAffine up, down;  // C -> M, M -> C
   TensorView k, v;        // (B, R, Dqk), (B, R, Dv)  T: the cache, rows of all heads
   // As in AttentionDecode, in the queue's memory.
-  const int32_t *keys = nullptr, *key_start = nullptr, *key_positions = nullptr, *group_of_head = nullptr,
-                *first_row = nullptr, *own_row = nullptr;
+  const int32_t *keys = nullptr, *key_start = nullptr, *key_positions = nullptr,
+                *group_of_head = nullptr, *first_row = nullptr, *own_row = nullptr;
   int64_t longest = 0;                   // no list is longer; 0: not known
   std::vector<DecodeContent> content{};  // CUDA takes steps where there is any
   TensorView own_list{}, own_count{};
@@ -50,10 +54,13 @@ struct DecodeBlocks {
   double scale = 1;
   QkForm qk;  // of the queries and the new keys
   Activation f = Activation::gelu;
-  TensorView first_key;  // (B)  i32: as in AttentionDecode, or absent. CUDA takes five launches a block then
+  // (B)  i32: as in AttentionDecode, or absent. CUDA takes five launches a block then
+  TensorView first_key;
   // Scratch: (B, H * (2 Dqk + Dv)), (B, H * Dv), (B, M)  T. Of no meaning afterwards.
   TensorView packed, attended, hidden;
+
   std::vector<TensorView> outputs() const { return {y}; }
 };
+
 WEFT_KERNEL(DecodeBlocks);
 }  // namespace weft

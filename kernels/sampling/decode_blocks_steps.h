@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// DecodeBlocks as five launches a block: the definition, and CUDA's form for what no cluster kernel takes.
+// DecodeBlocks as five launches a block: the definition, and CUDA's form for what no cluster kernel
+// takes.
 #pragma once
 
 #include "kernels/sampling/decode_attention.h"
@@ -17,29 +18,37 @@ inline TensorView one_position(const TensorView& x) {
 }
 
 inline QkForward qk_step(const DecodeBlocks& k) {
-  return {.qkv = one_position(k.packed), .rstd = {}, .heads = k.heads, .qk_size = k.qk_size, .form = k.qk};
+  return {
+      .qkv = one_position(k.packed),
+      .rstd = {},
+      .heads = k.heads,
+      .qk_size = k.qk_size,
+      .form = k.qk,
+  };
 }
 
 inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& block) {
   const TensorView packed = one_position(k.packed);
   const int64_t queries = k.heads * k.qk_size;
-  return {.y = heads_of(one_position(k.attended), 0, k.heads, k.v_size),
-          .q = heads_of(packed, 0, k.heads, k.qk_size),
-          .k = rows_of(block.k, k.heads),
-          .v = rows_of(block.v, k.heads),
-          .keys = block.keys,
-          .key_start = block.key_start,
-          .group_of_head = block.group_of_head,
-          .scale = k.scale,
-          .first_row = block.first_row,
-          .new_k = heads_of(packed, queries, k.heads, k.qk_size),
-          .new_v = heads_of(packed, 2 * queries, k.heads, k.v_size),
-          .own_row = block.own_row,
-          .longest = block.longest,
-          .key_positions = block.key_positions,
-          .first_key = k.first_key,
-          .own_list = block.own_list,
-          .own_count = block.own_count};
+  return {
+      .y = heads_of(one_position(k.attended), 0, k.heads, k.v_size),
+      .q = heads_of(packed, 0, k.heads, k.qk_size),
+      .k = rows_of(block.k, k.heads),
+      .v = rows_of(block.v, k.heads),
+      .keys = block.keys,
+      .key_start = block.key_start,
+      .group_of_head = block.group_of_head,
+      .scale = k.scale,
+      .first_row = block.first_row,
+      .new_k = heads_of(packed, queries, k.heads, k.qk_size),
+      .new_v = heads_of(packed, 2 * queries, k.heads, k.v_size),
+      .own_row = block.own_row,
+      .longest = block.longest,
+      .key_positions = block.key_positions,
+      .first_key = k.first_key,
+      .own_list = block.own_list,
+      .own_count = block.own_count,
+  };
 }
 
 // Of packed (B, positions, q | k | v) as it is projected; or, to share keys, as it is attended to.
@@ -55,7 +64,8 @@ void list_keys(AnyQueue& queue, const TensorView& packed, int64_t heads, int64_t
   run(queue, content.list);
 }
 
-template <class AnyQueue> void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
+template <class AnyQueue>
+void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
   TensorView x = k.x;
   const auto normed = [&](DecodeLinear step, const DecodeNorm& norm) {
     step.norm_w = norm.w, step.norm_b = norm.b, step.eps = norm.eps;

@@ -1,33 +1,41 @@
 // SPDX-License-Identifier: MIT
 // The definition: the normalised row, then a dot product for each element.
 #include "kernels/sampling/decode_linear.h"
-#include <vector>
+
 #include "kernels/cpu.h"
 #include "kernels/layers/layernorm.h"
 #include "kernels/view.h"
 
+#include <cstddef>
+#include <vector>
+
 namespace weft {
 namespace {
-template <class T> TensorView view_of(std::vector<T>& values, int64_t rows, int64_t cols) {
+template <class T>
+TensorView view_of(std::vector<T>& values, int64_t rows, int64_t cols) {
   return {values.data(), dtype_of<T>, 2, {rows, cols, 1, 1, 1}};
 }
 
-template <class T> std::vector<T> normalised(CpuQueue& queue, const DecodeLinear& k) {
+template <class T>
+std::vector<T> normalised(CpuQueue& queue, const DecodeLinear& k) {
   using W = wide_t<T>;
   const int64_t rows = k.x.rows(), inner = k.x.cols();
   std::vector<T> y(static_cast<std::size_t>(rows * inner));
   std::vector<W> mean(static_cast<std::size_t>(rows)), rstd(mean);
-  run(queue, LayerNormForward{.y = view_of(y, rows, inner),
-                              .mean = view_of(mean, rows, 1),
-                              .rstd = view_of(rstd, rows, 1),
-                              .x = k.x,
-                              .w = k.norm_w,
-                              .b = k.norm_b,
-                              .eps = k.eps});
+  run(queue, LayerNormForward{
+                 .y = view_of(y, rows, inner),
+                 .mean = view_of(mean, rows, 1),
+                 .rstd = view_of(rstd, rows, 1),
+                 .x = k.x,
+                 .w = k.norm_w,
+                 .b = k.norm_b,
+                 .eps = k.eps,
+             });
   return y;
 }
 
-template <class T> void decode_linear(CpuQueue& queue, const DecodeLinear& k) {
+template <class T>
+void decode_linear(CpuQueue& queue, const DecodeLinear& k) {
   using W = wide_t<T>;
   const int64_t rows = k.x.rows(), inner = k.x.cols(), cols = k.w.rows();
   std::vector<T> normed;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// DecodeLinear on CUDA: tensor cores where types and sizes allow, otherwise f32 multiply-adds, where a warp
-// reads the weights of a column once for eight rows. The order of additions depends on K alone.
-#include <type_traits>
+// DecodeLinear on CUDA: tensor cores where types and sizes allow, otherwise f32 multiply-adds,
+// where a warp reads the weights of a column once for eight rows. The order of additions depends on
+// K alone.
 #include "kernels/sampling/decode_linear_mma.cuh"
+
+#include <type_traits>
 
 namespace weft {
 namespace decode_linear {
@@ -10,7 +12,8 @@ namespace {
 constexpr int kColumns = 8, kRows = 8;  // of a block; a warp for each column
 constexpr int kGroup = 8;
 
-template <class T> __global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Arguments<T> a) {
+template <class T>
+__global__ void __launch_bounds__(kColumns* kWarp) warp_per_column(const Arguments<T> a) {
   __shared__ Statistics statistics[kRows];
   const int64_t first_row = static_cast<int64_t>(blockIdx.x / a.column_blocks) * kRows;
   const int lane = threadIdx.x % kWarp, warp = threadIdx.x / kWarp;
@@ -37,7 +40,8 @@ template <class T> __global__ void __launch_bounds__(kColumns* kWarp) warp_per_c
       load(x, a.x + (first_row + r) * a.inner + k, a.inner - k, a.packed);
 #pragma unroll
       for (int j = 0; j < kGroup; ++j) {
-        if (a.norm_w) x[j] = to_float(from_float<T>(normalise(x[j], statistics[r], norm_w[j], norm_b[j])));
+        if (a.norm_w)
+          x[j] = to_float(from_float<T>(normalise(x[j], statistics[r], norm_w[j], norm_b[j])));
         sum[r] = fmaf(x[j], w[j], sum[r]);
       }
     }
@@ -52,7 +56,8 @@ template <class T> __global__ void __launch_bounds__(kColumns* kWarp) warp_per_c
   }
 }
 
-template <class T> Arguments<T> arguments_of(const DecodeLinear& k) {
+template <class T>
+Arguments<T> arguments_of(const DecodeLinear& k) {
   Arguments<T> a = {};
   a.y = k.y.as<T>();
   a.x = k.x.as<T>();
@@ -79,12 +84,14 @@ void compute(CudaQueue& q, const DecodeLinear& k) {
     decode_linear::Arguments<T> a = decode_linear::arguments_of<T>(k);
     if constexpr (!std::is_same_v<T, float>) {
       // Columns go in pairs.
-      if (a.packed && a.cols % 2 == 0 && aligned16(k.y, k.residual)) return decode_linear::launch_mma(q, a);
+      if (a.packed && a.cols % 2 == 0 && aligned16(k.y, k.residual))
+        return decode_linear::launch_mma(q, a);
     }
     a.column_blocks = blocks_for(a.cols, decode_linear::kColumns);
     const int64_t row_tiles = (a.rows + decode_linear::kRows - 1) / decode_linear::kRows;
-    launch_dependent(q, decode_linear::warp_per_column<T>, blocks_for(row_tiles * a.column_blocks, 1),
-                     decode_linear::kColumns * kWarp, a);
+    launch_dependent(q, decode_linear::warp_per_column<T>,
+                     blocks_for(row_tiles * a.column_blocks, 1), decode_linear::kColumns * kWarp,
+                     a);
   });
 }
 }  // namespace weft

@@ -8,7 +8,8 @@
 #include "kernels/sampling/decode_linear.h"
 
 namespace weft::decode_linear {
-template <class T> struct Arguments {
+template <class T>
+struct Arguments {
   T* y;
   const T *x, *w, *b, *residual;  // b, residual: null where absent
   const float *norm_w, *norm_b;   // null where absent
@@ -23,10 +24,11 @@ struct Statistics {
   float mean, rstd;
 };
 
-// Of rows first .. first + kRows - 1 of x, or the last row, by a warp; two passes, the second over registers
-// where these hold the rows. kPacked: 16-bit elements, rows in packs.
+// Of rows first .. first + kRows - 1 of x, or the last row, by a warp; two passes, the second over
+// registers where these hold the rows. kPacked: 16-bit elements, rows in packs.
 template <int kRows, bool kPacked, class T>
-__device__ __forceinline__ void row_statistics(Statistics* out, const Arguments<T>& a, int64_t first) {
+__device__ __forceinline__ void row_statistics(Statistics* out, const Arguments<T>& a,
+                                               int64_t first) {
   const int lane = threadIdx.x % kWarp;
   float x[kRows][8], sum[kRows] = {}, mean[kRows], squares[kRows] = {};
   const auto read = [&](int64_t c) {
@@ -71,11 +73,14 @@ __device__ __forceinline__ float normalise(float x, const Statistics& of_row, fl
   return (x - of_row.mean) * of_row.rstd * w + b;
 }
 
-template <class T> __device__ __forceinline__ float activation(float v, Activation f) {
+template <class T>
+__device__ __forceinline__ float activation(float v, Activation f) {
   if (f == Activation::relu2) return relu2(v).y;
   return __fdividef(v, 1.0f + exp_for<T>(-static_cast<float>(kGeluSlope) * v));
 }
-template <class T> __device__ __forceinline__ float activation(float v, const Arguments<T>& a) {
+
+template <class T>
+__device__ __forceinline__ float activation(float v, const Arguments<T>& a) {
   return a.activates ? activation<T>(v, a.f) : v;
 }
 }  // namespace weft::decode_linear

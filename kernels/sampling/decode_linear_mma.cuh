@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// DecodeLinear on the tensor cores, f16 and bf16: a block computes 32 rows by 32 columns, each of its four
-// warps 16 by 16. Weights are prefetched before the previous kernel has ended.
+// DecodeLinear on the tensor cores, f16 and bf16: a block computes 32 rows by 32 columns, each of
+// its four warps 16 by 16. Weights are prefetched before the previous kernel has ended.
 #pragma once
 
 #include "kernels/device/mma.cuh"
@@ -13,14 +13,16 @@ inline constexpr int kStages = 5;  // in shared memory at a time; all but one un
 inline constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 inline constexpr int kTileBytes = kTile * kDepth * 2;
 
-template <int kPending> __device__ __forceinline__ void wait_for_stage() {
+template <int kPending>
+__device__ __forceinline__ void wait_for_stage() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
-// Rows first .. first + 31 of a matrix (count, inner), columns of one stage: a tile of device/mma.cuh.
+// Rows first .. first + 31 of a matrix (count, inner), columns of one stage: a tile of
+// device/mma.cuh.
 template <class T>
-__device__ __forceinline__ void fetch_tile(uint32_t to, const T* matrix, int64_t first, int64_t count,
-                                           int64_t inner, int64_t column) {
+__device__ __forceinline__ void fetch_tile(uint32_t to, const T* matrix, int64_t first,
+                                           int64_t count, int64_t inner, int64_t column) {
   constexpr int kChunks = kDepth / 8;
 #pragma unroll
   for (int i = threadIdx.x; i < kTile * kChunks; i += kThreads) {
@@ -50,7 +52,8 @@ __device__ __forceinline__ void fetch_norms(Norms& to, const Arguments<T>& a, in
 // An A fragment with its rows g and g + 8 normalised; `k`: which of the stage.
 template <class T>
 __device__ __forceinline__ void normalise_fragment(uint32_t (&f)[4], const Norms& norms,
-                                                   const Statistics& upper, const Statistics& lower, int k) {
+                                                   const Statistics& upper, const Statistics& lower,
+                                                   int k) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
     const int c = k * 16 + half * 8 + static_cast<int>(threadIdx.x) % 4 * 2;
@@ -66,7 +69,8 @@ __device__ __forceinline__ void normalise_fragment(uint32_t (&f)[4], const Norms
 }
 
 // Two neighbouring elements of y in each of two rows, eight apart, and what is added to them.
-template <class T> struct Place {
+template <class T>
+struct Place {
   int64_t row, column;
   float2 bias = {0, 0};
   uint32_t residual[2] = {0, 0};
@@ -74,23 +78,29 @@ template <class T> struct Place {
   __device__ __forceinline__ bool inside(const Arguments<T>& a, int i) const {
     return row + i * 8 < a.rows && column < a.cols;
   }
+
   __device__ __forceinline__ void read_bias(const Arguments<T>& a) {
     if (a.b && column < a.cols) bias = {to_float(a.b[column]), to_float(a.b[column + 1])};
   }
+
   __device__ __forceinline__ void read_residual(const Arguments<T>& a) {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
       if (a.residual && inside(a, i))
-        residual[i] = *reinterpret_cast<const uint32_t*>(a.residual + (row + i * 8) * a.cols + column);
+        residual[i] =
+            *reinterpret_cast<const uint32_t*>(a.residual + (row + i * 8) * a.cols + column);
   }
-  __device__ __forceinline__ void write(const Arguments<T>& a, const float (&accumulators)[4]) const {
+
+  __device__ __forceinline__ void write(const Arguments<T>& a,
+                                        const float (&accumulators)[4]) const {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
       if (!inside(a, i)) continue;
       const float2 r = device::unpack<T>(residual[i]);
       const float first = activation(accumulators[2 * i] + bias.x, a) + r.x;
       const float second = activation(accumulators[2 * i + 1] + bias.y, a) + r.y;
-      *reinterpret_cast<uint32_t*>(a.y + (row + i * 8) * a.cols + column) = device::pack<T>(first, second);
+      *reinterpret_cast<uint32_t*>(a.y + (row + i * 8) * a.cols + column) =
+          device::pack<T>(first, second);
     }
   }
 };
@@ -101,7 +111,9 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
   __shared__ Statistics statistics[kTile];
   __shared__ __align__(16) Norms norms[kNorm ? kStages : 1];
   const uint32_t memory = device::shared_address(tiles);
-  const auto x_tile = [&](int stage) { return memory + static_cast<unsigned>(stage) * 2 * kTileBytes; };
+  const auto x_tile = [&](int stage) {
+    return memory + static_cast<unsigned>(stage) * 2 * kTileBytes;
+  };
   const auto w_tile = [&](int stage) { return x_tile(stage) + kTileBytes; };
   const int64_t first_row = static_cast<int64_t>(blockIdx.x / a.column_blocks) * kTile;
   const int64_t first_column = static_cast<int64_t>(blockIdx.x % a.column_blocks) * kTile;
@@ -113,7 +125,8 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
     if constexpr (kNorm) fetch_norms(norms[i % kStages], a, int64_t{i} * kDepth);
   };
   const auto fetch_x = [&](int i) {
-    if (i < stages) fetch_tile(x_tile(i % kStages), a.x, first_row, a.rows, a.inner, int64_t{i} * kDepth);
+    if (i < stages)
+      fetch_tile(x_tile(i % kStages), a.x, first_row, a.rows, a.inner, int64_t{i} * kDepth);
     device::cp_async_commit_group();
   };
   Place<T> place[2];
@@ -144,7 +157,8 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
       uint32_t x[4], w[4];
       device::ldmatrix(x, device::lane_address<kDepth>(x_tile(at), row_block, k));
       device::ldmatrix(w, device::lane_address<kDepth>(w_tile(at), column_block, k));
-      if constexpr (kNorm) normalise_fragment<T>(x, norms[at], statistics[row], statistics[row + 8], k);
+      if constexpr (kNorm)
+        normalise_fragment<T>(x, norms[at], statistics[row], statistics[row + 8], k);
       device::mma<T>(accumulators[0], x, w[0], w[2]);
       device::mma<T>(accumulators[1], x, w[1], w[3]);
     }
@@ -154,9 +168,11 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
   for (int n = 0; n < 2; ++n) place[n].write(a, accumulators[n]);
 }
 
-template <class T> void launch_mma(CudaQueue& queue, Arguments<T> a) {
+template <class T>
+void launch_mma(CudaQueue& queue, Arguments<T> a) {
   a.column_blocks = blocks_for(a.cols, kTile);
   const unsigned blocks = blocks_for((a.rows + kTile - 1) / kTile * a.column_blocks, 1);
-  launch_dependent(queue, a.norm_w ? mma_kernel<T, true> : mma_kernel<T, false>, blocks, kThreads, a);
+  launch_dependent(queue, a.norm_w ? mma_kernel<T, true> : mma_kernel<T, false>, blocks, kThreads,
+                   a);
 }
 }  // namespace weft::decode_linear

@@ -8,6 +8,7 @@ namespace weft {
 struct DecodeList {
   const int32_t* keys;
   int32_t count;
+
   constexpr DecodeList(const AttentionDecode& d, int64_t b, int64_t h)
       : keys(d.keys + d.key_start[d.group_of_head[h]]),
         count(d.key_start[d.group_of_head[h] + 1] - d.key_start[d.group_of_head[h]]) {

@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: MIT
-// Attention in the persistent kernel. An item is up to 32 keys of one (sequence, head), for one warp, on the
-// tensor cores. Scores are q K^T with the query in the upper rows of A, so that every lane has those of its
-// columns of keys. The sum of values is V^T p^T: even columns of p^T are probabilities rounded to T, odd ones
-// what rounding left. Items leave sums in shared memory, which are added in the order of the list. Keys and
-// values of a warp's next stage are on their way while it computes, those of the next layer during the GEMMs.
+// Attention in the persistent kernel. An item is up to 32 keys of one (sequence, head), for one
+// warp, on the tensor cores. Scores are q K^T with the query in the upper rows of A, so that every
+// lane has those of its columns of keys. The sum of values is V^T p^T: even columns of p^T are
+// probabilities rounded to T, odd ones what rounding left. Items leave sums in shared memory, which
+// are added in the order of the list. Keys and values of a warp's next stage are on their way while
+// it computes, those of the next layer during the GEMMs.
 #pragma once
 
 #include "kernels/sampling/decode_persistent.cuh"
 
 namespace weft::decode_persistent {
 // kQk, kV: parts of 64 elements of a row.
-template <class T, int kQk, int kV> class Attention {
+template <class T, int kQk, int kV>
+class Attention {
   static constexpr int kKeyChunks = 8 * kQk, kValueChunks = 8 * kV;  // 16 bytes of a row, padded
 
  public:
-  __device__ __forceinline__ explicit Attention(Scene<T>& scene) : s_(scene), me_(this_thread()) {
+  __device__ __forceinline__ explicit Attention(Scene<T>& scene)
+      : s_(scene),
+        me_(this_thread()) {
     if (me_.lane == 0) item(1).at = {0, 0, me_.warp - kWarps};
     __syncwarp();
 #pragma unroll 1
@@ -44,14 +48,18 @@ template <class T, int kQk, int kV> class Attention {
     int count;      // keys; of an empty part 0 or less
     int unused;
   };
+
   static_assert(sizeof(Item) == 32);
 
   __device__ __forceinline__ const Rounds& rounds(int layer) const {
     return s_.template at<const Rounds>(s_.a.memory.rounds)[s_.block(layer).layout];
   }
+
   __device__ __forceinline__ const List& list(int layer, int head) const {
-    return s_.template at<const List>(s_.a.memory.lists)[s_.block(layer).layout * s_.a.sizes.heads + head];
+    return s_.template at<const List>(
+        s_.a.memory.lists)[s_.block(layer).layout * s_.a.sizes.heads + head];
   }
+
   // This warp's item at hand, and the one ahead.
   __device__ __forceinline__ Item& item(int ahead) const {
     return s_.template at<Item>(s_.a.memory.items)[me_.warp * 2 + (now_ ^ ahead)];
@@ -65,19 +73,21 @@ template <class T, int kQk, int kV> class Attention {
     if (at.layer < s_.a.layers) {
       const Rounds& r = rounds(at.layer);
       next.part = at.item / r.in(at.round);
-      const int pair = s_.place().first[kAttended] + at.round * r.each + at.item - next.part * r.in(at.round);
+      const int pair =
+          s_.place().first[kAttended] + at.round * r.each + at.item - next.part * r.in(at.round);
       next.row = pair / s_.a.sizes.heads;
       next.head = pair - next.row * s_.a.sizes.heads;
       const List& l = list(at.layer, next.head);
       next.count = min(kPartKeys, l.count - next.part * kPartKeys);
       if (me_.lane < next.count)
-        next_key_ =
-            __ldg(s_.a.layouts[s_.block(at.layer).layout].keys + l.begin + next.part * kPartKeys + me_.lane);
+        next_key_ = __ldg(s_.a.layouts[s_.block(at.layer).layout].keys + l.begin +
+                          next.part * kPartKeys + me_.lane);
     }
     __syncwarp();  // all lanes have read what was there
     if (me_.lane == 0) item(1) = next;
     __syncwarp();
   }
+
   __device__ __forceinline__ void advance() {
     Cursor at = item(1).at;
     at.item += kWarps;
@@ -91,6 +101,7 @@ template <class T, int kQk, int kV> class Attention {
     return s_.address(s_.a.memory.stage) +
            (stages == 2 ? me_.warp * 2 + half : me_.warp) * s_.a.memory.stage_bytes;
   }
+
   // Row 0 of a head's cache of keys or values.
   __device__ __forceinline__ T* cache(T* all, const Item& i, int size) const {
     const int64_t sequence = s_.a.first_sequence + s_.place().first_row + i.row;
@@ -103,21 +114,26 @@ template <class T, int kQk, int kV> class Attention {
       const Block<T>& block = s_.block(i.at.layer);
       const uint32_t to = stage(half);
       fetch_rows<kQk>(to, cache(block.k, i, s_.a.sizes.qk), key, half, s_.a.sizes.qk);
-      fetch_rows<kV>(to + kStageKeys * 128 * kQk, cache(block.v, i, s_.a.sizes.v), key, half, s_.a.sizes.v);
+      fetch_rows<kV>(to + kStageKeys * 128 * kQk, cache(block.v, i, s_.a.sizes.v), key, half,
+                     s_.a.sizes.v);
     }
     device::cp_async_commit_group();
   }
+
   template <int kParts>
-  __device__ __forceinline__ void fetch_rows(uint32_t to, const T* from, int keys, int half, int size) const {
+  __device__ __forceinline__ void fetch_rows(uint32_t to, const T* from, int keys, int half,
+                                             int size) const {
     constexpr int kChunks = 8 * kParts, kRowsAtOnce = kWarp / kChunks;
     const int chunk = me_.lane % kChunks;
     const uint64_t policy = evict_first();
 #pragma unroll
     for (int first = 0; first < kStageKeys; first += kRowsAtOnce) {
-      const int row = first + me_.lane / kChunks, key = __shfl_sync(kFullWarp, keys, half * kStageKeys + row);
+      const int row = first + me_.lane / kChunks,
+                key = __shfl_sync(kFullWarp, keys, half * kStageKeys + row);
       const bool valid = key >= 0 && chunk * 8 < size;
       cp_async_16_once(to + device::chunk_offset<64 * kParts>(row, chunk),
-                       valid ? from + static_cast<int64_t>(key) * size + chunk * 8 : from, valid, policy);
+                       valid ? from + static_cast<int64_t>(key) * size + chunk * 8 : from, valid,
+                       policy);
     }
   }
 
@@ -134,13 +150,16 @@ template <class T, int kQk, int kV> class Attention {
 #pragma unroll 1
     for (int half = 0; half < 2; ++half) {
       const bool two = s_.a.memory.stages == 2;
-      if (two) device::cp_async_wait_all_but_last();
-      else device::cp_async_wait_all();
+      if (two)
+        device::cp_async_wait_all_but_last();
+      else
+        device::cp_async_wait_all();
       __syncwarp();
       if (now.count > half * kStageKeys) {
         unsigned here = own_at >> (half * kStageKeys) & 0xffffu;
 #pragma unroll 1  // a list may repeat its keys
-        for (; here != 0; here &= here - 1) insert(__ffs(static_cast<int>(here)) - 1, half, own_k, own_v);
+        for (; here != 0; here &= here - 1)
+          insert(__ffs(static_cast<int>(here)) - 1, half, own_k, own_v);
         use(sums, q, half, now.count - half * kStageKeys);
       }
       __syncwarp();
@@ -154,23 +173,29 @@ template <class T, int kQk, int kV> class Attention {
   // ---- the new query, key and value ----
 
   // Features of a head, which lie `heads_before` heads of Dqk further on.
-  __device__ __forceinline__ const uint32_t* packed(const Item& i, int heads_before, int size) const {
+  __device__ __forceinline__ const uint32_t* packed(const Item& i, int heads_before,
+                                                    int size) const {
     return s_.words(i.at.layer, kQkv, i.row) + (heads_before * s_.a.sizes.qk + i.head * size) / 2;
   }
+
   __device__ __forceinline__ const float2* angles(const Item& i) const {
     const int sequence = s_.a.first_sequence + s_.place().first_row + i.row;
     return reinterpret_cast<const float2*>(s_.a.qk.row(sequence, 0));
   }
+
   __device__ __forceinline__ bool changes() const { return s_.a.qk.norm || s_.a.qk.table; }
+
   // One pair of features, normalised and rotated: QkForward.
   __device__ __forceinline__ uint32_t changed(uint32_t word, float scale, float2 turn) const {
     const float2 x = device::unpack<T>(word);
     const float a = x.x * scale, b = x.y * scale;
     return device::pack<T>(a * turn.x - b * turn.y, a * turn.y + b * turn.x);
   }
+
   __device__ __forceinline__ float scale_of(float squares) const {
     return s_.a.qk.norm ? rsqrtf(squares / static_cast<float>(s_.a.sizes.qk) + s_.a.qk.eps) : 1.0f;
   }
+
   __device__ __forceinline__ static float square(uint32_t word) {
     const float2 x = device::unpack<T>(word);
     return fmaf(x.x, x.x, x.y * x.y);
@@ -192,7 +217,8 @@ template <class T, int kQk, int kV> class Attention {
   }
 
   // Lane i gets word i of each 64 features.
-  __device__ __forceinline__ void read_own(uint32_t (&k)[kQk], uint32_t (&v)[kV], const Item& now) const {
+  __device__ __forceinline__ void read_own(uint32_t (&k)[kQk], uint32_t (&v)[kV],
+                                           const Item& now) const {
     const int qk = s_.a.sizes.qk, size = s_.a.sizes.v, heads = s_.a.sizes.heads;
     const auto mine = [this](int columns) { return (columns / 2 - me_.lane + kWarp - 1) / kWarp; };
     receive(k, packed(now, heads, qk) + me_.lane, kWarp, mine(qk));
@@ -211,8 +237,8 @@ template <class T, int kQk, int kV> class Attention {
   }
 
   // To the cache, for later positions.
-  __device__ __forceinline__ void keep(const uint32_t (&k)[kQk], const uint32_t (&v)[kV], const Item& now,
-                                       int row) const {
+  __device__ __forceinline__ void keep(const uint32_t (&k)[kQk], const uint32_t (&v)[kV],
+                                       const Item& now, int row) const {
     const Block<T>& block = s_.block(now.at.layer);
     const auto put = [&]<int kParts>(T* all, const uint32_t(&words)[kParts], int size) {
       T* to = cache(all, now, size) + static_cast<int64_t>(row) * size;
@@ -225,6 +251,7 @@ template <class T, int kQk, int kV> class Attention {
     put(block.k, k, s_.a.sizes.qk);
     put(block.v, v, s_.a.sizes.v);
   }
+
   // To a row of the stage, whose row of the cache was read before it was written.
   __device__ __forceinline__ void insert(int row, int half, const uint32_t (&k)[kQk],
                                          const uint32_t (&v)[kV]) const {
@@ -314,8 +341,9 @@ template <class T, int kQk, int kV> class Attention {
               pitch = in_round * s_.a.memory.slot_floats * 4;
     for (int i = me_.warp * kWarp + me_.lane; i < in_round * words; i += kThreads) {
       const int of_round = i / words, word = i - of_round * words,
-                pair = s_.place().first[kAttended] + round * r.each + of_round, row = pair / s_.a.sizes.heads,
-                head = pair - row * s_.a.sizes.heads, parts = parts_of(list(layer, head).count);
+                pair = s_.place().first[kAttended] + round * r.each + of_round,
+                row = pair / s_.a.sizes.heads, head = pair - row * s_.a.sizes.heads,
+                parts = parts_of(list(layer, head).count);
       const uint32_t slot = slots + of_round * s_.a.memory.slot_floats * 4;
       float top = -INFINITY, sum = 0, x = 0, y = 0;
 #pragma unroll 4

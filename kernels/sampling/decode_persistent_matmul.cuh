@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The GEMMs of the persistent kernel: up to 16 rows by this thread block's tiles of 8 columns. A warp
-// computes every other tile over one of eight slices of the inner axis, then the slices are added in order.
-// Lane 4 g + t reads 16 bytes at a time of rows g and g + 8 and of column g, enough for two MMAs. The first
-// weights are in flight before the rows are there.
+// The GEMMs of the persistent kernel: up to 16 rows by this thread block's tiles of 8 columns. A
+// warp computes every other tile over one of eight slices of the inner axis, then the slices are
+// added in order. Lane 4 g + t reads 16 bytes at a time of rows g and g + 8 and of column g, enough
+// for two MMAs. The first weights are in flight before the rows are there.
 #pragma once
 
 #include "kernels/sampling/decode_linear.cuh"
@@ -11,7 +11,8 @@
 namespace weft::decode_persistent {
 // Rows of the group to the operand in shared memory, as they are: as many warps a row as there are.
 template <class T>
-__device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const uint32_t* from, int columns) {
+__device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const uint32_t* from,
+                                       int columns) {
   const int rows = s.place().rows;
   constexpr int kAtOnce = 4;
   const int spread = rows > 8 ? 0 : rows > 4 ? 1 : rows > 2 ? 2 : rows > 1 ? 3 : 4;  // log2
@@ -31,9 +32,10 @@ __device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const uint3
   }
 }
 
-// A thread's share of the parameters of a norm. They are read during a GEMM that needs none, and lie in
-// shared memory when the next one begins.
-template <class T> struct NormShare {
+// A thread's share of the parameters of a norm. They are read during a GEMM that needs none, and
+// lie in shared memory when the next one begins.
+template <class T>
+struct NormShare {
   uint4 parameters = {};
   bool has = false;
 
@@ -45,15 +47,17 @@ template <class T> struct NormShare {
     load_once(parameters, thread < quarter ? block.norm_w[second] + thread * 4
                                            : block.norm_b[second] + (thread - quarter) * 4);
   }
+
   __device__ __forceinline__ void put(const Scene<T>& s, Thread me) const {
-    if (has) st_shared_16(s.address(s.a.memory.norm) + (me.warp * kWarp + me.lane) * 16, parameters);
+    if (has)
+      st_shared_16(s.address(s.a.memory.norm) + (me.warp * kWarp + me.lane) * 16, parameters);
   }
 };
 
 // The same, normalised, a row for each warp; two passes for the statistics.
 template <class T>
-__device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const uint32_t* from, int layer,
-                                          bool second) {
+__device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const uint32_t* from,
+                                          int layer, bool second) {
   constexpr int kChunks = kMostWidth / (kWarp * 8);
   const int width = s.a.sizes.width, rows = s.place().rows, chunks = width / 8,
             count = (chunks - me.lane + kWarp - 1) / kWarp;
@@ -92,52 +96,70 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const ui
     for (int i = 0; i < 4; ++i) {
       const float2 w = device::ld_shared_float2(norm + (column + 2 * i) * 4),
                    b = device::ld_shared_float2(norm + (width + column + 2 * i) * 4);
-      words[i] =
-          device::pack<T>((x[2 * i] - mean) * rstd * w.x + b.x, (x[2 * i + 1] - mean) * rstd * w.y + b.y);
+      words[i] = device::pack<T>((x[2 * i] - mean) * rstd * w.x + b.x,
+                                 (x[2 * i + 1] - mean) * rstd * w.y + b.y);
     }
     st_shared_16(s.address(s.a.memory.operand) + me.warp * s.a.memory.pitch(width) + column * 2,
                  {words[0], words[1], words[2], words[3]});
   }
 }
 
-template <class T> class Matmul {
+template <class T>
+class Matmul {
  public:
   __device__ __forceinline__ Matmul(Scene<T>& scene, int layer, int matrix)
-      : s_(scene), me_(this_thread()), layer_(layer), matrix_(matrix), inner_(scene.a.sizes.inner(matrix)),
-        columns_(scene.a.sizes.columns(matrix)), first_(scene.place().first[matrix]),
-        tiles_(scene.place().count[matrix]), begin_(first_of(me_.warp % kSlices, inner_ / kStep, kSlices)),
-        end_(first_of(me_.warp % kSlices + 1, inner_ / kStep, kSlices)), half_(me_.warp / kSlices),
-        of_this_lane_(
-            reinterpret_cast<const char*>(scene.block(layer).w[matrix]) +
-            (static_cast<int64_t>(first_ * kTileColumns + me_.lane / 4) * inner_ + me_.lane % 4 * 8) * 2) {}
+      : s_(scene),
+        me_(this_thread()),
+        layer_(layer),
+        matrix_(matrix),
+        inner_(scene.a.sizes.inner(matrix)),
+        columns_(scene.a.sizes.columns(matrix)),
+        first_(scene.place().first[matrix]),
+        tiles_(scene.place().count[matrix]),
+        begin_(first_of(me_.warp % kSlices, inner_ / kStep, kSlices)),
+        end_(first_of(me_.warp % kSlices + 1, inner_ / kStep, kSlices)),
+        half_(me_.warp / kSlices),
+        of_this_lane_(reinterpret_cast<const char*>(scene.block(layer).w[matrix]) +
+                      (static_cast<int64_t>(first_ * kTileColumns + me_.lane / 4) * inner_ +
+                       me_.lane % 4 * 8) *
+                          2) {}
 
   __device__ __forceinline__ void run() {
     NormShare<T> norm;
     if (adds()) norm.read(s_, me_, layer_ + (matrix_ == kDown), matrix_ == kProj);
     if (tiles_ == 0) return norm.put(s_, me_);
-    const int log_tiles = tiles_ <= kHalves ? 0 : tiles_ <= 2 * kHalves ? 1 : 2;  // of a chunk and half
+    // of a chunk and half
+    const int log_tiles = tiles_ <= kHalves ? 0 : tiles_ <= 2 * kHalves ? 1 : 2;
 #pragma unroll
     for (int i = 0; i < kLoads; ++i)
       load(weights_[i], kHalves * (i & ((1 << log_tiles) - 1)) + half_, begin_ + (i >> log_tiles));
     const uint32_t* from = s_.input(layer_, matrix_);
     prepare(0, kHalves << log_tiles);
-    if (matrix_ == kQkv || matrix_ == kUp) normalise(s_, me_, from, layer_, matrix_ == kUp);
-    else gather(s_, me_, from, inner_), norm.put(s_, me_);
+    if (matrix_ == kQkv || matrix_ == kUp)
+      normalise(s_, me_, from, layer_, matrix_ == kUp);
+    else
+      gather(s_, me_, from, inner_), norm.put(s_, me_);
     __syncthreads();
-    if (log_tiles == 0) chunks<1>();
-    else if (log_tiles == 1) chunks<2>();
-    else chunks<4>();
+    if (log_tiles == 0)
+      chunks<1>();
+    else if (log_tiles == 1)
+      chunks<2>();
+    else
+      chunks<4>();
   }
 
  private:
   // Of a tile of this thread block, a step of this warp's slice.
   __device__ __forceinline__ void load(uint4& v, int tile, int step) const {
     if (tile < tiles_ && step < end_)
-      load_once(v, of_this_lane_ + static_cast<unsigned>((tile * kTileColumns * inner_ + step * kStep) * 2));
+      load_once(v, of_this_lane_ +
+                       static_cast<unsigned>((tile * kTileColumns * inner_ + step * kStep) * 2));
   }
 
-  // Accumulators of kTiles tiles of this half, chunk after chunk: the inner axis alone orders additions.
-  template <int kTiles> __device__ __forceinline__ void chunks() {
+  // Accumulators of kTiles tiles of this half, chunk after chunk: the inner axis alone orders
+  // additions.
+  template <int kTiles>
+  __device__ __forceinline__ void chunks() {
     constexpr int kSteps = kLoads / kTiles, kOfChunk = kHalves * kTiles;
     const int pitch = s_.a.memory.pitch(inner_);
     const bool upper_rows_alone = s_.a.memory.rows == 8;
@@ -148,13 +170,15 @@ template <class T> class Matmul {
 #pragma unroll 1
       for (int step = begin_; step < end_; step += kSteps) {
         const bool last = step + kSteps >= end_;
-        const int next_chunk = last ? chunk + kOfChunk : chunk, next_step = last ? begin_ : step + kSteps;
+        const int next_chunk = last ? chunk + kOfChunk : chunk,
+                  next_step = last ? begin_ : step + kSteps;
 #pragma unroll
         for (int j = 0; j < kSteps; ++j) {
           if (step + j < end_) {
             const uint4 upper = device::ld_shared_16(x + (step + j) * kStep * 2);
             uint4 lower = {};
-            if (!upper_rows_alone) lower = device::ld_shared_16(x + 8 * pitch + (step + j) * kStep * 2);
+            if (!upper_rows_alone)
+              lower = device::ld_shared_16(x + 8 * pitch + (step + j) * kStep * 2);
             const uint32_t first[4] = {upper.x, lower.x, upper.y, lower.y},
                            second[4] = {upper.z, lower.z, upper.w, lower.w};
 #pragma unroll
@@ -184,32 +208,35 @@ template <class T> class Matmul {
 #pragma unroll
     for (int i = 0; i < kTiles; ++i) {
       const uint32_t to =
-          sums + (me_.warp % kSlices * of_slice + (kHalves * i + half_) * of_tile + me_.lane * 2) * 4;
+          sums +
+          (me_.warp % kSlices * of_slice + (kHalves * i + half_) * of_tile + me_.lane * 2) * 4;
       const float(&c)[2][4] = accumulators[i];
       st_shared_float2(to, c[0][0] + c[1][0], c[0][1] + c[1][1]);
-      if (rows > 8) st_shared_float2(to + 8 * kTileColumns * 4, c[0][2] + c[1][2], c[0][3] + c[1][3]);
+      if (rows > 8)
+        st_shared_float2(to + 8 * kTileColumns * 4, c[0][2] + c[1][2], c[0][3] + c[1][3]);
     }
     __syncthreads();
     if (column_ >= 0) {
       float2 sum = {0, 0};
 #pragma unroll
       for (int slice = 0; slice < kSlices; ++slice) {
-        const float2 part =
-            device::ld_shared_float2(sums + (slice * of_slice + (me_.warp * kWarp + me_.lane) * 2) * 4);
+        const float2 part = device::ld_shared_float2(
+            sums + (slice * of_slice + (me_.warp * kWarp + me_.lane) * 2) * 4);
         sum.x += part.x, sum.y += part.y;
       }
       finish(sum);
     }
     prepare(chunk + kOfChunk, kOfChunk);
   }
+
   __device__ __forceinline__ static void st_shared_float2(uint32_t to, float x, float y) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
   }
 
   // The two elements of the result that this thread adds up in a chunk, and what it needs for them.
   __device__ __forceinline__ void prepare(int chunk, int of_chunk) {
-    const int place = me_.warp * (kWarp / 4) + me_.lane / 4, log_rows = s_.a.memory.rows == 8 ? 3 : 4,
-              tile = place >> log_rows;
+    const int place = me_.warp * (kWarp / 4) + me_.lane / 4,
+              log_rows = s_.a.memory.rows == 8 ? 3 : 4, tile = place >> log_rows;
     row_ = place & ((1 << log_rows) - 1);
     column_ = -1;
     if (tile >= of_chunk || chunk + tile >= tiles_ || row_ >= s_.place().rows) return;
@@ -217,7 +244,9 @@ template <class T> class Matmul {
     bias_ = __ldg(reinterpret_cast<const unsigned*>(s_.block(layer_).b[matrix_] + column_));
     if (adds()) look(residual_, residual());
   }
+
   __device__ __forceinline__ bool adds() const { return matrix_ == kProj || matrix_ == kDown; }
+
   __device__ __forceinline__ const uint32_t* residual() const {
     return s_.input(layer_, matrix_ - 1) +
            (row_ * columns_ + column_) / 2;  // what the GEMM before normalised
@@ -238,8 +267,10 @@ template <class T> class Matmul {
     const uint32_t word = device::pack<T>(v[0], v[1]);
     const int at = column_ / 2;
     if (matrix_ == kDown && layer_ + 1 == s_.a.layers)
-      reinterpret_cast<uint32_t*>(s_.a.y)[(s_.place().first_row + row_) * (columns_ / 2) + at] = word;
-    else s_.publish(layer_, matrix_, row_, at, word);
+      reinterpret_cast<uint32_t*>(s_.a.y)[(s_.place().first_row + row_) * (columns_ / 2) + at] =
+          word;
+    else
+      s_.publish(layer_, matrix_, row_, at, word);
   }
 
   Scene<T>& s_;

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 // The arguments of a launch: what a kernel could stumble over is refused here, by name.
-#include <algorithm>
-#include <array>
-#include <limits>
 #include "src/capi/handles.h"
 #include "src/patterns/pattern.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <limits>
 
 namespace weft::capi {
 namespace {
@@ -29,9 +34,13 @@ struct Axis {
 class Checker {
  public:
   Checker(const weft_attention_plan& plan, int64_t batch, int32_t dtype)
-      : plan_(plan), batch_(batch), dtype_(checked_dtype(plan, dtype)) {
-    require(batch >= 0 && batch <= kMaxPositions, "batch must be 0 to ", kMaxPositions, ", got ", batch);
+      : plan_(plan),
+        batch_(batch),
+        dtype_(checked_dtype(plan, dtype)) {
+    require(batch >= 0 && batch <= kMaxPositions, "batch must be 0 to ", kMaxPositions, ", got ",
+            batch);
   }
+
   DType dtype() const { return dtype_; }
 
   HeadsView input(const char* name, const weft_input& x, bool queries, int64_t size) const {
@@ -39,13 +48,17 @@ class Checker {
     const bool cuda = plan_.backend->is_cuda();
     pointer(name, x.data, cuda ? kCudaAlignment : static_cast<std::uintptr_t>(bytes));
     __int128 span = size;
-    for (const Axis& axis : {Axis{"batch", batch_, x.batch_stride}, Axis{"time", time, x.time_stride},
-                             Axis{"head", plan_.heads, x.head_stride}}) {
-      require(axis.stride >= 0, name, ".", axis.name, "_stride must not be negative, got ", axis.stride);
-      require(axis.stride <= kLargest / bytes, name, ".", axis.name, "_stride is too large: ", axis.stride);
-      require(!cuda || axis.stride * bytes % static_cast<int64_t>(kCudaAlignment) == 0 || axis.count <= 1,
-              name, ".", axis.name, "_stride must be a multiple of 16 bytes on CUDA, got ", axis.stride,
-              " elements of ", bytes, " bytes");
+    for (const Axis& axis :
+         {Axis{"batch", batch_, x.batch_stride}, Axis{"time", time, x.time_stride},
+          Axis{"head", plan_.heads, x.head_stride}}) {
+      require(axis.stride >= 0, name, ".", axis.name, "_stride must not be negative, got ",
+              axis.stride);
+      require(axis.stride <= kLargest / bytes, name, ".", axis.name,
+              "_stride is too large: ", axis.stride);
+      require(!cuda || axis.stride * bytes % static_cast<int64_t>(kCudaAlignment) == 0 ||
+                  axis.count <= 1,
+              name, ".", axis.name, "_stride must be a multiple of 16 bytes on CUDA, got ",
+              axis.stride, " elements of ", bytes, " bytes");
       if (axis.count > 1) span += static_cast<__int128>(axis.count - 1) * axis.stride;
     }
     require(span <= kLargest / bytes, name, " is too large: its strides span more than 2^60 bytes");
@@ -60,12 +73,14 @@ class Checker {
             time > 1 ? x.time_stride : 0,
             plan_.heads > 1 ? x.head_stride : 0};
   }
+
   HeadsView output(const char* name, const weft_output& x, bool queries, int64_t size) const {
     const weft_input same{x.data, x.batch_stride, x.time_stride, x.head_stride};
     const HeadsView view = input(name, same, queries, size);
     check_apart(name, view);
     return view;
   }
+
   // (batch, heads, n_q) contiguous.
   TensorView rows(const char* name, const void* data) const {
     const DType type = wide(dtype_);
@@ -73,6 +88,7 @@ class Checker {
     product(name, batch_, plan_.heads, plan_.n.queries * size_of(type));
     return {const_cast<void*>(data), type, 3, {batch_, plan_.heads, plan_.n.queries}};
   }
+
   Segments segments(const int32_t* queries, const int32_t* keys) const {
     require((queries == nullptr) == (keys == nullptr), queries ? "k_segments" : "q_segments",
             " is NULL and the other is not: both or neither");
@@ -82,29 +98,34 @@ class Checker {
     return {{const_cast<int32_t*>(queries), DType::i32, 2, {batch_, plan_.n.queries}},
             {const_cast<int32_t*>(keys), DType::i32, 2, {batch_, plan_.n.keys}}};
   }
+
   AttentionForm form(int32_t form, bool segments) const {
     const attention::Problem problem = problem_of(plan_, dtype_, checked_form(form), segments);
     for (int p = 0; p < plan_.maps.passes; ++p)
       static_cast<void>(plan_.backend->kernel_name(problem, plan_.maps.pass[p]));
     return problem.form;
   }
+
   double scale(double scale) const {
     require(scale >= 0 && scale <= std::numeric_limits<float>::max(),
             "scale must be positive and finite, or 0 for 1 / sqrt(d_qk), got ", scale);
     return scale > 0 ? scale : 1 / std::sqrt(static_cast<double>(plan_.d_qk));
   }
+
   void pointer(const char* name, const void* data, std::uintptr_t alignment) const {
     if (batch_ == 0) return;
     require(data != nullptr, name, " is NULL");
-    require(reinterpret_cast<std::uintptr_t>(data) % alignment == 0, name, " must be aligned to ", alignment,
-            " bytes, got ", data);
+    require(reinterpret_cast<std::uintptr_t>(data) % alignment == 0, name, " must be aligned to ",
+            alignment, " bytes, got ", data);
     plan_.backend->check_memory(name, data);
   }
 
  private:
-  // Rows of an output do not share elements: each axis, the finest first, steps over all that is below it.
+  // Rows of an output do not share elements: each axis, the finest first, steps over all that is
+  // below it.
   static void check_apart(const char* name, const HeadsView& x) {
-    std::array<Axis, 3> axes = {Axis{"batch", x.batch, x.batch_stride}, Axis{"time", x.time, x.time_stride},
+    std::array<Axis, 3> axes = {Axis{"batch", x.batch, x.batch_stride},
+                                Axis{"time", x.time, x.time_stride},
                                 Axis{"head", x.heads, x.head_stride}};
     std::ranges::sort(axes, {}, &Axis::stride);
     int64_t below = x.size;
@@ -125,13 +146,15 @@ struct NamedView {
   const char* name;
   const void* data;
 };
-void check_distinct(std::initializer_list<NamedView> outputs, std::initializer_list<NamedView> inputs) {
+
+void check_distinct(std::initializer_list<NamedView> outputs,
+                    std::initializer_list<NamedView> inputs) {
   for (const NamedView& out : outputs) {
     for (const NamedView& in : inputs)
       require(!out.data || out.data != in.data, out.name, " must not be the memory of ", in.name);
     for (const NamedView& other : outputs)
-      require(&other == &out || !out.data || out.data != other.data, out.name, " must not be the memory of ",
-              other.name);
+      require(&other == &out || !out.data || out.data != other.data, out.name,
+              " must not be the memory of ", other.name);
   }
 }
 
@@ -152,7 +175,8 @@ void set_shared(const Checker& check, const weft_attention_plan& plan, const Arg
 DType checked_dtype(const weft_attention_plan& plan, int32_t dtype) {
   require(dtype >= WEFT_F32 && dtype <= WEFT_F64,
           "dtype must be WEFT_F32, WEFT_F16, WEFT_BF16 or WEFT_F64, got ", dtype);
-  if (dtype == WEFT_F64 && plan.backend->is_cuda()) unsupported("dtype: WEFT_F64 runs on the CPU only");
+  if (dtype == WEFT_F64 && plan.backend->is_cuda())
+    unsupported("dtype: WEFT_F64 runs on the CPU only");
   constexpr std::array kTypes = {DType::f32, DType::f16, DType::bf16, DType::f64};
   return kTypes[dtype - WEFT_F32];
 }
@@ -160,14 +184,16 @@ DType checked_dtype(const weft_attention_plan& plan, int32_t dtype) {
 AttentionForm checked_form(int32_t form) {
   require(form >= WEFT_AUTOMATIC && form <= WEFT_HOPPER,
           "form must be WEFT_AUTOMATIC, WEFT_SIMPLE, WEFT_GENERAL or WEFT_HOPPER, got ", form);
-  constexpr std::array kForms = {AttentionForm::automatic, AttentionForm::simple, AttentionForm::general,
-                                 AttentionForm::hopper};
+  constexpr std::array kForms = {AttentionForm::automatic, AttentionForm::simple,
+                                 AttentionForm::general, AttentionForm::hopper};
   return kForms[form];
 }
 
 std::size_t workspace_bytes(const weft_attention_plan& plan, int64_t batch, DType dtype) {
-  require(batch >= 0 && batch <= kMaxPositions, "batch must be 0 to ", kMaxPositions, ", got ", batch);
-  return static_cast<std::size_t>(product("batch", batch, plan.heads, plan.n.queries * size_of(wide(dtype))));
+  require(batch >= 0 && batch <= kMaxPositions, "batch must be 0 to ", kMaxPositions, ", got ",
+          batch);
+  return static_cast<std::size_t>(
+      product("batch", batch, plan.heads, plan.n.queries * size_of(wide(dtype))));
 }
 
 AttentionForward checked_forward(const weft_attention_plan& plan, const weft_forward_args& a) {
@@ -175,7 +201,8 @@ AttentionForward checked_forward(const weft_attention_plan& plan, const weft_for
   AttentionForward f;
   set_shared(check, plan, a, f);
   f.y = check.output("o", a.o, true, plan.d_v);
-  check_distinct({{"o", a.o.data}, {"lse", a.lse}}, {{"q", a.q.data}, {"k", a.k.data}, {"v", a.v.data}});
+  check_distinct({{"o", a.o.data}, {"lse", a.lse}},
+                 {{"q", a.q.data}, {"k", a.k.data}, {"v", a.v.data}});
   return f;
 }
 
@@ -194,8 +221,9 @@ AttentionBackward checked_backward(const weft_attention_plan& plan, const weft_b
   check.pointer("workspace", a.workspace, kCudaAlignment);
   g.delta = check.rows("workspace", a.workspace);
   const NamedView q{"q", a.q.data}, k{"k", a.k.data}, v{"v", a.v.data}, o{"o", a.o.data};
-  check_distinct({{"dq", a.dq.data}, {"dk", a.dk.data}, {"dv", a.dv.data}, {"workspace", a.workspace}},
-                 {q, k, v, o, {"d_o", a.d_o.data}, {"lse", a.lse}});
+  check_distinct(
+      {{"dq", a.dq.data}, {"dk", a.dk.data}, {"dv", a.dv.data}, {"workspace", a.workspace}},
+      {q, k, v, o, {"d_o", a.d_o.data}, {"lse", a.lse}});
   return g;
 }
 }  // namespace weft::capi

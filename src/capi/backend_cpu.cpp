@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Plans on the CPU.
-#include <dlfcn.h>
 #include "src/capi/handles.h"
+
+#include <cstdint>
+#include <dlfcn.h>
+#include <memory>
+#include <vector>
 
 namespace weft::capi {
 namespace {
-// Whether the CUDA driver, where the process has loaded it, knows `pointer` as memory that only a GPU reads.
-// The call needs no context: a CPU plan never wakes a GPU.
+// Whether the CUDA driver, where the process has loaded it, knows `pointer` as memory that only a
+// GPU reads. The call needs no context: a CPU plan never wakes a GPU.
 bool is_device_memory(const void* pointer) {
   void* driver = dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
   if (!driver) return false;
@@ -26,22 +30,27 @@ bool is_device_memory(const void* pointer) {
 class CpuBackend : public Backend {
  public:
   bool is_cuda() const override { return false; }
+
   AttentionMaps place(const PackedMaps& maps) override {
     memory_.resize(maps.bytes());
     return maps.write(memory_.data(), memory_.data());
   }
+
   void check_memory(const char* name, const void* pointer) const override {
     require(!is_device_memory(pointer), name, " is GPU memory, and the plan is one for the CPU");
   }
+
   const char* kernel_name(const attention::Problem& problem, const AttentionPass&) const override {
     if (problem.form != AttentionForm::automatic)
       unsupported("form: on the CPU there is one form, WEFT_AUTOMATIC");
     return "cpu";
   }
+
   void run(const AttentionForward& f, void*) const override {
     CpuQueue queue;
     weft::run(queue, f);
   }
+
   void run(const AttentionBackward& g, void*) const override {
     CpuQueue queue;
     weft::run(queue, g);

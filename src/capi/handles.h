@@ -1,52 +1,70 @@
 // SPDX-License-Identifier: MIT
-// What the files of the C interface share: errors with a status code, backends, and what the handles point
-// to. Handles do not change once made: any number of threads may use them.
+// What the files of the C interface share: errors with a status code, backends, and what the
+// handles point to. Handles do not change once made: any number of threads may use them.
 #pragma once
 
-#include <exception>
-#include <new>
 #include "kernels/attention/select.h"
 #include "src/capi/weft_attention.h"
 #include "src/patterns/packed_maps.h"
 
+#include <cstddef>
+#include <exception>
+#include <memory>
+#include <new>
+#include <string>
+
 namespace weft::capi {
 struct StatusError : Error {
   weft_status status;
-  StatusError(weft_status s, const std::string& what) : Error(what), status(s) {}
+
+  StatusError(weft_status s, const std::string& what)
+      : Error(what),
+        status(s) {}
 };
 
 // The argument at fault comes first in every text.
-template <class... Args> void require(bool condition, const Args&... text) {
+template <class... Args>
+void require(bool condition, const Args&... text) {
   if (!condition) throw StatusError(WEFT_INVALID_ARGUMENT, str(text...));
 }
-template <class... Args> [[noreturn]] void unsupported(const Args&... text) {
+
+template <class... Args>
+[[noreturn]] void unsupported(const Args&... text) {
   throw StatusError(WEFT_UNSUPPORTED, str(text...));
 }
 
 // Keeps the text for weft_last_error() of this thread. Allocates nothing.
 weft_status failed(weft_status, const char* text) noexcept;
 
-// Runs the body of a C function: nothing is thrown beyond it. An Error without a code of its own gets `code`.
-template <class F> weft_status guarded(weft_status code, F&& body) noexcept {
+// Runs the body of a C function: nothing is thrown beyond it. An Error without a code of its own
+// gets `code`.
+template <class F>
+weft_status guarded(weft_status code, F&& body) noexcept {
   try {
     body();
     return WEFT_OK;
-  } catch (const StatusError& e) { return failed(e.status, e.what()); } catch (const Error& e) {
+  } catch (const StatusError& e) {
+    return failed(e.status, e.what());
+  } catch (const Error& e) {
     return failed(code, e.what());
   } catch (const std::bad_alloc&) {
     return failed(WEFT_OUT_OF_MEMORY, "out of memory on the host");
   } catch (const std::length_error&) {
     return failed(WEFT_OUT_OF_MEMORY, "out of memory on the host");
-  } catch (const std::exception& e) { return failed(WEFT_INTERNAL_ERROR, e.what()); } catch (...) {
-    return failed(WEFT_INTERNAL_ERROR, "an exception of unknown type, perhaps thrown by a callback");
+  } catch (const std::exception& e) {
+    return failed(WEFT_INTERNAL_ERROR, e.what());
+  } catch (...) {
+    return failed(WEFT_INTERNAL_ERROR,
+                  "an exception of unknown type, perhaps thrown by a callback");
   }
 }
 
 // A struct given by a C caller, whose first field is its size.
-template <class T> const T& checked_struct(const char* name, const T* given) {
+template <class T>
+const T& checked_struct(const char* name, const T* given) {
   require(given != nullptr, name, " is NULL");
-  require(given->size >= sizeof(T), name, ".size must be sizeof(*", name, ") = ", sizeof(T), ", got ",
-          given->size);
+  require(given->size >= sizeof(T), name, ".size must be sizeof(*", name, ") = ", sizeof(T),
+          ", got ", given->size);
   if (given->size > sizeof(T))
     unsupported(name, ".size is ", given->size, ", this library knows ", sizeof(T),
                 " bytes of it: the program was made for a newer version");
@@ -60,7 +78,8 @@ class Backend {
   Backend& operator=(Backend&&) = delete;  // nor copied
   virtual ~Backend() = default;
   virtual bool is_cuda() const = 0;
-  virtual AttentionMaps place(const PackedMaps&) = 0;  // where kernels read them, for as long as this lives
+  // where kernels read them, for as long as this lives
+  virtual AttentionMaps place(const PackedMaps&) = 0;
   // Throws where `pointer` certainly is not in this backend's memory.
   virtual void check_memory(const char* name, const void* pointer) const = 0;
   // The kernel of this pass; throws where the form does not cover the case.
@@ -96,12 +115,13 @@ std::unique_ptr<weft_pattern> make_named(const weft_pattern_spec*, int32_t heads
 std::unique_ptr<weft_pattern> make_layout(const weft_layout*, int32_t heads);
 void write_mask(const weft_pattern&, int32_t head, int64_t n_q, int64_t n_k, uint8_t* mask);
 
-std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern*, Lengths, int64_t d_qk, int64_t d_v,
-                                               int32_t device);
+std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern*, Lengths, int64_t d_qk,
+                                               int64_t d_v, int32_t device);
 
 // What the choice of kernels depends on besides the passes of the plan, for one sequence.
 attention::Problem problem_of(const weft_attention_plan&, DType, AttentionForm, bool segments);
-// The kernels of all passes, "hopper/band+general" where they differ. The text lives as long as the library.
+// The kernels of all passes, "hopper/band+general" where they differ. The text lives as long as the
+// library.
 const char* kernel_names(const weft_attention_plan&, const attention::Problem&);
 
 // These check every argument.

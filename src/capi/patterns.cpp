@@ -4,6 +4,12 @@
 #include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"
 
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace weft {
 // Stands in for HDF5, which the C library does not link.
 BlockLayout read_hdf5_layout(const std::string& path, const std::string&) {
@@ -19,8 +25,10 @@ void check_heads(int32_t heads) {
   require(heads >= 1 && heads <= kMaxHeads, "heads must be 1 to ", kMaxHeads, ", got ", heads);
 }
 
-template <class T> void check_array(const std::string& name, const T* values, std::size_t count) {
-  require(count <= kLongestArray, name, "_count is ", count, ", at most ", kLongestArray, " are taken");
+template <class T>
+void check_array(const std::string& name, const T* values, std::size_t count) {
+  require(count <= kLongestArray, name, "_count is ", count, ", at most ", kLongestArray,
+          " are taken");
   require(values != nullptr || count == 0, name, " is NULL and ", name, "_count is ", count);
 }
 
@@ -32,7 +40,8 @@ std::vector<int64_t> list(const std::string& name, const int64_t* values, std::s
 PatternSpec converted(const std::string& where, const weft_pattern_spec* given, int depth) {
   const weft_pattern_spec& s = checked_struct(where.c_str(), given);
   require(s.kind != nullptr, where, ".kind is NULL; try \"fixed\"");
-  require(depth < kMaxPatternNesting, where, ": `of` is nested more than ", kMaxPatternNesting, " deep");
+  require(depth < kMaxPatternNesting, where, ": `of` is nested more than ", kMaxPatternNesting,
+          " deep");
   if (s.kind == std::string("layout"))
     unsupported(where, ".kind: a layout is given to weft_pattern_create_layout()");
   PatternSpec spec;
@@ -44,8 +53,8 @@ PatternSpec converted(const std::string& where, const weft_pattern_spec* given, 
   spec.vertsize = s.vertsize;
   spec.causal = s.causal != 0;
   check_array(where + ".of", s.of, s.of_count);
-  require(s.of_count <= static_cast<std::size_t>(kMaxHeads), where, ".of_count is ", s.of_count, ", at most ",
-          kMaxHeads, " are taken");
+  require(s.of_count <= static_cast<std::size_t>(kMaxHeads), where, ".of_count is ", s.of_count,
+          ", at most ", kMaxHeads, " are taken");
   for (std::size_t i = 0; i < s.of_count; ++i)
     spec.of.push_back(converted(str(where, ".of[", i, "]"), s.of[i], depth + 1));
   spec.prefix = s.prefix;
@@ -81,10 +90,12 @@ std::unique_ptr<weft_pattern> make_layout(const weft_layout* given, int32_t head
   const weft_layout& l = checked_struct("layout", given);
   check_heads(heads);
   require(l.active != nullptr, "layout.active is NULL");
-  require(l.heads == 1 || l.heads == heads, "layout.heads must be 1 or heads = ", heads, ", got ", l.heads);
+  require(l.heads == 1 || l.heads == heads, "layout.heads must be 1 or heads = ", heads, ", got ",
+          l.heads);
   require(l.block == 8 || l.block == 16 || l.block == 32 || l.block == 64,
           "layout.block must be 8, 16, 32 or 64, got ", l.block);
-  for (const auto& [name, blocks] : {std::pair{"q_blocks", l.q_blocks}, std::pair{"k_blocks", l.k_blocks}})
+  for (const auto& [name, blocks] :
+       {std::pair{"q_blocks", l.q_blocks}, std::pair{"k_blocks", l.k_blocks}})
     require(blocks >= 1 && blocks <= kMaxPositions / l.block, "layout.", name, " must be 1 to ",
             kMaxPositions / l.block, ", got ", blocks);
   const __int128 bytes = static_cast<__int128>(l.heads) * l.q_blocks * l.k_blocks;
@@ -107,8 +118,8 @@ std::unique_ptr<weft_pattern> make_layout(const weft_layout* given, int32_t head
 void write_mask(const weft_pattern& p, int32_t head, int64_t n_q, int64_t n_k, uint8_t* mask) {
   require(head >= 0 && head < p.heads, "head must be 0 to ", p.heads - 1, ", got ", head);
   const Lengths made_for = p.pattern->lengths();
-  require(n_q >= 1 && n_q <= (made_for.queries ? made_for.queries : kMaxPositions), "n_q must be 1 to ",
-          made_for.queries ? made_for.queries : kMaxPositions, ", got ", n_q);
+  require(n_q >= 1 && n_q <= (made_for.queries ? made_for.queries : kMaxPositions),
+          "n_q must be 1 to ", made_for.queries ? made_for.queries : kMaxPositions, ", got ", n_q);
   require(n_k >= 1 && n_k <= (made_for.keys ? made_for.keys : kMaxPositions), "n_k must be 1 to ",
           made_for.keys ? made_for.keys : kMaxPositions, ", got ", n_k);
   require(mask != nullptr, "mask is NULL");

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Plans. Sizes are checked before the tables are built.
-#include <unistd.h>
-#include <algorithm>
-#include <mutex>
-#include <set>
 #include "src/capi/handles.h"
 #include "src/config/names.h"
 #include "src/patterns/pattern.h"
+
+#include <algorithm>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <unistd.h>
+#include <vector>
 
 namespace weft::capi {
 namespace {
@@ -15,7 +19,8 @@ constexpr int64_t kCudaStep = 8, kCudaLargest = 256;  // sizes of heads
 void check_head_size(const char* name, int64_t size, int32_t device) {
   require(size >= 1 && size <= kMaxHeadSize, name, " must be 1 to ", kMaxHeadSize, ", got ", size);
   if (device != WEFT_CPU && (size % kCudaStep != 0 || size > kCudaLargest))
-    unsupported(name, " is ", size, ": on CUDA heads have 8 to 256 numbers in steps of 8; the nearest is ",
+    unsupported(name, " is ", size,
+                ": on CUDA heads have 8 to 256 numbers in steps of 8; the nearest is ",
                 std::min(kCudaLargest, (size + kCudaStep - 1) / kCudaStep * kCudaStep));
 }
 
@@ -31,7 +36,8 @@ double least_bytes(const weft_pattern& p, Lengths n) {
     p.pattern->key_runs(0, i, runs);
     keys += static_cast<double>(keys_in(runs, n.keys));
   }
-  const double pairs = samples ? keys / static_cast<double>(samples) * static_cast<double>(n.queries) : 0;
+  const double pairs =
+      samples ? keys / static_cast<double>(samples) * static_cast<double>(n.queries) : 0;
   return 16 * pairs / (kTile * kTile) + 8 * static_cast<double>(n.queries + n.keys);
 }
 
@@ -40,21 +46,23 @@ void check_memory(const weft_pattern& pattern, Lengths n) {
       static_cast<double>(sysconf(_SC_PHYS_PAGES)) * static_cast<double>(sysconf(_SC_PAGESIZE));
   const double needed = least_bytes(pattern, n);
   if (needed > present)
-    throw StatusError(WEFT_OUT_OF_MEMORY, str("n_q, n_k: the tables of ", pattern.name, " for ", n.queries,
-                                              " queries and ", n.keys, " keys take at least ", needed / 1e9,
-                                              " GB, this machine has ", present / 1e9));
+    throw StatusError(
+        WEFT_OUT_OF_MEMORY,
+        str("n_q, n_k: the tables of ", pattern.name, " for ", n.queries, " queries and ", n.keys,
+            " keys take at least ", needed / 1e9, " GB, this machine has ", present / 1e9));
 }
 }  // namespace
 
 std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Lengths n, int64_t d_qk,
                                                int64_t d_v, int32_t device) {
   require(pattern != nullptr, "pattern is NULL");
-  require(n.queries >= 1 && n.queries <= kMaxPositions, "n_q must be 1 to ", kMaxPositions, ", got ",
-          n.queries);
-  require(n.keys >= 1 && n.keys <= kMaxPositions, "n_k must be 1 to ", kMaxPositions, ", got ", n.keys);
+  require(n.queries >= 1 && n.queries <= kMaxPositions, "n_q must be 1 to ", kMaxPositions,
+          ", got ", n.queries);
+  require(n.keys >= 1 && n.keys <= kMaxPositions, "n_k must be 1 to ", kMaxPositions, ", got ",
+          n.keys);
   const Lengths made_for = pattern->pattern->lengths();
-  require(made_for.queries == 0 || n.queries <= made_for.queries, "n_q is ", n.queries, ", ", pattern->name,
-          " is made for ", made_for.queries, " queries");
+  require(made_for.queries == 0 || n.queries <= made_for.queries, "n_q is ", n.queries, ", ",
+          pattern->name, " is made for ", made_for.queries, " queries");
   require(made_for.keys == 0 || n.keys <= made_for.keys, "n_k is ", n.keys, ", ", pattern->name,
           " is made for ", made_for.keys, " keys");
   require(device >= WEFT_CPU, "device must be WEFT_CPU or a CUDA device from 0 on, got ", device);
@@ -76,13 +84,15 @@ std::unique_ptr<weft_attention_plan> make_plan(const weft_pattern* pattern, Leng
 
 attention::Problem problem_of(const weft_attention_plan& plan, DType dtype, AttentionForm form,
                               bool segments) {
-  return {.form = form,
-          .dtype = dtype,
-          .heads = plan.heads,
-          .time = plan.n.queries,
-          .qk_size = plan.d_qk,
-          .v_size = plan.d_v,
-          .segments = segments};
+  return {
+      .form = form,
+      .dtype = dtype,
+      .heads = plan.heads,
+      .time = plan.n.queries,
+      .qk_size = plan.d_qk,
+      .v_size = plan.d_v,
+      .segments = segments,
+  };
 }
 
 const char* kernel_names(const weft_attention_plan& plan, const attention::Problem& problem) {

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "src/capi/weft_attention.h"
-#include <algorithm>
+
 #include "src/capi/handles.h"
 #include "src/patterns/pattern.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
 
 namespace {
 using namespace weft::capi;
@@ -12,7 +16,8 @@ thread_local char last_error[2048] = "";
 constexpr const char* kPlanIsNull = "plan is NULL";
 
 // The handle that make() returns, or NULL.
-template <class T, class Make> weft_status create(const char* name, T** handle, const Make& make) {
+template <class T, class Make>
+weft_status create(const char* name, T** handle, const Make& make) {
   return guarded(WEFT_INVALID_ARGUMENT, [&] {
     require(handle != nullptr, name, " is NULL");
     *handle = nullptr;
@@ -47,8 +52,8 @@ const char* weft_last_error(void) { return last_error; }
 weft_status weft_pattern_spec_init(weft_pattern_spec* spec, size_t size) {
   return guarded(WEFT_INVALID_ARGUMENT, [&] {
     require(spec != nullptr, "spec is NULL");
-    require(size == sizeof(*spec), "size must be sizeof(weft_pattern_spec) = ", sizeof(*spec), ", got ",
-            size);
+    require(size == sizeof(*spec), "size must be sizeof(weft_pattern_spec) = ", sizeof(*spec),
+            ", got ", size);
     const weft::PatternSpec defaults;
     *spec = {};
     spec->size = size;
@@ -61,17 +66,21 @@ weft_status weft_pattern_spec_init(weft_pattern_spec* spec, size_t size) {
   });
 }
 
-weft_status weft_pattern_create(const weft_pattern_spec* spec, int32_t heads, weft_pattern** pattern) {
+weft_status weft_pattern_create(const weft_pattern_spec* spec, int32_t heads,
+                                weft_pattern** pattern) {
   return create("pattern", pattern, [&] { return make_named(spec, heads); });
 }
 
-weft_status weft_pattern_create_layout(const weft_layout* layout, int32_t heads, weft_pattern** pattern) {
+weft_status weft_pattern_create_layout(const weft_layout* layout, int32_t heads,
+                                       weft_pattern** pattern) {
   return create("pattern", pattern, [&] { return make_layout(layout, heads); });
 }
 
 void weft_pattern_destroy(weft_pattern* pattern) { delete pattern; }
 
-const char* weft_pattern_name(const weft_pattern* pattern) { return pattern ? pattern->name.c_str() : ""; }
+const char* weft_pattern_name(const weft_pattern* pattern) {
+  return pattern ? pattern->name.c_str() : "";
+}
 
 weft_status weft_pattern_mask(const weft_pattern* pattern, int32_t head, int64_t n_q, int64_t n_k,
                               uint8_t* mask) {
@@ -81,8 +90,9 @@ weft_status weft_pattern_mask(const weft_pattern* pattern, int32_t head, int64_t
   });
 }
 
-weft_status weft_attention_plan_create(const weft_pattern* pattern, int64_t n_q, int64_t n_k, int64_t d_qk,
-                                       int64_t d_v, int32_t device, weft_attention_plan** plan) {
+weft_status weft_attention_plan_create(const weft_pattern* pattern, int64_t n_q, int64_t n_k,
+                                       int64_t d_qk, int64_t d_v, int32_t device,
+                                       weft_attention_plan** plan) {
   return create("plan", plan, [&] { return make_plan(pattern, {n_q, n_k}, d_qk, d_v, device); });
 }
 
@@ -102,13 +112,13 @@ weft_status weft_attention_plan_form(const weft_attention_plan* plan, int32_t dt
   return guarded(WEFT_UNSUPPORTED, [&] {
     require(plan != nullptr, kPlanIsNull);
     require(name != nullptr, "name is NULL");
-    *name = kernel_names(
-        *plan, problem_of(*plan, checked_dtype(*plan, dtype), checked_form(form), has_segments != 0));
+    *name = kernel_names(*plan, problem_of(*plan, checked_dtype(*plan, dtype), checked_form(form),
+                                           has_segments != 0));
   });
 }
 
-weft_status weft_attention_workspace_size(const weft_attention_plan* plan, int64_t batch, int32_t dtype,
-                                          size_t* bytes) {
+weft_status weft_attention_workspace_size(const weft_attention_plan* plan, int64_t batch,
+                                          int32_t dtype, size_t* bytes) {
   return guarded(WEFT_INVALID_ARGUMENT, [&] {
     require(plan != nullptr, kPlanIsNull);
     require(bytes != nullptr, "bytes is NULL");
@@ -125,7 +135,8 @@ weft_status weft_attention_forward(const weft_attention_plan* plan, const weft_f
   });
 }
 
-weft_status weft_attention_backward(const weft_attention_plan* plan, const weft_backward_args* args) {
+weft_status weft_attention_backward(const weft_attention_plan* plan,
+                                    const weft_backward_args* args) {
   return guarded(WEFT_UNSUPPORTED, [&] {
     require(plan != nullptr, kPlanIsNull);
     const weft_backward_args& checked = checked_struct("args", args);

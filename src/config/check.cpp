@@ -1,9 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Do the values of a config fit together? Each refusal names the keys and values that would work.
-#include <algorithm>
 #include "kernels/philox.h"
 #include "src/config/fields.h"
 #include "src/patterns/pattern.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -12,7 +21,9 @@ constexpr int64_t kHeadStep = 8, kHeadLeast = 8, kHeadMost = 256;  // head sizes
 class Check {
  public:
   Check(const Config& config, const Places& places, ConfigUse use)
-      : config_(config), places_(places), use_(use) {}
+      : config_(config),
+        places_(places),
+        use_(use) {}
 
   void all() const {
     values();
@@ -23,8 +34,9 @@ class Check {
     context_schedule();
     augmentation();
     if (const int64_t token = config_.data.separator; token >= config_.model.vocab)
-      refuse({"data.separator", "model.vocab"}, "data.separator: expected a token below model.vocab ",
-             config_.model.vocab, ", or -1 for none, found ", token);
+      refuse({"data.separator", "model.vocab"},
+             "data.separator: expected a token below model.vocab ", config_.model.vocab,
+             ", or -1 for none, found ", token);
   }
 
  private:
@@ -47,59 +59,71 @@ class Check {
          {std::pair{"model.dropout", m.dropout}, {"model.embedding_dropout", m.embedding_dropout}})
       if (dropout_threshold(p) > 0xffff)
         refuse({key}, key, ": expected less than 0.99999 (dropout counts in 65536ths), found ", p);
-    if (config_.name.empty() || config_.name.find('/') != std::string::npos || config_.name.starts_with('.'))
+    if (config_.name.empty() || config_.name.find('/') != std::string::npos ||
+        config_.name.starts_with('.'))
       refuse({"name"}, "name: expected the name of a folder, found \"", config_.name, "\"");
   }
-  template <class T> void check_value(const Field& field, const T& value) const {
+
+  template <class T>
+  void check_value(const Field& field, const T& value) const {
     if constexpr (std::is_same_v<T, std::string>) {
       if (!field.choices.empty() && std::ranges::count(field.choices, value) == 0)
-        refuse({field.key}, field.key, ": expected one of ", joined(field.choices), ", found ", value);
+        refuse({field.key}, field.key, ": expected one of ", joined(field.choices), ", found ",
+               value);
     } else if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
       if (!field.range.contains(static_cast<double>(value)))
-        refuse({field.key}, field.key, ": expected a number", field.range.text(), ", found ", value);
+        refuse({field.key}, field.key, ": expected a number", field.range.text(), ", found ",
+               value);
     }
   }
 
-  // features / heads must be a size that attention supports. `ratio` of the width makes the features.
-  void head_size(double ratio, const std::vector<std::string>& keys, const std::string& what) const {
+  // features / heads must be a size that attention supports. `ratio` of the width makes the
+  // features.
+  void head_size(double ratio, const std::vector<std::string>& keys,
+                 const std::string& what) const {
     const ModelConfig& m = config_.model;
     const double size = ratio * static_cast<double>(m.width) / static_cast<double>(m.heads);
     const bool works = size == std::floor(size) && static_cast<int64_t>(size) % kHeadStep == 0;
     if (works && size >= kHeadLeast && size <= kHeadMost) return;
     const double unit = static_cast<double>(kHeadStep);
-    const double below = std::clamp(std::floor(size / unit) * unit, double{kHeadLeast}, double{kHeadMost});
-    const double above = std::clamp(std::ceil(size / unit) * unit, double{kHeadLeast}, double{kHeadMost});
+    const double below =
+        std::clamp(std::floor(size / unit) * unit, double{kHeadLeast}, double{kHeadMost});
+    const double above =
+        std::clamp(std::ceil(size / unit) * unit, double{kHeadLeast}, double{kHeadMost});
     const auto width_for = [&](double head) { return head * static_cast<double>(m.heads) / ratio; };
     std::string widths;
     for (const double head : {below, above})
       if (const double w = width_for(head); w == std::floor(w) && (head == below || above != below))
         widths += (widths.empty() ? "" : " or ") + str(static_cast<int64_t>(w));
-    refuse(keys, what, " = ", size, ": a head needs a multiple of ", kHeadStep, " from ", kHeadLeast, " to ",
-           kHeadMost, " features", widths.empty() ? "" : "; with these heads, width " + widths + " works");
+    refuse(keys, what, " = ", size, ": a head needs a multiple of ", kHeadStep, " from ",
+           kHeadLeast, " to ", kHeadMost, " features",
+           widths.empty() ? "" : "; with these heads, width " + widths + " works");
   }
 
   void widths() const {
     const ModelConfig& m = config_.model;
     head_size(1, {"model.heads", "model.width"},
               str("model.width / model.heads = ", m.width, " / ", m.heads));
-    head_size(
-        m.qk_ratio, {"model.qk_ratio", "model.heads", "model.width"},
-        str("model.qk_ratio * model.width / model.heads = ", m.qk_ratio, " * ", m.width, " / ", m.heads));
+    head_size(m.qk_ratio, {"model.qk_ratio", "model.heads", "model.width"},
+              str("model.qk_ratio * model.width / model.heads = ", m.qk_ratio, " * ", m.width,
+                  " / ", m.heads));
     const double hidden = m.mlp_ratio * static_cast<double>(m.width);
     if (hidden < 1 || hidden != std::floor(hidden))
-      refuse({"model.mlp_ratio", "model.width"}, "model.mlp_ratio * model.width = ", m.mlp_ratio, " * ",
-             m.width, " = ", hidden, ": expected a whole number");
+      refuse({"model.mlp_ratio", "model.width"}, "model.mlp_ratio * model.width = ", m.mlp_ratio,
+             " * ", m.width, " = ", hidden, ": expected a whole number");
   }
 
   void positions() const {
     const ModelConfig& m = config_.model;
     const auto& axes = m.position_axes;
     if (axes.empty() || axes.size() > 3)
-      refuse({"model.position_axes"}, "model.position_axes: expected 1 to 3 axes, found ", axes.size());
+      refuse({"model.position_axes"}, "model.position_axes: expected 1 to 3 axes, found ",
+             axes.size());
     double product = 1;
     for (const int64_t axis : axes) {
       if (axis < 1)
-        refuse({"model.position_axes"}, "model.position_axes: expected sizes of at least 1, found ", axis);
+        refuse({"model.position_axes"}, "model.position_axes: expected sizes of at least 1, found ",
+               axis);
       product *= static_cast<double>(axis);
     }
     const bool endless = m.positions == "rotary" && axes.size() == 1;  // its angles need no table
@@ -107,31 +131,37 @@ class Check {
     const double rest = product / static_cast<double>(axes[0]);
     refuse({"model.position_axes", "model.context"}, "model.position_axes give ",
            static_cast<int64_t>(product), " positions, fewer than model.context ", m.context,
-           "; a first axis of ", static_cast<int64_t>(std::ceil(static_cast<double>(m.context) / rest)),
-           " is enough");
+           "; a first axis of ",
+           static_cast<int64_t>(std::ceil(static_cast<double>(m.context) / rest)), " is enough");
   }
 
   void attention() const {
     const auto& specs = config_.model.attention;
-    if (specs.empty()) refuse({"model.attention"}, "model.attention: expected at least one pattern");
+    if (specs.empty())
+      refuse({"model.attention"}, "model.attention: expected at least one pattern");
     for (std::size_t i = 0; i < specs.size(); ++i) {
       const std::string key = str("model.attention[", i, "]");
       std::unique_ptr<AttentionPattern> pattern;
       try {
         pattern = make_pattern(specs[i], static_cast<int>(config_.model.heads));
-      } catch (const Error& e) { refuse({key, "model.heads"}, "model.attention: ", e.what()); }
+      } catch (const Error& e) {
+        refuse({key, "model.heads"}, "model.attention: ", e.what());
+      }
       if (use_ == ConfigUse::model && !pattern->causal())
-        refuse({key}, "model.attention: ", pattern->name(),
-               " sees later positions, which the model shall predict; set causal: true (inspect draws "
-               "such patterns, too)");
-      if (config_.data.separator >= 0 && !content_of(*pattern, static_cast<int>(config_.model.heads)).empty())
+        refuse(
+            {key}, "model.attention: ", pattern->name(),
+            " sees later positions, which the model shall predict; set causal: true (inspect draws "
+            "such patterns, too)");
+      if (config_.data.separator >= 0 &&
+          !content_of(*pattern, static_cast<int>(config_.model.heads)).empty())
         refuse({key, "data.separator"}, "model.attention: ", pattern->name(),
                " takes no documents; leave data.separator out");
       const Lengths most = pattern->lengths();
       if ((most.queries && config_.model.context > most.queries) ||
           (most.keys && config_.model.context > most.keys))
-        refuse({key, "model.context"}, "model.attention: ", pattern->name(), " is made for ", most.queries,
-               " queries and ", most.keys, " keys; model.context is ", config_.model.context);
+        refuse({key, "model.context"}, "model.attention: ", pattern->name(), " is made for ",
+               most.queries, " queries and ", most.keys, " keys; model.context is ",
+               config_.model.context);
     }
   }
 
@@ -142,9 +172,9 @@ class Check {
     int64_t below = t.accumulation;
     while (below > 0 && t.batch % (below * ranks) != 0) --below;
     refuse({"train.accumulation", "train.batch"}, "train.accumulation ", t.accumulation,
-           ranks > 1 ? str(" on ", ranks, " processes") : "", " does not divide train.batch ", t.batch, "; ",
-           below > 0 ? str("accumulation ", below, " or ") : "", "batch ", (t.batch / parts + 1) * parts,
-           " works");
+           ranks > 1 ? str(" on ", ranks, " processes") : "", " does not divide train.batch ",
+           t.batch, "; ", below > 0 ? str("accumulation ", below, " or ") : "", "batch ",
+           (t.batch / parts + 1) * parts, " works");
   }
 
   void context_schedule() const {
@@ -162,7 +192,8 @@ class Check {
         refuse(keys, name, ": expected ascending steps, found ", step, " after ", previous);
       previous = step;
       if (context < 1 || context > full)
-        refuse(keys, name, ": expected contexts from 1 to model.context ", full, ", found ", context);
+        refuse(keys, name, ": expected contexts from 1 to model.context ", full, ", found ",
+               context);
       const auto fits = [&](int64_t c) { return tokens % c == 0 && tokens / c % parts == 0; };
       if (fits(context)) continue;
       int64_t below = context, above = context;
@@ -170,8 +201,8 @@ class Check {
       while (above < full && !fits(above)) ++above;
       refuse(keys, name, ": the ", tokens,
              " tokens of a step (train.batch * model.context) do not split into ", parts,
-             " equal micro-batches of sequences of ", context, "; nearest contexts that work: ", below,
-             fits(above) ? str(" and ", above) : "");
+             " equal micro-batches of sequences of ", context,
+             "; nearest contexts that work: ", below, fits(above) ? str(" and ", above) : "");
     }
   }
 
@@ -179,7 +210,8 @@ class Check {
   void augmentation() const {
     const AugmentConfig& a = config_.augment;
     const auto& axes = config_.model.position_axes;
-    if (a.jigsaw == 1) refuse({"augment.jigsaw"}, "augment.jigsaw: 1 is the whole image; 0 (off), 2 or 3");
+    if (a.jigsaw == 1)
+      refuse({"augment.jigsaw"}, "augment.jigsaw: 1 is the whole image; 0 (off), 2 or 3");
     if (!config_.data.mix.empty() && config_.data.mix == config_.data.path)
       refuse({"data.mix", "data.path"}, "data.mix: ", config_.data.mix, " is data.path itself");
     if (!config_.data.mix.empty() && config_.data.labels)
@@ -200,9 +232,11 @@ class Check {
              "train.context_schedule: images are trained on whole; leave it out");
     image_shape(axes[0], axes[1], axes[2]);
   }
+
   void image_shape(int64_t height, int64_t width, int64_t channels) const {
     const AugmentConfig& a = config_.augment;
-    const std::string found = str("; model.position_axes are [", height, ", ", width, ", ", channels, "]");
+    const std::string found =
+        str("; model.position_axes are [", height, ", ", width, ", ", channels, "]");
     for (const auto& [on, key] :
          {std::pair{a.rotation, "augment.rotation"}, {a.transposition, "augment.transposition"}})
       if (on && height != width)
@@ -223,5 +257,6 @@ class Check {
 void check_config(const Config& config, const Places& places, ConfigUse use) {
   Check(config, places, use).all();
 }
+
 void check_config(const Config& config, ConfigUse use) { check_config(config, {}, use); }
 }  // namespace weft

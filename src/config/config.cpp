@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "src/config/config.h"
-#include <algorithm>
-#include <filesystem>
+
 #include "src/config/fields.h"
 #include "src/files/files.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <variant>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -11,19 +19,22 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kLargestConfig = 1 << 20;  // bytes
 
-// configs/ of the working directory, then those above the executable; after each the folders inside.
+// configs/ of the working directory, then those above the executable; after each the folders
+// inside.
 std::vector<fs::path> config_folders() {
   std::vector<fs::path> roots = {"configs"}, folders;
   std::error_code error;
   fs::path above = fs::read_symlink("/proc/self/exe", error).parent_path();
-  for (int level = 0; !error && level < 4 && above.has_relative_path(); ++level, above = above.parent_path())
+  for (int level = 0; !error && level < 4 && above.has_relative_path();
+       ++level, above = above.parent_path())
     for (const char* place : {"configs", "share/weft/configs"}) {
       std::error_code none;
       if (fs::is_directory(above / place, none)) roots.push_back(above / place);
     }
   for (const fs::path& root : roots) {
     std::vector<fs::path> inside;
-    for (fs::directory_iterator entry(root, error), end; !error && entry != end; entry.increment(error))
+    for (fs::directory_iterator entry(root, error), end; !error && entry != end;
+         entry.increment(error))
       if (entry->is_directory(error)) inside.push_back(entry->path());
     std::ranges::sort(inside);
     folders.push_back(root);
@@ -66,7 +77,8 @@ constexpr std::size_t kCommentColumn = 36, kLineWidth = 118;
 // As YAML reads it back: plain when it is made of harmless letters, else in double quotes.
 std::string value_text(const std::string& s) {
   const auto harmless = [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '/' || c == '-';
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.' || c == '/' ||
+           c == '-';
   };
   const bool null_like = s == "null" || s == "Null" || s == "NULL";
   if (!s.empty() && s[0] != '-' && !null_like && std::ranges::all_of(s, harmless)) return s;
@@ -74,32 +86,43 @@ std::string value_text(const std::string& s) {
   for (const char c : s) {
     const auto code = static_cast<unsigned char>(c);
     static const char* hex = "0123456789abcdef";
-    if (c == '"' || c == '\\') quoted += std::string("\\") + c;
-    else if (code < 32 || code == 127) quoted += std::string("\\x") + hex[code / 16] + hex[code % 16];
-    else quoted += c;
+    if (c == '"' || c == '\\')
+      quoted += std::string("\\") + c;
+    else if (code < 32 || code == 127)
+      quoted += std::string("\\x") + hex[code / 16] + hex[code % 16];
+    else
+      quoted += c;
   }
   return quoted + "\"";
 }
 
 std::string value_text(bool v) { return v ? "true" : "false"; }
+
 std::string value_text(int64_t v) { return std::to_string(v); }
+
 std::string value_text(uint64_t v) { return std::to_string(v); }
+
 std::string value_text(double v) {  // the shortest that reads back to the same bits
   char text[32];
   return {text, std::to_chars(text, text + sizeof(text), v).ptr};
 }
+
 std::string value_text(const std::pair<int64_t, int64_t>& v) {
   return str("[", v.first, ", ", v.second, "]");
 }
+
 std::string value_text(const PatternSpec&);
-template <class T> std::string value_text(const std::vector<T>& list) {
+
+template <class T>
+std::string value_text(const std::vector<T>& list) {
   return "[" + joined(list, ", ", [](const T& v) { return value_text(v); }) + "]";
 }
 
 // What the kind reads: the first four fields always, the others where they differ from the default.
 std::string value_text(const PatternSpec& v) {
   PatternSpec copy = v, defaults;
-  const std::vector<std::string> read = fields_read(v), always = {"kind", "stride", "c", "num_verts"};
+  const std::vector<std::string> read = fields_read(v),
+                                 always = {"kind", "stride", "c", "num_verts"};
   std::vector<std::string> unset;
   for_each_pattern_field(defaults, [&](const Field& f) { unset.push_back(value_text(f)); });
   std::size_t at = 0;
@@ -118,19 +141,23 @@ void open_sections(std::string& out, const std::string& key, std::string& sectio
   const std::size_t dot = key.rfind('.');
   const std::string mine = dot == std::string::npos ? "" : key.substr(0, dot);
   if (mine == section) return;
-  const std::string name = mine.substr(mine.rfind('.') == std::string::npos ? 0 : mine.rfind('.') + 1);
+  const std::string name =
+      mine.substr(mine.rfind('.') == std::string::npos ? 0 : mine.rfind('.') + 1);
   if (!mine.empty()) out += std::string(2 * std::ranges::count(mine, '.'), ' ') + name + ":\n";
   section = mine;
 }
 }  // namespace
 
-Config load_config(const std::string& name, const std::vector<std::string>& overrides, ConfigUse use) {
+Config load_config(const std::string& name, const std::vector<std::string>& overrides,
+                   ConfigUse use) {
   const std::string path = find_config(name);
   return parse_config(read_text(path, kLargestConfig), path, overrides, use);
 }
 
 DType compute_dtype(const Config& config) {
-  return config.precision == "bf16" ? DType::bf16 : config.precision == "f16" ? DType::f16 : DType::f32;
+  return config.precision == "bf16"  ? DType::bf16
+         : config.precision == "f16" ? DType::f16
+                                     : DType::f32;
 }
 
 const char* name_of(Augment kind) {
@@ -165,7 +192,8 @@ std::vector<Condition> augmentations(const Config& config) {
 std::vector<Condition> conditions(const Config& config) {
   std::vector<Condition> told;
   if (config.augment.conditional) told = augmentations(config);
-  if (config.data.labels) told.push_back({Augment::label, config.data.classes, condition_rows(told)});
+  if (config.data.labels)
+    told.push_back({Augment::label, config.data.classes, condition_rows(told)});
   return told;
 }
 
@@ -189,18 +217,20 @@ std::string to_yaml(const Config& config, bool documented) {
   std::string out, section;
   if (documented)
     out = str("# Every key with its default. A config needs only the keys that differ.\n",
-              "# train --resume lets these differ: ", keys_on_resume(OnResume::free), ";\n# it says what ",
-              keys_on_resume(OnResume::told), " changes; with --allow-changes also ",
-              keys_on_resume(OnResume::asked), ".\n");
+              "# train --resume lets these differ: ", keys_on_resume(OnResume::free),
+              ";\n# it says what ", keys_on_resume(OnResume::told),
+              " changes; with --allow-changes also ", keys_on_resume(OnResume::asked), ".\n");
   for_each_field(copy, [&](const Field& f) {
     open_sections(out, f.key, section);
     const auto depth = static_cast<std::size_t>(std::ranges::count(f.key, '.'));
-    const std::string indent(2 * depth, ' '), name = f.key.substr(f.key.rfind('.') + 1);  // npos + 1 is 0
+    // npos + 1 is 0
+    const std::string indent(2 * depth, ' '), name = f.key.substr(f.key.rfind('.') + 1);
     std::string line = indent + name + ": " + value_text(f);
     if (documented) {
       if (line.size() < kCommentColumn && kCommentColumn + full_comment(f).size() + 2 <= kLineWidth)
         line.resize(kCommentColumn, ' ');
-      else line = indent + "# " + full_comment(f) + "\n" + line;
+      else
+        line = indent + "# " + full_comment(f) + "\n" + line;
       if (line.find('#') == std::string::npos) line += "# " + full_comment(f);
     }
     out += line + "\n";

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The config file: YAML read strictly into plain structs. An unknown key, a wrong type or an impossible value
-// is an Error with file:line, what was expected, and the nearest known name. fields.cpp says once what each
-// key means: reading, writing, --set and configs/reference.yaml come from it.
+// The config file: YAML read strictly into plain structs. An unknown key, a wrong type or an
+// impossible value is an Error with file:line, what was expected, and the nearest known name.
+// fields.cpp says once what each key means: reading, writing, --set and configs/reference.yaml come
+// from it.
 #pragma once
 
-#include <utility>
 #include "src/config/names.h"
 #include "src/patterns/spec.h"
+
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 struct DataConfig {
@@ -17,8 +21,9 @@ struct DataConfig {
   int64_t classes = 10;
 };
 
-// Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"): the model
-// is told how images were transformed. Each kind is drawn uniformly; 0 changes nothing. See data/augment/.
+// Distribution augmentation (Jun et al. 2020, "Distribution Augmentation for Generative Modeling"):
+// the model is told how images were transformed. Each kind is drawn uniformly; 0 changes nothing.
+// See data/augment/.
 struct AugmentConfig {
   bool rotation = false, color = false, transposition = false, reversal = false;
   int64_t jigsaw = 0, random_order = 0;
@@ -43,28 +48,36 @@ struct ModelConfig {
   int64_t layers = 12;
   int64_t width = 512;  // d
   int64_t heads = 8;
-  double qk_ratio = 1.0;   // width of all queries (and of all keys) / d: 0.5 in the paper's image models
-  double mlp_ratio = 4.0;  // hidden width of the MLP / d: 2 in the paper's image models
+  // width of all queries (and of all keys) / d: 0.5 in the paper's image models
+  double qk_ratio = 1.0;
+  double mlp_ratio = 4.0;           // hidden width of the MLP / d: 2 in the paper's image models
   std::string activation = "gelu";  // between the matrices of the MLP: gelu | relu2
   double dropout = 0.0;             // at the end of each residual branch
   double embedding_dropout = 0.0;
-  bool tied_output = false;  // logits from the token embedding instead of a zero-initialised output layer
+  // logits from the token embedding instead of a zero-initialised output layer
+  bool tied_output = false;
   bool final_norm = true;
   double norm_eps = 1e-5;
-  std::string positions = "learned";  // learned | rotary: embeddings, or queries and keys that are rotated
-  double rotary_base = 10000;         // the slowest pair of an axis turns by almost 1 / base a position
-  std::string qk_norm = "none";       // none | rms: of each query and key over the features of its head
-  std::vector<int64_t> position_axes = {96, 128};        // outermost first: text {n / l, l}, {32, 32, 3}
+  // learned | rotary: embeddings, or queries and keys that are rotated
+  std::string positions = "learned";
+  // the slowest pair of an axis turns by almost 1 / base a position
+  double rotary_base = 10000;
+  // none | rms: of each query and key over the features of its head
+  std::string qk_norm = "none";
+  // outermost first: text {n / l, l}, {32, 32, 3}
+  std::vector<int64_t> position_axes = {96, 128};
   std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers
   InitConfig init;
 };
 
 struct TrainConfig {
-  int64_t steps = 3000;      // updates
-  int64_t batch = 4;         // sequences of full context in one update; tokens a step = batch * context
+  int64_t steps = 3000;  // updates
+  // sequences of full context in one update; tokens a step = batch * context
+  int64_t batch = 4;
   int64_t batch_tokens = 0;  // instead of batch: tokens a step; 0 in a config that was read
   int64_t accumulation = 1;  // micro-batches in one update (of each process); divides batch
-  std::string optimizer = "adamw";  // adamw | muon: Muon for the matrices of the blocks, AdamW for the rest
+  // adamw | muon: Muon for the matrices of the blocks, AdamW for the rest
+  std::string optimizer = "adamw";
   double learning_rate = 1e-3;
   double final_learning_rate = 0.1;  // at the last step, as a share of learning_rate
   int64_t warmup = 200;              // steps of linear warm-up
@@ -75,14 +88,16 @@ struct TrainConfig {
   double clip = 1.0;               // global gradient norm; 0: off
   double ema_decay = 0.0;          // 0: no moving average is kept
   std::string recompute = "none";  // none | attention | block
-  // {step, context} pairs: from that step on sequences are this long; the tokens of a step stay the same.
+  // {step, context} pairs: from that step on sequences are this long; the tokens of a step stay the
+  // same.
   std::vector<std::pair<int64_t, int64_t>> context_schedule;
   double loss_scale = 65536;         // f16: initial value
   int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
   bool graph = true;                 // capture the step as a CUDA graph
   std::string reduce_dtype = "f32";  // several processes: type of the all-reduce, f32 | bf16
   int64_t bucket_mb = 25;            // several processes: MB in one all-reduce, at least
-  bool shard_optimizer = false;      // several processes: each keeps a part of the optimizer's state
+  // several processes: each keeps a part of the optimizer's state
+  bool shard_optimizer = false;
   int64_t log_every = 10, eval_every = 200, save_every = 1000;
   int64_t eval_tokens = 0;  // at evaluations during training: 0 is the whole split
   int64_t keep = 2;         // numbered checkpoints kept besides latest.h5 and best.h5; 0: all
@@ -96,7 +111,8 @@ struct Config {
   AugmentConfig augment;
   ModelConfig model;
   TrainConfig train;
-  // Not keys: the file this was read from, and the processes that train together, each on its share of batch.
+  // Not keys: the file this was read from, and the processes that train together, each on its share
+  // of batch.
   std::string source;
   int64_t ranks = 1;
 };
@@ -104,7 +120,8 @@ struct Config {
 // What a config is read for: the patterns of a model have to be causal, a picture shows any.
 enum class ConfigUse { model, picture };
 
-// Reads a config. A name that is not a path is looked for in configs/. `overrides` are "a.b=c" as for --set.
+// Reads a config. A name that is not a path is looked for in configs/. `overrides` are "a.b=c" as
+// for --set.
 Config load_config(const std::string& name, const std::vector<std::string>& overrides = {},
                    ConfigUse = ConfigUse::model);
 // The same from text; `where` is what errors name as the file.
@@ -122,25 +139,29 @@ enum class OnResume : uint8_t {
   told,   // changes what is trained from here on, for which it was set: allowed, and said
   free,   // may differ: the weights are the same bits
 };
+
 // A key on which two configs disagree; values as to_yaml writes them.
 struct KeyDifference {
   std::string key, there, here;
   OnResume rule = OnResume::same;
   std::string effect;  // with asked and told: what it changes
 };
+
 // Files of data differ when their names do: folders may move.
 std::vector<KeyDifference> config_differences(const Config& there, const Config& here);
 // The keys with a rule, "a, b, c".
 std::string keys_on_resume(OnResume);
-// Error when values do not fit together: file, keys, nearest values that work. parse_config calls it.
+// Error when values do not fit together: file, keys, nearest values that work. parse_config calls
+// it.
 void check_config(const Config&, ConfigUse = ConfigUse::model);
 
 DType compute_dtype(const Config&);
 
 // ---- what a sequence is told before its first token ----
 
-// The value of each kind of augmentation that training uses, and the class of the image: the sum of their
-// embeddings replaces the plain start vector. The kinds, in the order in which they are applied to an image.
+// The value of each kind of augmentation that training uses, and the class of the image: the sum of
+// their embeddings replaces the plain start vector. The kinds, in the order in which they are
+// applied to an image.
 enum class Augment : uint8_t {
   rotation,
   color,

@@ -1,27 +1,36 @@
 // SPDX-License-Identifier: MIT
-// The table of config keys that reading, writing, documentation and checks share. Internal to src/config.
+// The table of config keys that reading, writing, documentation and checks share. Internal to
+// src/config.
 #pragma once
 
+#include "src/config/config.h"
+
+#include <functional>
 #include <limits>
 #include <map>
+#include <string>
+#include <utility>
 #include <variant>
-#include "src/config/config.h"
+#include <vector>
 
 namespace weft {
 // What a number may be. open_*: the bound itself is not allowed.
 struct Range {
-  double low = -std::numeric_limits<double>::infinity(), high = std::numeric_limits<double>::infinity();
+  double low = -std::numeric_limits<double>::infinity(),
+         high = std::numeric_limits<double>::infinity();
   bool open_low = false, open_high = false;
 
   bool contains(double x) const {
     return (open_low ? x > low : x >= low) && (open_high ? x < high : x <= high);
   }
+
   std::string text() const;  // " of at least 1 and less than 2"; "" for all numbers
 };
 
 struct Field {
-  using Value = std::variant<std::string*, bool*, int64_t*, uint64_t*, double*, std::vector<int64_t>*,
-                             std::vector<PatternSpec>*, std::vector<std::pair<int64_t, int64_t>>*>;
+  using Value =
+      std::variant<std::string*, bool*, int64_t*, uint64_t*, double*, std::vector<int64_t>*,
+                   std::vector<PatternSpec>*, std::vector<std::pair<int64_t, int64_t>>*>;
   std::string key;  // with its section: "model.width"
   Value value;      // where it is stored
   std::string comment;
@@ -31,6 +40,7 @@ struct Field {
   OnResume on_resume = OnResume::same;
   std::string effect = "";  // with OnResume::asked and told
 };
+
 using Visit = std::function<void(const Field&)>;
 
 // All keys of a config, in the order of the file; sections come in one piece each.
@@ -41,7 +51,8 @@ void for_each_pattern_field(PatternSpec&, const Visit&);
 std::string value_text(const Field&);    // as to_yaml writes it
 std::string full_comment(const Field&);  // the comment, with what the value may be
 
-// Where keys were set, for errors: "configs/tiny.yaml:12" or "--set model.width". Defaults have no place.
+// Where keys were set, for errors: "configs/tiny.yaml:12" or "--set model.width". Defaults have no
+// place.
 using Places = std::map<std::string, std::string>;
 // check_config with places: errors name that of the first of the concerned keys that was set.
 void check_config(const Config&, const Places&, ConfigUse);

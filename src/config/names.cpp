@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "src/config/names.h"
+
 #include <algorithm>
+#include <cstddef>
 #include <numeric>
+#include <string>
 
 namespace weft {
 namespace {
 std::size_t edit_distance(const std::string& a, const std::string& b) {
-  std::vector<std::size_t> row(b.size() + 1);  // distances from the first i letters of a to each prefix of b
+  // distances from the first i letters of a to each prefix of b
+  std::vector<std::size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), std::size_t{0});
   for (std::size_t i = 1; i <= a.size(); ++i) {
     std::size_t diagonal = row[0];
@@ -23,7 +27,9 @@ std::size_t edit_distance(const std::string& a, const std::string& b) {
 
 std::string nearest_name(const std::string& word, const std::vector<std::string>& candidates) {
   constexpr std::size_t kBeginning = 3;  // letters that say what was meant
-  const auto begins = [&](const std::string& c) { return word.size() >= kBeginning && c.starts_with(word); };
+  const auto begins = [&](const std::string& c) {
+    return word.size() >= kBeginning && c.starts_with(word);
+  };
   const bool begun = std::ranges::any_of(candidates, begins);
   std::string best;
   std::size_t best_distance = 0;

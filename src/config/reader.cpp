@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: MIT
 // YAML to Config.
+#include "src/config/fields.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <limits>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <variant>
+#include <vector>
 #include <yaml-cpp/anchor.h>
 #include <yaml-cpp/eventhandler.h>
 #include <yaml-cpp/yaml.h>
-#include <algorithm>
-#include <set>
-#include "src/config/fields.h"
 
 namespace weft {
 namespace {
@@ -26,20 +38,31 @@ std::string found_text(const YAML::Node& node) {
 
 bool is_plain(const YAML::Node& node) { return node.IsScalar() && node.Tag() != "!"; }
 
-// Counts documents: YAML::LoadAll never ends where something follows a flow collection ("{a: b}, c").
+// Counts documents: YAML::LoadAll never ends where something follows a flow collection ("{a: b},
+// c").
 class DocumentCount : public YAML::EventHandler {
  public:
   void OnDocumentStart(const YAML::Mark&) override { ++count; }
+
   void OnDocumentEnd() override {}
+
   void OnNull(const YAML::Mark&, YAML::anchor_t) override {}
+
   void OnAlias(const YAML::Mark&, YAML::anchor_t) override {}
-  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t, const std::string&) override {}
+
+  void OnScalar(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                const std::string&) override {}
+
   void OnSequenceStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
                        YAML::EmitterStyle::value) override {}
+
   void OnSequenceEnd() override {}
-  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t, YAML::EmitterStyle::value) override {
-  }
+
+  void OnMapStart(const YAML::Mark&, const std::string&, YAML::anchor_t,
+                  YAML::EmitterStyle::value) override {}
+
   void OnMapEnd() override {}
+
   int count = 0;
 };
 
@@ -56,14 +79,17 @@ YAML::Node one_document(const std::string& yaml, const std::string& where) {
 // Fills a Config from YAML of one file or of one override.
 class Reader {
  public:
-  Reader(Config& config, Places& places, std::string file) : places_(places), file_(std::move(file)) {
+  Reader(Config& config, Places& places, std::string file)
+      : places_(places),
+        file_(std::move(file)) {
     for_each_field(config, [&](const Field& f) { fields_.push_back(f); });
   }
 
   void read_pattern(const YAML::Node& map, const std::string& key, PatternSpec& pattern) {
     if (++nesting_ > kMaxPatternNesting)
       fail(place(map), ": ", key, ": patterns nest at most ", kMaxPatternNesting, " deep");
-    if (++patterns_ > kMaxPatterns) fail(place(map), ": ", key, ": more than ", kMaxPatterns, " patterns");
+    if (++patterns_ > kMaxPatterns)
+      fail(place(map), ": ", key, ": more than ", kMaxPatterns, " patterns");
     std::vector<Field> fields;
     std::vector<std::string> known;
     for_each_pattern_field(pattern, [&](const Field& f) {
@@ -72,7 +98,8 @@ class Reader {
     });
     std::map<std::string, std::string> seen;  // key -> place
     for (const auto& entry : map) {
-      const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "", at = place(entry.first);
+      const std::string name = entry.first.IsScalar() ? entry.first.Scalar() : "",
+                        at = place(entry.first);
       const auto found = std::ranges::find(known, name);
       if (found == known.end())
         fail(at, ": ", key, ": unknown key ", name, " of a pattern", did_you_mean(name, known),
@@ -86,12 +113,12 @@ class Reader {
     const std::vector<std::string> read = fields_read(pattern);
     for (const auto& [name, at] : seen)
       if (std::ranges::count(read, name) == 0)
-        fail(at, ": ", key, ": a pattern ", to_yaml(pattern), " does not read ", name, "; it reads ",
-             joined(read));
+        fail(at, ": ", key, ": a pattern ", to_yaml(pattern), " does not read ", name,
+             "; it reads ", joined(read));
     for_each_pattern_field(pattern, [&](const Field& f) {
       if (f.required && !seen.contains(f.key) && std::ranges::count(read, f.key) > 0)
-        fail(place(map), ": ", key, ": ", f.key, " is required in a pattern of kind ", pattern.kind, " (",
-             f.comment, ")");
+        fail(place(map), ": ", key, ": ", f.key, " is required in a pattern of kind ", pattern.kind,
+             " (", f.comment, ")");
     });
     --nesting_;
   }
@@ -100,8 +127,9 @@ class Reader {
     const std::string section = prefix.substr(0, prefix.empty() ? 0 : prefix.size() - 1);
     if (map.IsNull()) return;
     if (!map.IsMap())
-      fail(place(map), ": ", section.empty() ? "the config" : section, ": expected keys with values (",
-           joined(keys_below(prefix, false)), "), found ", found_text(map));
+      fail(place(map), ": ", section.empty() ? "the config" : section,
+           ": expected keys with values (", joined(keys_below(prefix, false)), "), found ",
+           found_text(map));
     std::set<std::string> seen;
     for (const auto& entry : map) {
       if (!entry.first.IsScalar())
@@ -136,22 +164,29 @@ class Reader {
       // Two ways to say one thing: what is set here takes the place of what stood in the file.
       if (key == "train.batch") *std::get<int64_t*>(find("train.batch_tokens")->value) = 0;
       if (key == "train.batch_tokens") places_.erase("train.batch");
-    } catch (const YAML::Exception& e) { fail(file_, ": the value is not valid YAML: ", e.msg); }
+    } catch (const YAML::Exception& e) {
+      fail(file_, ": the value is not valid YAML: ", e.msg);
+    }
   }
 
  private:
   std::string place(const YAML::Node& node) const {
-    return file_.starts_with("--set ") || node.Mark().line < 0 ? file_
-                                                               : str(file_, ":", node.Mark().line + 1);
+    return file_.starts_with("--set ") || node.Mark().line < 0
+               ? file_
+               : str(file_, ":", node.Mark().line + 1);
   }
+
   const Field* find(const std::string& key) const {
     const auto it = std::ranges::find(fields_, key, &Field::key);
     return it == fields_.end() ? nullptr : &*it;
   }
+
   bool is_section(const std::string& prefix) const {
     return std::ranges::any_of(fields_, [&](const Field& f) { return f.key.starts_with(prefix); });
   }
-  // Names that may stand in a section ("" or "model."): its keys and sub-sections, or all full keys below it.
+
+  // Names that may stand in a section ("" or "model."): its keys and sub-sections, or all full keys
+  // below it.
   std::vector<std::string> keys_below(const std::string& prefix, bool full) const {
     std::vector<std::string> names;
     for (const Field& f : fields_) {
@@ -200,13 +235,15 @@ class Reader {
     if (!node.IsScalar()) expected(field, node, "a text");
     value = node.Scalar();
   }
+
   void read_value(const Field& field, const YAML::Node& node, bool& value) {
     if (!is_plain(node) || (node.Scalar() != "true" && node.Scalar() != "false"))
       expected(field, node, "true or false");
     value = node.Scalar() == "true";
   }
+
   template <class T>
-  requires std::is_arithmetic_v<T>
+    requires std::is_arithmetic_v<T>
   void read_value(const Field& field, const YAML::Node& node, T& value) {
     constexpr bool kReal = std::is_floating_point_v<T>;
     const std::string what = (kReal ? "a number" : "an integer") + field.range.text();
@@ -216,18 +253,21 @@ class Reader {
       std::string whole;  // the same number as an integer, when it is one
       if (real && std::abs(*real) < 1e15 && *real == std::trunc(*real))
         whole = str(static_cast<int64_t>(*real));
-      expected(field, node, what, whole.empty() || whole == node.Scalar() ? "" : "; write " + whole);
+      expected(field, node, what,
+               whole.empty() || whole == node.Scalar() ? "" : "; write " + whole);
     }
     if (!(std::abs(static_cast<double>(*parsed)) <= std::numeric_limits<double>::max()) ||
         !field.range.contains(static_cast<double>(*parsed)))
       expected(field, node, what);
     value = *parsed;
   }
+
   void read_value(const Field& field, const YAML::Node& node, std::vector<int64_t>& value) {
     if (!node.IsSequence()) expected(field, node, "a list of integers such as [96, 128]");
     value.clear();
     for (const auto& item : node) read_value(field, item, value.emplace_back());
   }
+
   void read_value(const Field& field, const YAML::Node& node,
                   std::vector<std::pair<int64_t, int64_t>>& value) {
     const std::string what = "a list of [step, context] pairs such as [[0, 1536], [1500, 12288]]";
@@ -240,8 +280,10 @@ class Reader {
       read_value(field, item[1], context);
     }
   }
+
   void read_value(const Field& field, const YAML::Node& node, std::vector<PatternSpec>& value) {
-    const std::string what = "a pattern such as {kind: fixed, stride: 128, c: 32}, or a list of them";
+    const std::string what =
+        "a pattern such as {kind: fixed, stride: 128, c: 32}, or a list of them";
     if (!node.IsMap() && !(node.IsSequence() && node.size() > 0)) expected(field, node, what);
     value.clear();
     const std::size_t count = node.IsMap() ? 1 : node.size();
@@ -252,6 +294,7 @@ class Reader {
       read_pattern(item, field.key, value.emplace_back());
     }
   }
+
   Places& places_;
   std::string file_;
   std::vector<Field> fields_;
@@ -268,8 +311,8 @@ void resolve_batch(Config& config, Places& places) {
          ") say the same thing; keep one of them");
   const int64_t below = tokens / context * context;
   if (below != tokens)
-    fail(place, ": train.batch_tokens ", tokens, " is not a multiple of model.context ", context, "; ",
-         below > 0 ? str(below, " or ") : "", below + context, " works");
+    fail(place, ": train.batch_tokens ", tokens, " is not a multiple of model.context ", context,
+         "; ", below > 0 ? str(below, " or ") : "", below + context, " works");
   config.train.batch = tokens / context;
   config.train.batch_tokens = 0;
   places["train.batch"] = place;
@@ -288,7 +331,9 @@ Config parse_config(const std::string& yaml, const std::string& where,
   Reader reader(config, places, where);
   try {
     reader.read_section(one_document(yaml, where), "");  // an empty file: all defaults
-  } catch (const YAML::Exception& e) { not_yaml(where, e); }
+  } catch (const YAML::Exception& e) {
+    not_yaml(where, e);
+  }
   for (const std::string& text : overrides) reader.read_override(text);
   resolve_batch(config, places);
   check_config(config, places, use);
@@ -303,7 +348,9 @@ PatternSpec parse_pattern(const std::string& yaml, const std::string& where) {
     const YAML::Node node = one_document(yaml, where);
     if (!node.IsMap()) fail(where, ": expected a pattern such as {kind: local, stride: 128}");
     Reader(unused, places, where).read_pattern(node, "pattern", pattern);
-  } catch (const YAML::Exception& e) { not_yaml(where, e); }
+  } catch (const YAML::Exception& e) {
+    not_yaml(where, e);
+  }
   return pattern;
 }
 }  // namespace weft

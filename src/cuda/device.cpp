@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MIT
-// The CUDA device: one non-blocking stream, cuBLASLt, a pool over cudaMalloc, and copies. Host code only.
+// The CUDA device: one non-blocking stream, cuBLASLt, a pool over cudaMalloc, and copies. Host code
+// only.
 #include "src/device.h"
-#include <cublasLt.h>
-#include <fstream>
+
 #include "kernels/linear/linear.h"
 #include "src/cuda/graph.h"
 #include "src/cuda/staging.h"
+
+#include <cctype>
+#include <cstddef>
+#include <cublasLt.h>
+#include <fstream>
+#include <memory>
+#include <string>
 
 namespace weft {
 namespace {
@@ -13,7 +20,8 @@ constexpr int kOldestMajor = 8;  // compute capability: Ampere
 
 std::string version_text(int version) { return str(version / 1000, '.', version % 1000 / 10); }
 
-// "580.159.03" from "NVRM version: NVIDIA UNIX ... Kernel Module  580.159.03  ..."; "" without that file.
+// "580.159.03" from "NVRM version: NVIDIA UNIX ... Kernel Module  580.159.03  ..."; "" without that
+// file.
 std::string kernel_driver_version() {
   std::ifstream in("/proc/driver/nvidia/version");
   std::string word, previous;
@@ -36,8 +44,8 @@ void check_driver() {
   if (driver / 1000 >= runtime / 1000) return;
   const std::string version = kernel_driver_version();
   fail("the NVIDIA driver ", version.empty() ? "" : version + " ", "is too old: it supports CUDA ",
-       version_text(driver), ", this program needs a driver for CUDA ", runtime / 1000, ".0 or newer",
-       "; update the driver, or use --device cpu");
+       version_text(driver), ", this program needs a driver for CUDA ", runtime / 1000,
+       ".0 or newer", "; update the driver, or use --device cpu");
 }
 
 std::shared_ptr<MemoryPool> make_cuda_pool(const std::string& name, int index) {
@@ -52,7 +60,8 @@ std::shared_ptr<MemoryPool> make_cuda_pool(const std::string& name, int index) {
     WEFT_CUDA_CALL(result);
     return p;
   };
-  return std::make_shared<MemoryPool>(name, allocate, [](void* p) { static_cast<void>(cudaFree(p)); });
+  return std::make_shared<MemoryPool>(name, allocate,
+                                      [](void* p) { static_cast<void>(cudaFree(p)); });
 }
 
 // Pinned: kernels write to it through its address on the host.
@@ -68,12 +77,17 @@ std::shared_ptr<MemoryPool> make_pinned_pool() {
 
 class CudaMark : public QueueMark {
  public:
-  explicit CudaMark(cudaStream_t stream) : stream_(stream) {
+  explicit CudaMark(cudaStream_t stream)
+      : stream_(stream) {
     WEFT_CUDA_CALL(cudaEventCreateWithFlags(&event_, cudaEventDisableTiming));
   }
+
   CudaMark& operator=(CudaMark&&) = delete;  // nor copied
+
   ~CudaMark() override { static_cast<void>(cudaEventDestroy(event_)); }
+
   void record() override { WEFT_CUDA_CALL(cudaEventRecord(event_, stream_)); }
+
   void wait() override { WEFT_CUDA_CALL(cudaEventSynchronize(event_)); }
 
  private:
@@ -83,13 +97,15 @@ class CudaMark : public QueueMark {
 
 class CudaDevice : public Device {
  public:
-  explicit CudaDevice(int index) : index_(index) {
+  explicit CudaDevice(int index)
+      : index_(index) {
     WEFT_CUDA_CALL(cudaSetDevice(index));
     WEFT_CUDA_CALL(cudaGetDeviceProperties(&properties_, index));
     if (properties_.major < kOldestMajor)
-      fail("cuda:", index, " (", properties_.name, ") has compute capability ", properties_.major, '.',
-           properties_.minor, "; ", kOldestMajor,
-           ".0 (Ampere) or newer is needed; choose another GPU with --device cuda:N, or --device cpu");
+      fail("cuda:", index, " (", properties_.name, ") has compute capability ", properties_.major,
+           '.', properties_.minor, "; ", kOldestMajor,
+           ".0 (Ampere) or newer is needed; choose another GPU with --device cuda:N, or --device "
+           "cpu");
     name = str("cuda:", index);
     compute_capability = 10 * properties_.major + properties_.minor;
     pool = make_cuda_pool(name, index);
@@ -101,7 +117,9 @@ class CudaDevice : public Device {
                cublasLtGetStatusString(status));
     queue = CudaQueue{stream_, cublaslt_, workspace_.get(), kWorkspaceBytes};
   }
+
   CudaDevice& operator=(CudaDevice&&) = delete;  // nor copied
+
   ~CudaDevice() override {
     static_cast<void>(cudaStreamSynchronize(stream_));
     forget_algorithms(cublaslt_);
@@ -115,22 +133,28 @@ class CudaDevice : public Device {
                                    cudaMemcpyHostToDevice, stream_));
     synchronize();
   }
+
   void download(void* dst, const TensorView& src) override {
     if (src.bytes() > 0)
       WEFT_CUDA_CALL(cudaMemcpyAsync(dst, src.data, static_cast<std::size_t>(src.bytes()),
                                      cudaMemcpyDeviceToHost, stream_));
     synchronize();
   }
+
   void upload_async(void* dst, const void* src, std::size_t bytes) override {
     if (bytes == 0) return;
-    if (CudaGraph* const graph = CudaGraph::in_capture()) return graph->add_upload(staging_, dst, src, bytes);
-    WEFT_CUDA_CALL(cudaMemcpyAsync(dst, staging_.stage(src, bytes), bytes, cudaMemcpyHostToDevice, stream_));
+    if (CudaGraph* const graph = CudaGraph::in_capture())
+      return graph->add_upload(staging_, dst, src, bytes);
+    WEFT_CUDA_CALL(
+        cudaMemcpyAsync(dst, staging_.stage(src, bytes), bytes, cudaMemcpyHostToDevice, stream_));
     staging_.mark(stream_);
   }
+
   void zero(const TensorView& dst) override {
     if (dst.bytes() > 0)
       WEFT_CUDA_CALL(cudaMemsetAsync(dst.data, 0, static_cast<std::size_t>(dst.bytes()), stream_));
   }
+
   void synchronize() override {
     staging_.follow();
     WEFT_CUDA_CALL(cudaStreamSynchronize(stream_));
@@ -143,9 +167,10 @@ class CudaDevice : public Device {
     WEFT_CUDA_CALL(cudaDriverGetVersion(&driver));
     const std::string version = kernel_driver_version();
     return str(properties_.name, ", ", bytes_text(properties_.totalGlobalMem), ", driver ",
-               version.empty() ? "for CUDA " + version_text(driver) : version, ", sm_", properties_.major,
-               properties_.minor);
+               version.empty() ? "for CUDA " + version_text(driver) : version, ", sm_",
+               properties_.major, properties_.minor);
   }
+
   std::size_t memory_free() const override {
     std::size_t free = 0, total = 0;
     WEFT_CUDA_CALL(cudaMemGetInfo(&free, &total));

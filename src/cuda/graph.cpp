@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Stream capture: thread-local, so that other threads (data, sampling) may use CUDA meanwhile.
 #include "src/cuda/graph.h"
-#include <algorithm>
+
 #include "src/cuda/staging.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <functional>
+#include <string>
 
 namespace weft {
 namespace {
@@ -15,7 +22,8 @@ cudaGraphNode_t last_copy(cudaStream_t stream) {
   std::size_t count = 0;
 #if CUDART_VERSION >= 13000
   const cudaGraphEdgeData* edges = nullptr;
-  WEFT_CUDA_CALL(cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, &edges, &count));
+  WEFT_CUDA_CALL(
+      cudaStreamGetCaptureInfo(stream, &status, nullptr, nullptr, &nodes, &edges, &count));
 #else
   WEFT_CUDA_CALL(cudaStreamGetCaptureInfo_v2(stream, &status, nullptr, nullptr, &nodes, &count));
 #endif
@@ -24,7 +32,8 @@ cudaGraphNode_t last_copy(cudaStream_t stream) {
   const cudaGraphNode_t node = nodes[0];
   cudaGraphNodeType type{};
   WEFT_CUDA_CALL(cudaGraphNodeGetType(node, &type));
-  WEFT_CHECK(type == cudaGraphNodeTypeMemcpy, "an upload was recorded as a node of type ", int{type});
+  WEFT_CHECK(type == cudaGraphNodeTypeMemcpy, "an upload was recorded as a node of type ",
+             int{type});
   return node;
 }
 }  // namespace
@@ -41,24 +50,29 @@ void CudaGraph::capture(const CudaQueue& queue, const std::function<void()>& wor
   std::string trouble;
   try {
     work();
-  } catch (const std::exception& error) { trouble = error.what(); }
+  } catch (const std::exception& error) {
+    trouble = error.what();
+  }
   recording = nullptr;
   queue_ = nullptr;
-  cudaError_t result = cudaStreamEndCapture(queue.stream, &recorded_);  // also after a failure: it must go on
-  if (trouble.empty() && result == cudaSuccess) result = cudaGraphInstantiate(&graph_, recorded_, 0);
+  // also after a failure: it must go on
+  cudaError_t result = cudaStreamEndCapture(queue.stream, &recorded_);
+  if (trouble.empty() && result == cudaSuccess)
+    result = cudaGraphInstantiate(&graph_, recorded_, 0);
   if (trouble.empty() && result != cudaSuccess) trouble = cudaGetErrorString(result);
   if (trouble.empty()) return;
   static_cast<void>(cudaGetLastError());
   if (recorded_) static_cast<void>(cudaGraphDestroy(recorded_));
   recorded_ = nullptr;
   uploads_.clear();
-  fail("the step could not be captured as a CUDA graph: ", trouble, "; train.graph: false runs without one");
+  fail("the step could not be captured as a CUDA graph: ", trouble,
+       "; train.graph: false runs without one");
 }
 
 void CudaGraph::launch(const CudaQueue& queue) {
   for (const Upload& u : uploads_)
-    WEFT_CUDA_CALL(cudaGraphExecMemcpyNodeSetParams1D(graph_, u.node, u.dst, u.ring->stage(u.src, u.bytes),
-                                                      u.bytes, cudaMemcpyHostToDevice));
+    WEFT_CUDA_CALL(cudaGraphExecMemcpyNodeSetParams1D(
+        graph_, u.node, u.dst, u.ring->stage(u.src, u.bytes), u.bytes, cudaMemcpyHostToDevice));
   WEFT_CUDA_CALL(cudaGraphLaunch(graph_, queue.stream));
   for (const Upload& u : uploads_) u.ring->mark(queue.stream);
 }
@@ -85,7 +99,8 @@ StagingRing::~StagingRing() {
 
 const void* StagingRing::stage(const void* src, std::size_t bytes) {
   Buffer& b = buffers_[next_];
-  WEFT_CHECK(b.marked, "more copies staged for one launch than there are buffers: ", buffers_.size());
+  WEFT_CHECK(b.marked,
+             "more copies staged for one launch than there are buffers: ", buffers_.size());
   next_ = (next_ + 1) % buffers_.size();
   if (!b.done) WEFT_CUDA_CALL(cudaEventCreateWithFlags(&b.done, cudaEventDisableTiming));
   WEFT_CUDA_CALL(cudaEventSynchronize(b.done));  // returns at once for an event never recorded

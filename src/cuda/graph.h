@@ -4,6 +4,10 @@
 
 #include "kernels/queue.h"
 
+#include <cstddef>
+#include <functional>
+#include <vector>
+
 struct CUgraph_st;      // cudaGraph_t
 struct CUgraphExec_st;  // cudaGraphExec_t
 struct CUgraphNode_st;  // cudaGraphNode_t
@@ -23,7 +27,8 @@ class CudaGraph {
 
   // The graph that this thread is recording; null when there is none.
   static CudaGraph* in_capture();
-  // Records a copy of `bytes` > 0 bytes to the device: each launch copies what is at `src` at that time.
+  // Records a copy of `bytes` > 0 bytes to the device: each launch copies what is at `src` at that
+  // time.
   void add_upload(StagingRing&, void* dst, const void* src, std::size_t bytes);
 
  private:
@@ -34,6 +39,7 @@ class CudaGraph {
     const void* src;
     std::size_t bytes;
   };
+
   const CudaQueue* queue_ = nullptr;  // while recording
   CUgraph_st* recorded_ = nullptr;    // what uploads are named by
   CUgraphExec_st* graph_ = nullptr;

@@ -1,8 +1,19 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/checkpoint.h"
-#include <numeric>
-#include <set>
+
 #include "src/files/hdf5.h"
+
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -20,7 +31,8 @@ std::string path_in(const std::string& group, const ParamInfo& p) { return group
 
 std::vector<Group> groups_of(const ParameterStore& store) {
   std::vector<Group> groups{{"/params", store.master()}};
-  if (store.m()) groups.insert(groups.end(), {{"/optimizer/m", store.m()}, {"/optimizer/v", store.v()}});
+  if (store.m())
+    groups.insert(groups.end(), {{"/optimizer/m", store.m()}, {"/optimizer/v", store.v()}});
   if (store.ema()) groups.push_back({"/ema", store.ema()});
   return groups;
 }
@@ -82,21 +94,24 @@ void check_group(const Hdf5File& file, const ParameterStore& store, const std::s
     if (there.erase(path) == 0)
       fail(other, p.name, " is ", shape_text(p.shape), " here and missing there (", group, ")");
     if (const Shape shape = file.shape_of(path); shape != p.shape)
-      fail(other, p.name, " is ", shape_text(p.shape), " here and ", shape_text(shape), " there (", group,
-           ")");
+      fail(other, p.name, " is ", shape_text(p.shape), " here and ", shape_text(shape), " there (",
+           group, ")");
   }
   if (!there.empty())
     fail(other, there.begin()->substr(group.size() + 1), " is missing here and ",
          shape_text(file.shape_of(*there.begin())), " there (", group, ")");
 }
 
-template <class T> T required(const Hdf5File& file, const char* name, const std::optional<T>& value) {
+template <class T>
+T required(const Hdf5File& file, const char* name, const std::optional<T>& value) {
   if (!value) fail(file.path(), ": has no attribute ", name, ", which every checkpoint has");
   return *value;
 }
+
 int64_t required_int(const Hdf5File& file, const char* name) {
   return required(file, name, file.int_attribute(name));
 }
+
 double required_real(const Hdf5File& file, const char* name) {
   return required(file, name, file.real_attribute(name));
 }
@@ -107,22 +122,26 @@ Hdf5File open_checkpoint(const std::string& path) {
     fail(path, ": is not a checkpoint (it has no group /params)",
          file.has("/train") ? "; it looks like a data file made by prepare" : "");
   if (const int64_t format = required_int(file, "format"); format != kCheckpointFormat)
-    fail(path, ": is of checkpoint format ", format, "; this program reads format ", kCheckpointFormat);
+    fail(path, ": is of checkpoint format ", format, "; this program reads format ",
+         kCheckpointFormat);
   return file;
 }
 
 TrainState read_state(const Hdf5File& file) {
-  const TrainState state{.step = required_int(file, "step"),
-                         .updates = required_int(file, "updates"),
-                         .loss_scale = required_real(file, "loss_scale"),
-                         .good_steps = required_int(file, "good_steps"),
-                         .best_valid_bits = required_real(file, "best_valid_bits"),
-                         .seed = std::bit_cast<uint64_t>(required_int(file, "seed"))};
+  const TrainState state{
+      .step = required_int(file, "step"),
+      .updates = required_int(file, "updates"),
+      .loss_scale = required_real(file, "loss_scale"),
+      .good_steps = required_int(file, "good_steps"),
+      .best_valid_bits = required_real(file, "best_valid_bits"),
+      .seed = std::bit_cast<uint64_t>(required_int(file, "seed")),
+  };
   const auto refuse = [&](const char* name, auto value, const char* expected) {
     fail(file.path(), ": attribute ", name, " is ", value, ", expected ", expected);
   };
   if (state.step < 0) refuse("step", state.step, "0 or more");
-  if (state.updates < 0 || state.updates > state.step) refuse("updates", state.updates, "0 to step");
+  if (state.updates < 0 || state.updates > state.step)
+    refuse("updates", state.updates, "0 to step");
   if (!std::isfinite(state.loss_scale) || state.loss_scale <= 0)
     refuse("loss_scale", state.loss_scale, "a positive number");
   if (state.good_steps < 0) refuse("good_steps", state.good_steps, "0 or more");
@@ -152,7 +171,8 @@ void join_save_checkpoint(const ParameterStore& store) {
     store.visit_whole(group.block, [](const ParamInfo&, const TensorView&) {});
 }
 
-TrainState load_checkpoint(const std::string& path, Device& device, ParameterStore& store, bool use_ema) {
+TrainState load_checkpoint(const std::string& path, Device& device, ParameterStore& store,
+                           bool use_ema) {
   const Hdf5File file = open_checkpoint(path);
   const bool moving_average = use_ema || store.ema();
   if (moving_average && !file.has("/ema"))
@@ -180,7 +200,10 @@ bool checkpoint_has_ema(const std::string& path) { return open_checkpoint(path).
 
 WeightsFile checkpoint_weights(const std::string& path, bool last) {
   const auto file = std::make_shared<Hdf5File>(open_checkpoint(path));
-  WeightsFile weights{.path = path, .config = required(*file, "config", file->text_attribute("config"))};
+  WeightsFile weights{
+      .path = path,
+      .config = required(*file, "config", file->text_attribute("config")),
+  };
   weights.step = read_state(*file).step;
   weights.ema = !last && file->has("/ema");
   const std::string group = weights.ema ? "/ema/" : "/params/";

@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Checkpoints: one HDF5 file that any reader can open.
 //   /params/<name>  f32 master weights        /optimizer/m/<name>, /optimizer/v/<name>  f32
-//   /ema/<name>     f32, when one is kept     attributes: format, config (the YAML), the fields of TrainState
+//   /ema/<name>     f32, when one is kept     attributes: format, config (the YAML), the fields of
+//   TrainState
 // Written to a temporary file, synced, renamed: an earlier checkpoint is never lost.
 #pragma once
 
 #include "src/config/config.h"
 #include "src/parameters.h"
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
 
 namespace weft {
 inline constexpr int64_t kCheckpointFormat = 1;
@@ -23,18 +29,22 @@ struct TrainState {
 
 void save_checkpoint(const std::string& path, Device&, const ParameterStore&, const TrainState&,
                      const std::string& config_yaml);
-// Called instead by the other ranks of a store with shards, while one of them saves: it needs their parts.
+// Called instead by the other ranks of a store with shards, while one of them saves: it needs their
+// parts.
 void join_save_checkpoint(const ParameterStore&);
 
-// Reads weights (`use_ema`: the EMA as such), and for training optimizer state and EMA, into `store`. Checks
-// all before a weight changes: an Error names what is missing, extra, different or not finite.
-TrainState load_checkpoint(const std::string& path, Device&, ParameterStore& store, bool use_ema = false);
+// Reads weights (`use_ema`: the EMA as such), and for training optimizer state and EMA, into
+// `store`. Checks all before a weight changes: an Error names what is missing, extra, different or
+// not finite.
+TrainState load_checkpoint(const std::string& path, Device&, ParameterStore& store,
+                           bool use_ema = false);
 
 // The config text of a checkpoint, and whether it holds a moving average; neither reads weights.
 std::string checkpoint_config(const std::string& path);
 bool checkpoint_has_ema(const std::string& path);
 
-// ---- weights that travel: those of a checkpoint without the rest of its run, or a safetensors file ----
+// ---- weights that travel: those of a checkpoint without the rest of its run, or a safetensors
+// file
 
 struct WeightsFile {
   std::string path;
@@ -44,14 +54,16 @@ struct WeightsFile {
   std::map<std::string, Shape> shapes{};  // by name: the model's path
   std::function<std::vector<float>(const std::string& name)> read{};
 
-  std::vector<float> values(const std::string& name) const;  // of one array; Error where one is not finite
+  // of one array; Error where one is not finite
+  std::vector<float> values(const std::string& name) const;
   std::string text() const;  // "runs/a/best.h5, the moving average of step 1600"
 };
 
 // The weights alone; the moving average where there is one, unless the `last` are wanted.
 WeightsFile checkpoint_weights(const std::string& path, bool last);
-// A file whose name ends in .safetensors, or else a checkpoint. Of a checkpoint the moving average where
-// there is one; with `last` the last weights. Throws Error for a file that is not all that it should be.
+// A file whose name ends in .safetensors, or else a checkpoint. Of a checkpoint the moving average
+// where there is one; with `last` the last weights. Throws Error for a file that is not all that it
+// should be.
 WeightsFile open_weights(const std::string& path, bool last = false);
 
 // What became of the parameters of a store.
@@ -60,23 +72,27 @@ struct TakenWeights {
   std::vector<std::string> extended;      // the first rows taken, the others left as they were
   std::vector<std::string> unused;        // in the file, and no parameter
 };
-// Copies into an allocated store, and its moving average, what has its name and shape. Of position.0 a file
-// may hold fewer rows: a longer context. Error for other shapes and position axes. Collective with shards.
+
+// Copies into an allocated store, and its moving average, what has its name and shape. Of
+// position.0 a file may hold fewer rows: a longer context. Error for other shapes and position
+// axes. Collective with shards.
 TakenWeights take_weights(const WeightsFile&, Device&, ParameterStore&);
 
 // train --init: fine-tuning from the weights of another run.
-// Takes what the file (see open_weights) has into an allocated store. Lines for people: what was taken,
-// extended, drawn anew or left, and which keys of the model differ. Throws Error when nothing fits, and when
-// heads differ in number: then weights of equal shape mean something else.
+// Takes what the file (see open_weights) has into an allocated store. Lines for people: what was
+// taken, extended, drawn anew or left, and which keys of the model differ. Throws Error when
+// nothing fits, and when heads differ in number: then weights of equal shape mean something else.
 std::vector<std::string> take_initial_weights(const std::string& path, const Config&, Device&,
                                               ParameterStore&);
 
-// ---- safetensors (https://github.com/huggingface/safetensors): the length of the header in 8 bytes, the
-// header in JSON, the arrays. Our metadata: the config, the step and which weights these are. ----
+// ---- safetensors (https://github.com/huggingface/safetensors): the length of the header in 8
+// bytes, the header in JSON, the arrays. Our metadata: the config, the step and which weights these
+// are. ----
 
 // F32 or BF16. Every number of the header is checked against the file before any is used.
 WeightsFile safetensors_weights(const std::string& path);
 
-// All arrays of `weights` as f32 or, rounded to nearest even, as bf16. The file appears whole or not at all.
+// All arrays of `weights` as f32 or, rounded to nearest even, as bf16. The file appears whole or
+// not at all.
 void save_safetensors(const std::string& path, const WeightsFile& weights, DType dtype);
 }  // namespace weft

@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/files.h"
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "kernels/view.h"
+#include "src/files/hash.h"
+
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <random>
 #include <set>
-#include "kernels/view.h"
-#include "src/files/hash.h"
+#include <sstream>
+#include <string_view>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <system_error>
+#include <unistd.h>
 
 namespace weft {
 namespace {
@@ -43,14 +50,18 @@ struct Output {
 
 Output find_output(const std::string& path, Devices devices) {
   if (path.empty()) fail("expected the name of a file to write, got an empty one");
+
   struct stat info {};
+
   const bool exists = ::stat(path.c_str(), &info) == 0;
   if (!exists && errno != ENOENT) fail(shown(path), ": cannot be written: ", std::strerror(errno));
-  if (exists && S_ISDIR(info.st_mode)) fail(path, ": is a folder, expected the name of a file to write");
+  if (exists && S_ISDIR(info.st_mode))
+    fail(path, ": is a folder, expected the name of a file to write");
   Output output{path, exists && !S_ISREG(info.st_mode)};
   // A link to nothing passes stat() as a missing file; one that leads in a circle does not.
   std::error_code none;
-  for (std::filesystem::path at = path; !output.is_device && std::filesystem::is_symlink(at, none);) {
+  for (std::filesystem::path at = path;
+       !output.is_device && std::filesystem::is_symlink(at, none);) {
     const std::filesystem::path next = std::filesystem::read_symlink(at, none);
     output.is_device = is_open_file(at.string()) || is_open_file(next.string());
     at = next.is_absolute() ? next : at.parent_path() / next;
@@ -62,10 +73,12 @@ Output find_output(const std::string& path, Devices devices) {
 }
 
 constexpr char kMagic[] = "weft: length and hash of what follows\n";
+
 struct Seal {
   char magic[40];
   uint64_t size, hash;
 };
+
 static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
 }  // namespace
 
@@ -73,7 +86,8 @@ int Descriptor::close() { return number_ < 0 ? 0 : ::close(std::exchange(number_
 
 std::string disk_error(int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
-  return std::string(std::strerror(error)) + (full ? "; free some space there or write to another disk" : "");
+  return std::string(std::strerror(error)) +
+         (full ? "; free some space there or write to another disk" : "");
 }
 
 int write_all(int file, const char* bytes, std::size_t size) {
@@ -90,7 +104,8 @@ int write_all(int file, const char* bytes, std::size_t size) {
 bool send_all(int socket, const void* bytes, std::size_t size, int flags) {
   const char* at = static_cast<const char*>(bytes);
   for (ssize_t n = 0; size > 0; at += n, size -= static_cast<std::size_t>(n))
-    if ((n = uninterrupted([&] { return send(socket, at, size, MSG_NOSIGNAL | flags); })) <= 0) return false;
+    if ((n = uninterrupted([&] { return send(socket, at, size, MSG_NOSIGNAL | flags); })) <= 0)
+      return false;
   return true;
 }
 
@@ -115,7 +130,8 @@ int read_at(int file, int64_t at, std::size_t size, void* to) {
 }
 
 void StoredBytes::read(int64_t first, std::size_t size, void* to) const {
-  if (values) return static_cast<void>(std::copy_n(values->data() + first, size, static_cast<char*>(to)));
+  if (values)
+    return static_cast<void>(std::copy_n(values->data() + first, size, static_cast<char*>(to)));
   const int error = read_at(file->get(), offset + first, size, to);
   if (error > 0) fail(path, ": cannot be read: ", std::strerror(error));
   if (error < 0) fail(path, ": is truncated in ", name, "; copy or make it again");
@@ -129,7 +145,9 @@ void check_once(int file, const std::string& what, const std::function<void()>& 
   constexpr int64_t kRemembered = 1 << 20, kNoted = 1 << 28;  // bytes
   static std::mutex mutex;
   static std::set<std::string> passed;
+
   struct stat info {};
+
   ::fstat(file, &info);
   const std::string version = str(what, "-", info.st_dev, "-", info.st_ino, "-", info.st_size, "-",
                                   info.st_mtim.tv_sec, "-", info.st_mtim.tv_nsec);
@@ -144,18 +162,22 @@ void check_once(int file, const std::string& what, const std::function<void()>& 
   if (!noted || !std::filesystem::exists(note, none)) check();
   if (info.st_size >= kRemembered) passed.insert(version);
   if (!noted) return;
-  std::filesystem::create_directories(note.parent_path(), none);  // without a note it is checked again
+  // without a note it is checked again
+  std::filesystem::create_directories(note.parent_path(), none);
   std::ofstream(note) << what;
 }
 
 void check_output(const std::string& path, Devices devices) { find_output(path, devices); }
 
-NewFile::NewFile(const std::string& path, Devices devices) : path_(path) {
+NewFile::NewFile(const std::string& path, Devices devices)
+    : path_(path) {
   Output output = find_output(path, devices);
   target_ = std::move(output.target);
   is_device_ = output.is_device;
-  if (is_device_) file_ = open_file(path_, O_WRONLY | O_APPEND | O_NOCTTY);
-  else open_unnamed();
+  if (is_device_)
+    file_ = open_file(path_, O_WRONLY | O_APPEND | O_NOCTTY);
+  else
+    open_unnamed();
   if (!file_ && errno == ENOENT)
     fail(path_, ": cannot be written: there is no folder ", parent_folder(target_));
   if (!file_) fail(path_, ": cannot be written: ", std::strerror(errno));
@@ -168,7 +190,8 @@ void NewFile::open_unnamed() {
   try_names([&] { return bool(file_ = open_file(temporary_, O_WRONLY | O_CREAT | O_EXCL)); });
 }
 
-// Offers free names beside the target, as temporary_, until `takes` takes one; false with an errno: none.
+// Offers free names beside the target, as temporary_, until `takes` takes one; false with an errno:
+// none.
 bool NewFile::try_names(const std::function<bool()>& takes) {
   std::random_device random;
   for (int left = 100; left > 0; --left) {
@@ -189,17 +212,21 @@ void NewFile::check(int error) const {
   if (error == 0) return;
   std::error_code unknown;
   fail(path_, ": could not be written: ", disk_error(error),
-       !is_device_ && std::filesystem::exists(path_, unknown) ? " (the earlier file is unchanged)" : "");
+       !is_device_ && std::filesystem::exists(path_, unknown) ? " (the earlier file is unchanged)"
+                                                              : "");
 }
 
-void NewFile::write(const char* bytes, std::size_t size) { check(write_all(file_.get(), bytes, size)); }
+void NewFile::write(const char* bytes, std::size_t size) {
+  check(write_all(file_.get(), bytes, size));
+}
 
 void NewFile::commit() {
   if (!is_device_) check(sync_to_disk(file_.get()));
   if (!is_device_ && temporary_.empty()) {
     const std::string unnamed = str("/proc/self/fd/", file_.get());
     const bool named = try_names([&] {
-      return linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) == 0;
+      return linkat(AT_FDCWD, unnamed.c_str(), AT_FDCWD, temporary_.c_str(), AT_SYMLINK_FOLLOW) ==
+             0;
     });
     check(named ? 0 : errno);
   }
@@ -241,15 +268,19 @@ void copy_whole_file(const std::string& from, const std::string& path) {
 
 std::vector<char> read_input(const std::string& path, int64_t most) {
   struct stat info {};
-  if (::stat(path.c_str(), &info) != 0) fail(shown(path), ": cannot be opened: ", std::strerror(errno));
+
+  if (::stat(path.c_str(), &info) != 0)
+    fail(shown(path), ": cannot be opened: ", std::strerror(errno));
   if (S_ISDIR(info.st_mode)) fail(path, ": is a folder, expected a file");
   if (!S_ISREG(info.st_mode) && !(S_ISFIFO(info.st_mode) && is_open_file(path)))
-    fail(path, ": is a device or named pipe, expected a file (or <(command), or /dev/stdin with a pipe)");
+    fail(path,
+         ": is a device or named pipe, expected a file (or <(command), or /dev/stdin with a pipe)");
   const Descriptor in = open_file(path, O_RDONLY | O_NOCTTY);
   if (!in) fail(path, ": cannot be opened: ", std::strerror(errno));
   constexpr int64_t kMostOfPipe = int64_t{1} << 30;
   if (S_ISFIFO(info.st_mode)) most = std::min(most, kMostOfPipe);
-  if (info.st_size > most) fail(path, ": has ", info.st_size, " bytes; at most ", most, " are read");
+  if (info.st_size > most)
+    fail(path, ": has ", info.st_size, " bytes; at most ", most, " are read");
   std::vector<char> bytes, piece(std::size_t{1} << 20);
   bytes.reserve(info.st_size);
   for (;;) {
@@ -257,7 +288,8 @@ std::vector<char> read_input(const std::string& path, int64_t most) {
     if (n < 0) fail(path, ": cannot be read: ", std::strerror(errno));
     if (n == 0) return bytes;
     bytes.insert(bytes.end(), piece.begin(), piece.begin() + n);
-    if (std::ssize(bytes) > most) fail(path, ": has more than ", most, " bytes, which is all that is read");
+    if (std::ssize(bytes) > most)
+      fail(path, ": has more than ", most, " bytes, which is all that is read");
   }
 }
 
@@ -284,6 +316,7 @@ void write_seal(char* block, std::size_t size, uint64_t hash) {
 
 bool check_seal(const std::string& path, int file) {
   struct stat info {};
+
   ::fstat(file, &info);
   const auto size = static_cast<std::size_t>(info.st_size);
   const auto get = [&](std::size_t at, std::size_t wanted, void* to) {

@@ -14,8 +14,10 @@
 #include <vector>
 
 namespace weft {
-// The result of a system call, repeated while signals interrupt it: some file systems let them end any call.
-template <class Call> auto uninterrupted(Call call) {
+// The result of a system call, repeated while signals interrupt it: some file systems let them end
+// any call.
+template <class Call>
+auto uninterrupted(Call call) {
   for (;;)
     if (const auto result = call(); result >= 0 || errno != EINTR) return result;
 }
@@ -23,16 +25,23 @@ template <class Call> auto uninterrupted(Call call) {
 // A file descriptor that closes itself.
 class Descriptor {
  public:
-  explicit Descriptor(int number = -1) : number_(number) {}
-  Descriptor(Descriptor&& other) noexcept : Descriptor(std::exchange(other.number_, -1)) {}
+  explicit Descriptor(int number = -1)
+      : number_(number) {}
+
+  Descriptor(Descriptor&& other) noexcept
+      : Descriptor(std::exchange(other.number_, -1)) {}
+
   Descriptor& operator=(Descriptor&& other) noexcept {
     std::swap(number_, other.number_);
     return *this;
   }
+
   ~Descriptor() { close(); }
 
   int get() const { return number_; }
+
   explicit operator bool() const { return number_ >= 0; }
+
   int close();  // what the system call returns
 
  private:
@@ -56,9 +65,10 @@ enum class Devices : uint8_t { refused, written };
 // Throws Error for a name under which no file can appear: empty, too long, that of a folder.
 void check_output(const std::string& path, Devices = Devices::refused);
 
-// A file without a name until commit() syncs it and gives it the name `path`, in place of an earlier file. A
-// symbolic link stays, and what it leads to is replaced. Without commit(), and when a write fails, nothing is
-// left. A device or pipe gets the bytes at once. Throws Error, with what to do.
+// A file without a name until commit() syncs it and gives it the name `path`, in place of an
+// earlier file. A symbolic link stays, and what it leads to is replaced. Without commit(), and when
+// a write fails, nothing is left. A device or pipe gets the bytes at once. Throws Error, with what
+// to do.
 class NewFile {
  public:
   explicit NewFile(const std::string& path, Devices = Devices::refused);
@@ -72,21 +82,24 @@ class NewFile {
   void open_unnamed();
   bool try_names(const std::function<bool()>& takes);
 
-  std::string path_, target_, temporary_;  // target_: path_ behind links; temporary_: "" while it has no name
+  // target_: path_ behind links; temporary_: "" while it has no name
+  std::string path_, target_, temporary_;
   bool is_device_ = false;
   Descriptor file_;
 };
 
-// A NewFile with what `write` puts out, held in memory until then; an exception of `write` leaves no file.
+// A NewFile with what `write` puts out, held in memory until then; an exception of `write` leaves
+// no file.
 void write_whole_file(const std::string& path, const std::function<void(std::ostream&)>& write);
 // A folder, with those above it. Error, naming it, when it cannot be made.
 void make_folder(const std::string& path);
 // A NewFile with what is in the file `from`.
 void copy_whole_file(const std::string& from, const std::string& path);
 
-// The bytes of a regular file, or of a pipe that a shell gives: /dev/stdin, or <(command). Error for other
-// devices, pipes and folders, and for more than `most` bytes (of a pipe 2^30).
+// The bytes of a regular file, or of a pipe that a shell gives: /dev/stdin, or <(command). Error
+// for other devices, pipes and folders, and for more than `most` bytes (of a pipe 2^30).
 std::vector<char> read_input(const std::string& path, int64_t most);
+
 inline std::string read_text(const std::string& path, int64_t most) {
   const std::vector<char> bytes = read_input(path, most);
   return {bytes.begin(), bytes.end()};
@@ -108,18 +121,21 @@ struct StoredBytes {
   void expect(int64_t first, int64_t size) const;
 };
 
-// Calls `check`, which reads much of a file, unless it has passed for this file of this size and time before:
-// the process remembers that of files of 1 MiB on, a note in the user's cache folder of those of 256 MiB on.
+// Calls `check`, which reads much of a file, unless it has passed for this file of this size and
+// time before: the process remembers that of files of 1 MiB on, a note in the user's cache folder
+// of those of 256 MiB on.
 void check_once(int file, const std::string& what, const std::function<void()>& check);
 
-// Syncs the folder of `path`, so that new names are on the disk, where it can be (not on some network disks).
+// Syncs the folder of `path`, so that new names are on the disk, where it can be (not on some
+// network disks).
 void sync_names_beside(const std::string& path);
 
-// The last words of a process that fails. Writes "error: <what>" at once, with "; " for line ends: to the
-// file descriptor WEFT_ERROR_FD, where a launcher reads the lines of its processes, otherwise to stderr.
+// The last words of a process that fails. Writes "error: <what>" at once, with "; " for line ends:
+// to the file descriptor WEFT_ERROR_FD, where a launcher reads the lines of its processes,
+// otherwise to stderr.
 void print_error_line(const std::string& what) noexcept;
 
-// ---- the seal of a file: its first 512 bytes hold the length and the hash of all that follows ----
+// ---- the seal of a file: its first 512 bytes hold the length and the hash of all that follows
 
 inline constexpr std::size_t kSealBlock = 512;
 inline std::atomic<bool> verify_seals = true;  // false: --no-verify, a seal is believed
@@ -127,7 +143,7 @@ inline std::atomic<bool> verify_seals = true;  // false: --no-verify, a seal is 
 // Writes to kSealBlock zeros the seal of a file with so many bytes behind it, of this FastHash.
 void write_seal(char* block, std::size_t size, uint64_t hash);
 
-// Whether the file has a seal; an Error when it does not fit what follows. A large file is read once
-// for that (check_once). A file that shrinks meanwhile is an error, too.
+// Whether the file has a seal; an Error when it does not fit what follows. A large file is read
+// once for that (check_once). A file that shrinks meanwhile is an error, too.
 bool check_seal(const std::string& path, int file);
 }  // namespace weft

@@ -1,16 +1,24 @@
 // SPDX-License-Identifier: MIT
-// Hdf5File over the C API of HDF5 1.10. HDF5 writes to memory, for a write that fails breaks its state; it
-// reads in a child process, for a read that fails can crash it.
+// Hdf5File over the C API of HDF5 1.10. HDF5 writes to memory, for a write that fails breaks its
+// state; it reads in a child process, for a read that fails can crash it.
 #include "src/files/hdf5.h"
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <algorithm>
-#include <map>
+
 #include "src/config/names.h"
 #include "src/files/hash.h"
 #include "src/files/hdf5_reader.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <fcntl.h>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include <vector>
 
 namespace weft {
 const char* name_of(StoredType type) { return row_of(type).name; }
@@ -22,12 +30,15 @@ struct Hdf5File::Handle {
   // Of create(), until commit().
   std::unique_ptr<NewFile> made;
   Id file;
+
   struct Later {
     int64_t first, end;  // bytes of the file
     FillBytes fill;
   };
+
   std::vector<Later> later;  // of write_later()
-  // Of open(): what is read. Of a large file that is made: memory, with holes where others fill values in.
+  // Of open(): what is read. Of a large file that is made: memory, with holes where others fill
+  // values in.
   std::shared_ptr<const Descriptor> fd;
   std::unique_ptr<AnswerProcess> reader;
   std::map<std::string, StoredPlace> places;  // of the datasets that were listed
@@ -36,31 +47,41 @@ struct Hdf5File::Handle {
     WEFT_CHECK(reader, path, ": is read before it is complete");
     return reader->ask(path, what + name);
   }
+
   StoredPlace place_of(const std::string& dataset) const {
     const auto known = places.find(dataset);
     std::size_t at = 0;
     return known != places.end() ? known->second : StoredPlace::from(ask("p", dataset), at);
   }
-  template <class T> std::optional<T> number(const char* what, const std::string& name) const {
+
+  template <class T>
+  std::optional<T> number(const char* what, const std::string& name) const {
     const std::string found = ask(what, name);
     T value{};
     if (found.size() != 1 + sizeof value) return std::nullopt;
     std::memcpy(&value, &found[1], sizeof value);
     return value;
   }
+
   [[noreturn]] void library_failed(const std::string& what) const {
     fail(path, ": ", what, ": ", library_error());
   }
+
   void each_piece(const std::function<void(const char*, std::size_t)>& take) const;
-  void write_attribute(const std::string& name, hid_t file_type, hid_t memory_type, const void* value) {
+
+  void write_attribute(const std::string& name, hid_t file_type, hid_t memory_type,
+                       const void* value) {
     const Id space(H5Screate(H5S_SCALAR), H5Sclose);
-    const Id a(H5Acreate2(file, name.c_str(), file_type, space, H5P_DEFAULT, H5P_DEFAULT), H5Aclose);
+    const Id a(H5Acreate2(file, name.c_str(), file_type, space, H5P_DEFAULT, H5P_DEFAULT),
+               H5Aclose);
     if (!a.ok() || H5Awrite(a, memory_type, value) < 0)
       library_failed("attribute " + name + " cannot be written");
   }
 };
 
-Hdf5File::Hdf5File() : handle_(std::make_unique<Handle>()) {}
+Hdf5File::Hdf5File()
+    : handle_(std::make_unique<Handle>()) {}
+
 Hdf5File::Hdf5File(Hdf5File&&) noexcept = default;
 Hdf5File& Hdf5File::operator=(Hdf5File&&) noexcept = default;
 Hdf5File::~Hdf5File() = default;
@@ -69,7 +90,9 @@ Hdf5File Hdf5File::open(const std::string& path) {
   Hdf5File f;
   Handle& h = *f.handle_;
   h.path = path;
+
   struct stat info {};
+
   h.fd = std::make_shared<const Descriptor>(
       ::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));  // a FIFO does not wait
   if (!*h.fd) fail(path, ": cannot be opened: ", std::strerror(errno));
@@ -124,7 +147,8 @@ void Hdf5File::Handle::each_piece(const std::function<void(const char*, std::siz
   const int64_t all = lseek(fd->get(), 0, SEEK_END);
   for (int64_t at = kSealBlock, end; at < all; at = end) {
     end = std::min(at + std::ssize(piece), all);
-    if (read_at(fd->get(), at, end - at, piece.data()) != 0) library_failed("cannot be completed in memory");
+    if (read_at(fd->get(), at, end - at, piece.data()) != 0)
+      library_failed("cannot be completed in memory");
     for (const Later& l : later) {
       const int64_t from = std::max(at, l.first), to = std::min(end, l.end);
       if (from < to) l.fill(from - l.first, std::span(piece).subspan(from - at, to - from));
@@ -139,7 +163,8 @@ void Hdf5File::commit() {
   if (H5Fflush(h.file, H5F_SCOPE_GLOBAL) < 0) h.library_failed("cannot be completed in memory");
   FastHash hash;
   std::size_t size = 0;
-  h.each_piece([&](const char* bytes, std::size_t count) { hash.add(bytes, count), size += count; });
+  h.each_piece(
+      [&](const char* bytes, std::size_t count) { hash.add(bytes, count), size += count; });
   char seal[kSealBlock] = {};
   write_seal(seal, size, hash.value());
   h.made->write(seal, sizeof seal);
@@ -177,7 +202,8 @@ void Hdf5File::read(const std::string& dataset, StoredType as, const std::vector
   const Handle& h = *handle_;
   const StoredPlace place = h.place_of(dataset);
   if (place.shape != shape)
-    fail(path(), ": ", dataset, " has shape ", shape_text(place.shape), ", expected ", shape_text(shape));
+    fail(path(), ": ", dataset, " has shape ", shape_text(place.shape), ", expected ",
+         shape_text(shape));
   const std::size_t size = elements_of(shape) * H5Tget_size(row_of(as).memory);
   bytes_of(dataset, as).read(0, size, data);
 }
@@ -213,13 +239,14 @@ void Hdf5File::write(const std::string& dataset, StoredType type, const std::vec
        slash = dataset.find('/', slash + 1)) {
     const std::string group = dataset.substr(0, slash);
     if (H5Lexists(h.file, group.c_str(), H5P_DEFAULT) > 0) continue;
-    const Id made(
-        H5Gcreate2(h.file, group.c_str(), H5P_DEFAULT, creation_list(H5P_GROUP_CREATE), H5P_DEFAULT),
-        H5Gclose);
+    const Id made(H5Gcreate2(h.file, group.c_str(), H5P_DEFAULT, creation_list(H5P_GROUP_CREATE),
+                             H5P_DEFAULT),
+                  H5Gclose);
     if (!made.ok()) h.library_failed("group " + group + " cannot be made");
   }
-  const Id set(H5Dcreate2(h.file, dataset.c_str(), row.file, space, H5P_DEFAULT, creation, H5P_DEFAULT),
-               H5Dclose);
+  const Id set(
+      H5Dcreate2(h.file, dataset.c_str(), row.file, space, H5P_DEFAULT, creation, H5P_DEFAULT),
+      H5Dclose);
   if (!set.ok() || (!later && H5Dwrite(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) < 0))
     h.library_failed("dataset " + dataset + " " + shape_text(shape) + " cannot be written");
   const auto first = static_cast<int64_t>(H5Dget_offset(set));
@@ -227,16 +254,19 @@ void Hdf5File::write(const std::string& dataset, StoredType type, const std::vec
 }
 
 void Hdf5File::set_attribute(const std::string& name, const std::string& value) {
-  // Fixed length lies in checksummed blocks; damage in the heaps of variable length can hang the library.
+  // Fixed length lies in checksummed blocks; damage in the heaps of variable length can hang the
+  // library.
   const Id type(H5Tcopy(H5T_C_S1), H5Tclose);
   H5Tset_size(type, std::max<std::size_t>(value.size(), 1));
   H5Tset_strpad(type, H5T_STR_NULLPAD);
   H5Tset_cset(type, H5T_CSET_UTF8);
   handle_->write_attribute(name, type, type, value.c_str());
 }
+
 void Hdf5File::set_attribute(const std::string& name, int64_t value) {
   handle_->write_attribute(name, H5T_STD_I64LE, H5T_NATIVE_INT64, &value);
 }
+
 void Hdf5File::set_real_attribute(const std::string& name, double value) {
   handle_->write_attribute(name, H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE, &value);
 }
@@ -245,9 +275,11 @@ std::optional<std::string> Hdf5File::text_attribute(const std::string& name) con
   const std::string found = handle_->ask("x", name);
   return found.empty() ? std::nullopt : std::optional(found.substr(1));
 }
+
 std::optional<int64_t> Hdf5File::int_attribute(const std::string& name) const {
   return handle_->number<int64_t>("i", name);
 }
+
 std::optional<double> Hdf5File::real_attribute(const std::string& name) const {
   return handle_->number<double>("d", name);
 }

@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: MIT
-// HDF5 files: a tree of arrays and attributes. Errors name file, object, what was expected and found.
+// HDF5 files: a tree of arrays and attributes. Errors name file, object, what was expected and
+// found.
 #pragma once
 
-#include <optional>
-#include <span>
 #include "kernels/dtype.h"
 #include "src/files/files.h"
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace weft {
 enum class StoredType : uint8_t { u8, u16, u32, i32, i64, f32, f64 };
@@ -17,12 +23,14 @@ using FillBytes = std::function<void(int64_t first, std::span<char>)>;
 
 class Hdf5File {
  public:
-  // To read; an Error when missing, truncated, not HDF5, or, in files of create(), when any byte differs.
-  // A child process parses it: damage and failed reads that HDF5 does not survive are an Error, too.
+  // To read; an Error when missing, truncated, not HDF5, or, in files of create(), when any byte
+  // differs. A child process parses it: damage and failed reads that HDF5 does not survive are an
+  // Error, too.
   static Hdf5File open(const std::string& path);
-  // To write. The file is built in memory (HDF5 does not survive a write that fails); commit() writes it as a
-  // NewFile (src/files/files.h), after a user block with its length and hash. Equal data makes equal bytes.
-  // Size::large: memory does not hold the values that write() is given later.
+  // To write. The file is built in memory (HDF5 does not survive a write that fails); commit()
+  // writes it as a NewFile (src/files/files.h), after a user block with its length and hash. Equal
+  // data makes equal bytes. Size::large: memory does not hold the values that write() is given
+  // later.
   enum class Size : uint8_t { fits_memory, large };
   static Hdf5File create(const std::string& path, Size = Size::fits_memory);
   Hdf5File(Hdf5File&&) noexcept;
@@ -32,18 +40,20 @@ class Hdf5File {
 
   const std::string& path() const;
   bool has(const std::string& object) const;
-  std::vector<std::string> list(const std::string& group) const;  // paths of all datasets below it, sorted
+  // paths of all datasets below it, sorted
+  std::vector<std::string> list(const std::string& group) const;
   StoredType type_of(const std::string& dataset) const;
   std::vector<int64_t> shape_of(const std::string& dataset) const;
 
-  // Groups on the way are made. Data is contiguous, uncompressed, row-major. `later`, of a large file, stands
-  // for `data`: commit() asks it, twice, for pieces of at most 1 MiB.
-  void write(const std::string& dataset, StoredType, const std::vector<int64_t>& shape, const void* data,
-             const FillBytes& later = {});
+  // Groups on the way are made. Data is contiguous, uncompressed, row-major. `later`, of a large
+  // file, stands for `data`: commit() asks it, twice, for pieces of at most 1 MiB.
+  void write(const std::string& dataset, StoredType, const std::vector<int64_t>& shape,
+             const void* data, const FillBytes& later = {});
   // The values. Those that are compressed or stored as another type are unpacked to memory.
   StoredBytes bytes_of(const std::string& dataset, StoredType as) const;
   // The whole dataset, converted by HDF5 to `as`; the stored shape must be `shape`.
-  void read(const std::string& dataset, StoredType as, const std::vector<int64_t>& shape, void* data) const;
+  void read(const std::string& dataset, StoredType as, const std::vector<int64_t>& shape,
+            void* data) const;
 
   // Attributes of the root group.
   void set_attribute(const std::string& name, const std::string& value);

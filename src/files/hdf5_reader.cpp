@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "src/files/hdf5_reader.h"
+
+#include "src/config/names.h"
+
+#include <algorithm>
+#include <csignal>
+#include <cstddef>
+#include <cstring>
+#include <exception>
 #include <fcntl.h>
+#include <numeric>
+#include <optional>
+#include <sstream>
+#include <string>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <algorithm>
-#include <csignal>
-#include <exception>
-#include <numeric>
-#include "src/config/names.h"
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -43,7 +52,9 @@ bool receive_message(int socket, std::string& text) {
     std::string reply;
     try {
       reply = "+" + answer(question);
-    } catch (const std::bad_alloc&) { reply = "-out of memory"; } catch (const std::exception& e) {
+    } catch (const std::bad_alloc&) {
+      reply = "-out of memory";
+    } catch (const std::exception& e) {
       reply = str("-", e.what());
     }
     if (!send_message(socket, reply)) break;
@@ -71,15 +82,18 @@ std::size_t elements_of(const std::vector<int64_t>& shape) {
   return std::accumulate(shape.begin(), shape.end(), std::size_t{1}, std::multiplies<>());
 }
 
-// By its number: the name may be another file's by now. (HDF5's default driver follows the link back.)
-Hdf5Reader::Hdf5Reader(std::string path, int file, int64_t size) : path_(std::move(path)) {
+// By its number: the name may be another file's by now. (HDF5's default driver follows the link
+// back.)
+Hdf5Reader::Hdf5Reader(std::string path, int file, int64_t size)
+    : path_(std::move(path)) {
   start_hdf5();
   const std::string opened = str("/proc/self/fd/", file);
   if (H5Fis_hdf5(opened.c_str()) <= 0)
     fail(path_, ": is not an HDF5 file (", size, " bytes of something else)");
   const Id access(H5Pcreate(H5P_FILE_ACCESS), H5Pclose);
   H5Pset_fapl_stdio(access);
-  H5Pset_file_locking(access, false, true);  // files never change in place; some file systems have no locks
+  // files never change in place; some file systems have no locks
+  H5Pset_file_locking(access, false, true);
   file_ = Id(H5Fopen(opened.c_str(), H5F_ACC_RDONLY, access), H5Fclose);
   if (file_.ok()) return;
   const std::string reason = library_error();
@@ -126,7 +140,8 @@ bool Hdf5Reader::has(const std::string& object) const {
   for (std::size_t slash = object.find('/', 1);; slash = object.find('/', slash + 1)) {
     const std::string prefix = object.substr(0, slash);
     if (prefix != "/" && H5Lexists(file_, prefix.c_str(), H5P_DEFAULT) <= 0) return false;
-    if (slash == std::string::npos) return H5Oexists_by_name(file_, object.c_str(), H5P_DEFAULT) > 0;
+    if (slash == std::string::npos)
+      return H5Oexists_by_name(file_, object.c_str(), H5P_DEFAULT) > 0;
   }
 }
 
@@ -135,12 +150,15 @@ std::string Hdf5Reader::list(const std::string& group) const {
   if (!root.ok()) fail(path_, ": has no group ", group);
   std::vector<std::string> names;
   const auto visit = [](hid_t, const char* name, const H5O_info_t* info, void* out) -> herr_t {
-    if (info->type == H5O_TYPE_DATASET) static_cast<std::vector<std::string>*>(out)->push_back(name);
+    if (info->type == H5O_TYPE_DATASET)
+      static_cast<std::vector<std::string>*>(out)->push_back(name);
     return 0;
   };
-  if (H5Ovisit(root, H5_INDEX_NAME, H5_ITER_INC, visit, &names) < 0) library_failed("cannot list " + group);
+  if (H5Ovisit(root, H5_INDEX_NAME, H5_ITER_INC, visit, &names) < 0)
+    library_failed("cannot list " + group);
   std::ranges::sort(names);
-  const std::string prefix = (group.starts_with('/') ? "" : "/") + group + (group.ends_with('/') ? "" : "/");
+  const std::string prefix =
+      (group.starts_with('/') ? "" : "/") + group + (group.ends_with('/') ? "" : "/");
   std::string all;
   for (const std::string& name : names) {
     all += prefix + name + '\0';
@@ -161,7 +179,8 @@ StoredPlace Hdf5Reader::place_of(const std::string& dataset) const {
   place.type = static_cast<int64_t>(*type);
   const haddr_t offset = H5Dget_offset(set);  // of contiguous data without filters
   const std::size_t bytes = elements_of(place.shape) * H5Tget_size(row_of(*type).memory);
-  if (offset != HADDR_UNDEF && H5Dget_storage_size(set) == bytes) place.offset = static_cast<int64_t>(offset);
+  if (offset != HADDR_UNDEF && H5Dget_storage_size(set) == bytes)
+    place.offset = static_cast<int64_t>(offset);
   return place;
 }
 
@@ -237,7 +256,8 @@ AnswerProcess::~AnswerProcess() {
 
 std::string AnswerProcess::ask(const std::string& name, const std::string& question) {
   std::string reply;
-  if (child_ > 0 && send_message(socket_.get(), question) && receive_message(socket_.get(), reply)) {
+  if (child_ > 0 && send_message(socket_.get(), question) &&
+      receive_message(socket_.get(), reply)) {
     if (reply[0] == '-') fail(reply.substr(1));
     return reply.substr(1);
   }

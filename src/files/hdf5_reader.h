@@ -1,27 +1,44 @@
 // SPDX-License-Identifier: MIT
-// What hdf5.cpp and its child process, which parses the file and answers questions, need of HDF5's C API.
+// What hdf5.cpp and its child process, which parses the file and answers questions, need of HDF5's
+// C API.
 #pragma once
 
-#include <hdf5.h>
-#include <sys/types.h>
 #include "src/files/hdf5.h"
+
+#include <cstddef>
+#include <functional>
+#include <hdf5.h>
+#include <string>
+#include <sys/types.h>
+#include <utility>
+#include <vector>
 
 namespace weft {
 // An HDF5 identifier and the call that gives it back.
 class Id {
  public:
   Id() = default;
-  Id(hid_t id, herr_t (*close)(hid_t)) : id_(id), close_(close) {}
-  Id(Id&& o) noexcept : id_(std::exchange(o.id_, -1)), close_(o.close_) {}
+
+  Id(hid_t id, herr_t (*close)(hid_t))
+      : id_(id),
+        close_(close) {}
+
+  Id(Id&& o) noexcept
+      : id_(std::exchange(o.id_, -1)),
+        close_(o.close_) {}
+
   Id& operator=(Id&& o) noexcept {
     std::swap(id_, o.id_);
     std::swap(close_, o.close_);
     return *this;
   }
+
   ~Id() {
     if (id_ >= 0) close_(id_);
   }
+
   operator hid_t() const { return id_; }
+
   bool ok() const { return id_ >= 0; }
 
  private:
@@ -37,15 +54,17 @@ struct TypeRow {
 
 // File types are little-endian whatever the machine: the same data makes the same file.
 inline const std::vector<TypeRow>& types() {
-  static const std::vector<TypeRow> rows = {{StoredType::u8, "uint8", H5T_STD_U8LE, H5T_NATIVE_UINT8},
-                                            {StoredType::u16, "uint16", H5T_STD_U16LE, H5T_NATIVE_UINT16},
-                                            {StoredType::u32, "uint32", H5T_STD_U32LE, H5T_NATIVE_UINT32},
-                                            {StoredType::i32, "int32", H5T_STD_I32LE, H5T_NATIVE_INT32},
-                                            {StoredType::i64, "int64", H5T_STD_I64LE, H5T_NATIVE_INT64},
-                                            {StoredType::f32, "float32", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT},
-                                            {StoredType::f64, "float64", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE}};
+  static const std::vector<TypeRow> rows = {
+      {StoredType::u8, "uint8", H5T_STD_U8LE, H5T_NATIVE_UINT8},
+      {StoredType::u16, "uint16", H5T_STD_U16LE, H5T_NATIVE_UINT16},
+      {StoredType::u32, "uint32", H5T_STD_U32LE, H5T_NATIVE_UINT32},
+      {StoredType::i32, "int32", H5T_STD_I32LE, H5T_NATIVE_INT32},
+      {StoredType::i64, "int64", H5T_STD_I64LE, H5T_NATIVE_INT64},
+      {StoredType::f32, "float32", H5T_IEEE_F32LE, H5T_NATIVE_FLOAT},
+      {StoredType::f64, "float64", H5T_IEEE_F64LE, H5T_NATIVE_DOUBLE}};
   return rows;
 }
+
 inline const TypeRow& row_of(StoredType type) { return types()[static_cast<std::size_t>(type)]; }
 
 // The innermost message on HDF5's error stack: the nearest it has to a reason.
@@ -62,7 +81,8 @@ inline std::string library_error() {
   return text.empty() ? "the HDF5 library gives no reason" : text;
 }
 
-// Object headers without times, so that equal data makes equal bytes; `cls` is a creation property class.
+// Object headers without times, so that equal data makes equal bytes; `cls` is a creation property
+// class.
 inline Id creation_list(hid_t cls) {
   Id list(H5Pcreate(cls), H5Pclose);
   H5Pset_obj_track_times(list, false);
@@ -70,8 +90,10 @@ inline Id creation_list(hid_t cls) {
 }
 
 inline void start_hdf5() {
-  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);                               // prints nothing by itself
-  static const herr_t no_external_links = H5Lunregister(H5L_TYPE_EXTERNAL);  // a file reads no other file
+  // prints nothing by itself
+  H5Eset_auto2(H5E_DEFAULT, nullptr, nullptr);
+  // a file reads no other file
+  static const herr_t no_external_links = H5Lunregister(H5L_TYPE_EXTERNAL);
   (void)no_external_links;
 }
 
@@ -107,7 +129,8 @@ class Hdf5Reader {
   StoredPlace place_of(const std::string& dataset) const;
   std::string values_of(const std::string& dataset, StoredType as) const;
   std::string text_attribute(const std::string& name) const;
-  std::string number(const std::string& name, H5T_class_t cls, const char* wanted, hid_t type) const;
+  std::string number(const std::string& name, H5T_class_t cls, const char* wanted,
+                     hid_t type) const;
 
   std::string path_;
   Id file_;
@@ -121,7 +144,8 @@ class AnswerProcess {
   AnswerProcess(const Answer& answer, int64_t cpu_seconds);
   AnswerProcess& operator=(AnswerProcess&&) = delete;  // nor copied
   ~AnswerProcess();
-  // Throws Error with the text of what `answer` throws, or, after `name`, with the end of the child.
+  // Throws Error with the text of what `answer` throws, or, after `name`, with the end of the
+  // child.
   std::string ask(const std::string& name, const std::string& question);
 
  private:

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT
 // Layouts in HDF5 files.
-#include <filesystem>
 #include "src/config/names.h"
 #include "src/files/hdf5.h"
 #include "src/patterns/more/layout.h"
 
+#include <filesystem>
+#include <string>
+#include <vector>
+
 namespace weft {
 BlockLayout read_hdf5_layout(const std::string& path, const std::string& dataset) {
-  constexpr int64_t kMostPacked = 1032;  // the best ratio that deflate, HDF5's usual packing, can reach
+  // the best ratio that deflate, HDF5's usual packing, can reach
+  constexpr int64_t kMostPacked = 1032;
   const Hdf5File file = Hdf5File::open(path);
   if (dataset.empty())
-    fail(path, ": is an HDF5 file; dataset must name the layout in it, one of: ", joined(file.list("/")));
+    fail(path,
+         ": is an HDF5 file; dataset must name the layout in it, one of: ", joined(file.list("/")));
   const std::string source = path + ", " + dataset;
   const std::vector<int64_t> shape = file.shape_of(dataset);
   const int64_t size = layout_size(shape, source);

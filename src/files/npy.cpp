@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
-// .npy: magic, version, length of the header, a Python dict {'descr', 'fortran_order', 'shape'}, the data.
+// .npy: magic, version, length of the header, a Python dict {'descr', 'fortran_order', 'shape'},
+// the data.
 #include "src/files/npy.h"
+
+#include "kernels/view.h"
+
 #include <algorithm>
 #include <charconv>
+#include <cstddef>
 #include <limits>
 #include <set>
-#include "kernels/view.h"
+#include <system_error>
 
 namespace weft {
 namespace {
@@ -15,7 +20,9 @@ constexpr std::size_t kMostDimensions = 32;
 // The dict of the header, read from left to right.
 class HeaderReader {
  public:
-  HeaderReader(std::string_view text, const std::string& where) : text_(text), where_(where) {}
+  HeaderReader(std::string_view text, const std::string& where)
+      : text_(text),
+        where_(where) {}
 
   void read(NpyArray& array) {
     std::set<std::string> seen;
@@ -24,10 +31,14 @@ class HeaderReader {
       const std::string key = quoted();
       if (!seen.insert(key).second) bad("'" + key + "' is given twice");
       expect(':');
-      if (key == "descr") type(array);
-      else if (key == "fortran_order") order();
-      else if (key == "shape") shape(array.shape);
-      else bad("unknown key '" + key + "'");
+      if (key == "descr")
+        type(array);
+      else if (key == "fortran_order")
+        order();
+      else if (key == "shape")
+        shape(array.shape);
+      else
+        bad("unknown key '" + key + "'");
       if (!accept(',')) {
         expect('}');
         break;
@@ -41,20 +52,25 @@ class HeaderReader {
 
  private:
   [[noreturn]] void bad(const std::string& what) const {
-    fail(where_, ": the header of the .npy file is damaged: ", what, " (at its character ", at_, ")");
+    fail(where_, ": the header of the .npy file is damaged: ", what, " (at its character ", at_,
+         ")");
   }
+
   void skip_spaces() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n')) ++at_;
   }
+
   bool accept(char wanted) {
     skip_spaces();
     if (at_ == text_.size() || text_[at_] != wanted) return false;
     ++at_;
     return true;
   }
+
   void expect(char wanted) {
     if (!accept(wanted)) bad(str("expected '", wanted, "'"));
   }
+
   std::string quoted() {
     skip_spaces();
     const char quote = at_ < text_.size() ? text_[at_] : ' ';
@@ -82,6 +98,7 @@ class HeaderReader {
          "'; expected bool, int8 to int64 or uint8 to uint32, little-endian; in numpy: "
          "a.astype(numpy.uint8)");
   }
+
   void order() {
     skip_spaces();
     if (text_.substr(at_, 4) == "True")
@@ -89,16 +106,19 @@ class HeaderReader {
     if (text_.substr(at_, 5) != "False") bad("fortran_order is neither True nor False");
     at_ += 5;
   }
+
   void shape(std::vector<int64_t>& shape) {
     expect('(');
     while (!accept(')')) {
       skip_spaces();
       int64_t size = -1;
-      const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), size);
+      const auto [end, error] =
+          std::from_chars(text_.data() + at_, text_.data() + text_.size(), size);
       if (error != std::errc{} || size < 0) bad("a size in shape is not a number that can be");
       at_ = static_cast<std::size_t>(end - text_.data());
       shape.push_back(size);
-      if (shape.size() > kMostDimensions) bad(str("shape has more than ", kMostDimensions, " dimensions"));
+      if (shape.size() > kMostDimensions)
+        bad(str("shape has more than ", kMostDimensions, " dimensions"));
       if (!accept(',')) {
         expect(')');
         break;
@@ -139,18 +159,20 @@ int64_t NpyArray::value(int64_t index) const {
 bool is_npy(std::string_view bytes) { return bytes.starts_with(kMagic); }
 
 NpyArray parse_npy(std::string_view bytes, const std::string& where) {
-  if (!is_npy(bytes)) fail(where, ": is not a .npy file (", bytes.size(), " bytes of something else)");
+  if (!is_npy(bytes))
+    fail(where, ": is not a .npy file (", bytes.size(), " bytes of something else)");
   const std::size_t version_at = kMagic.size(), length_at = version_at + 2;
   const int version = bytes.size() > version_at ? bytes[version_at] : 0;
   const std::size_t length_bytes = version == 1 ? 2 : 4, header_at = length_at + length_bytes;
-  if (bytes.size() < header_at) fail(where, ": is truncated: ", bytes.size(), " bytes are left of it");
+  if (bytes.size() < header_at)
+    fail(where, ": is truncated: ", bytes.size(), " bytes are left of it");
   if (version < 1 || version > 3 || bytes[version_at + 1] != 0)
     fail(where, ": is of .npy version ", int{static_cast<uint8_t>(bytes[version_at])}, ".",
          int{static_cast<uint8_t>(bytes[version_at + 1])}, "; expected 1.0, 2.0 or 3.0");
   const uint64_t length = little_endian(bytes.substr(length_at, length_bytes));
   if (length > bytes.size() - header_at)
-    fail(where, ": is truncated: its header should have ", length, " bytes, ", bytes.size() - header_at,
-         " are left");
+    fail(where, ": is truncated: its header should have ", length, " bytes, ",
+         bytes.size() - header_at, " are left");
   NpyArray array;
   HeaderReader(bytes.substr(header_at, length), where).read(array);
   array.data = bytes.substr(header_at + length);

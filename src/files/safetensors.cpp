@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: MIT
+#include "src/files/checkpoint.h"
+#include "src/files/hdf5.h"
+
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <numeric>
 #include <set>
-#include "src/files/checkpoint.h"
-#include "src/files/hdf5.h"
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -24,7 +32,8 @@ struct Array {
 
 // What these throw lacks the path, and the array that it is about.
 
-template <class... Text> void expect(bool condition, const Text&... text) {
+template <class... Text>
+void expect(bool condition, const Text&... text) {
   if (!condition) throw Error(str(text...));
 }
 
@@ -36,8 +45,8 @@ json parse_header(const char* begin, const char* end) {
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key)
-      expect(keys.back().insert(parsed.get<std::string>()).second, "has ", parsed.get<std::string>(),
-             " twice");
+      expect(keys.back().insert(parsed.get<std::string>()).second, "has ",
+             parsed.get<std::string>(), " twice");
     return true;
   };
   json header = json::parse(begin, end, watch);
@@ -61,8 +70,8 @@ Array array_of(const std::string& name, const json& entry, int64_t data_bytes) {
   int64_t size = 1;
   for (const json& axis : entry.at("shape").get_ref<const json::array_t&>()) {
     array.shape.push_back(whole_number(axis, kMost));
-    expect(array.shape.back() > 0 && size <= kMost / array.shape.back(), "shape ", entry.at("shape").dump(),
-           ", expected 1 to ", kMost, " elements");
+    expect(array.shape.back() > 0 && size <= kMost / array.shape.back(), "shape ",
+           entry.at("shape").dump(), ", expected 1 to ", kMost, " elements");
     size *= array.shape.back();
   }
   const json::array_t& offsets = entry.at("data_offsets").get_ref<const json::array_t&>();
@@ -81,12 +90,13 @@ std::string metadata(const json& header, const char* key) {
 }
 
 // The metadata into `weights`; the arrays, which fill the data in order. `where`: what is at fault.
-std::vector<Array> read_header(const std::vector<char>& bytes, WeightsFile& weights, std::size_t& begin,
-                               std::string& where) {
+std::vector<Array> read_header(const std::vector<char>& bytes, WeightsFile& weights,
+                               std::size_t& begin, std::string& where) {
   uint64_t length = 0;
   expect(bytes.size() >= kLength, "would begin behind the ", bytes.size(), " bytes of the file");
   std::memcpy(&length, bytes.data(), kLength);
-  expect(length <= bytes.size() - kLength, "would have ", length, " bytes, the file has ", bytes.size());
+  expect(length <= bytes.size() - kLength, "would have ", length, " bytes, the file has ",
+         bytes.size());
   begin = kLength + length;
   const auto data_bytes = static_cast<int64_t>(bytes.size() - begin);
   const json header = parse_header(bytes.data() + kLength, bytes.data() + begin);
@@ -100,8 +110,8 @@ std::vector<Array> read_header(const std::vector<char>& bytes, WeightsFile& weig
   int64_t end = 0;
   for (const Array& array : arrays) {
     where = array.name;
-    expect(array.begin == end, "begins at byte ", array.begin, " of the data, the array before it ends at ",
-           end);
+    expect(array.begin == end, "begins at byte ", array.begin,
+           " of the data, the array before it ends at ", end);
     end = array.end;
   }
   where = "the data";
@@ -114,7 +124,8 @@ std::vector<Array> read_header(const std::vector<char>& bytes, WeightsFile& weig
 }
 
 // `count` numbers of one type as another.
-template <class To, class From> std::vector<To> converted(const void* values, std::size_t count) {
+template <class To, class From>
+std::vector<To> converted(const void* values, std::size_t count) {
   std::vector<From> from(count);
   std::memcpy(from.data(), values, count * sizeof(From));
   std::vector<To> to(count);
@@ -149,7 +160,8 @@ WeightsFile safetensors_weights(const std::string& path) {
 
 void save_safetensors(const std::string& path, const WeightsFile& weights, DType dtype) {
   const bool wide = dtype == DType::f32;
-  WEFT_CHECK(wide || dtype == DType::bf16, "weights travel as f32 or bf16, not as ", name_of(dtype));
+  WEFT_CHECK(wide || dtype == DType::bf16, "weights travel as f32 or bf16, not as ",
+             name_of(dtype));
   nlohmann::ordered_json header;
   header[kMetadata] = {{"format", "pt"},
                        {"weft.config", weights.config},
@@ -159,7 +171,8 @@ void save_safetensors(const std::string& path, const WeightsFile& weights, DType
   for (const auto& [name, shape] : weights.shapes) {
     const int64_t begin = end;
     end += std::accumulate(shape.begin(), shape.end(), size_of(dtype), std::multiplies<>());
-    header[name] = {{"dtype", wide ? "F32" : "BF16"}, {"shape", shape}, {"data_offsets", {begin, end}}};
+    header[name] = {
+        {"dtype", wide ? "F32" : "BF16"}, {"shape", shape}, {"data_offsets", {begin, end}}};
   }
   std::string text = header.dump();
   text.resize((text.size() + kLength - 1) / kLength * kLength, ' ');  // data is aligned

@@ -2,30 +2,40 @@
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <vector>
+
 namespace weft {
 namespace {
 bool is_position(const std::string& name) { return name.starts_with("position."); }
 
 // Index t / (product of the later axes) finds the row: more rows of the first axis change no other.
 bool extends(const Shape& there, const ParamInfo& p) {
-  return p.name == "position.0" && there.size() == 2 && there[1] == p.shape[1] && there[0] < p.shape[0];
+  return p.name == "position.0" && there.size() == 2 && there[1] == p.shape[1] &&
+         there[0] < p.shape[0];
 }
 
 void check_shapes(const WeightsFile& file, const ParameterStore& store) {
   const auto of_axes = [&](int64_t here) {
-    const auto there =
-        std::ranges::count_if(file.shapes, [](const auto& entry) { return is_position(entry.first); });
+    const auto there = std::ranges::count_if(
+        file.shapes, [](const auto& entry) { return is_position(entry.first); });
     if (here != 0 && there != 0 && here != there)
       fail(file.path, ": has position tables of ", there, " axes, the model has ", here,
-           ": take the model.position_axes of the file, with a larger first one for a longer context");
+           ": take the model.position_axes of the file, with a larger first one for a longer "
+           "context");
   };
   of_axes(std::count_if(store.params().begin(), store.params().end(),
                         [](const ParamInfo& p) { return is_position(p.name); }));
   for (const ParamInfo& p : store.params()) {
     const auto found = file.shapes.find(p.name);
-    if (found == file.shapes.end() || found->second == p.shape || extends(found->second, p)) continue;
-    fail(file.path, ": ", p.name, " is ", shape_text(found->second), " there and ", shape_text(p.shape),
-         " here", is_position(p.name) ? "; of position tables only position.0 may get more rows" : "");
+    if (found == file.shapes.end() || found->second == p.shape || extends(found->second, p))
+      continue;
+    fail(file.path, ": ", p.name, " is ", shape_text(found->second), " there and ",
+         shape_text(p.shape), " here",
+         is_position(p.name) ? "; of position tables only position.0 may get more rows" : "");
   }
 }
 
@@ -39,19 +49,22 @@ std::string some_of(std::vector<std::string> names) {
 }  // namespace
 
 std::string WeightsFile::text() const {
-  return str(path, ", the ", ema ? "moving average of the weights" : "last weights", " of step ", step);
+  return str(path, ", the ", ema ? "moving average of the weights" : "last weights", " of step ",
+             step);
 }
 
 std::vector<float> WeightsFile::values(const std::string& name) const {
   std::vector<float> all = read(name);
   const auto bad = std::ranges::find_if_not(all, [](float x) { return std::isfinite(x); });
   if (bad != all.end())
-    fail(path, ": ", name, " holds ", *bad, " (element ", bad - all.begin(), "), expected finite numbers");
+    fail(path, ": ", name, " holds ", *bad, " (element ", bad - all.begin(),
+         "), expected finite numbers");
   return all;
 }
 
 WeightsFile open_weights(const std::string& path, bool last) {
-  return path.ends_with(".safetensors") ? safetensors_weights(path) : checkpoint_weights(path, last);
+  return path.ends_with(".safetensors") ? safetensors_weights(path)
+                                        : checkpoint_weights(path, last);
 }
 
 TakenWeights take_weights(const WeightsFile& file, Device& device, ParameterStore& store) {
@@ -62,7 +75,10 @@ TakenWeights take_weights(const WeightsFile& file, Device& device, ParameterStor
   for (const ParamInfo& p : store.params()) {
     const auto found = file.shapes.find(p.name);
     const bool extended = found != file.shapes.end() && extends(found->second, p);
-    (found == file.shapes.end() ? result.drawn : extended ? result.extended : result.taken).push_back(p.name);
+    (found == file.shapes.end() ? result.drawn
+     : extended                 ? result.extended
+                                : result.taken)
+        .push_back(p.name);
   }
   if (!result.extended.empty())
     store.visit_whole(store.master(), [&](const ParamInfo& p, const TensorView& view) {
@@ -89,8 +105,8 @@ TakenWeights take_weights(const WeightsFile& file, Device& device, ParameterStor
   return result;
 }
 
-std::vector<std::string> take_initial_weights(const std::string& path, const Config& config, Device& device,
-                                              ParameterStore& store) {
+std::vector<std::string> take_initial_weights(const std::string& path, const Config& config,
+                                              Device& device, ParameterStore& store) {
   const WeightsFile file = open_weights(path);
   const Config there = parse_config(file.config, path);
   if (there.model.heads != config.model.heads)
@@ -98,15 +114,16 @@ std::vector<std::string> take_initial_weights(const std::string& path, const Con
          ": set model.heads=", there.model.heads);
   const TakenWeights result = take_weights(file, device, store);
   if (result.taken.empty()) fail(path, ": holds none of the parameters of this model");
-  std::vector<std::string> lines = {
-      str(file.text(), ": ", result.taken.size(), " of ", store.params().size(), " parameters taken")};
+  std::vector<std::string> lines = {str(file.text(), ": ", result.taken.size(), " of ",
+                                        store.params().size(), " parameters taken")};
   for (const std::string& name : result.extended)
     lines.push_back(str("extended: ", name, ", the first ", file.shapes.at(name)[0],
                         " rows taken, the others drawn anew"));
   if (!result.drawn.empty()) lines.push_back("drawn anew: " + some_of(result.drawn));
   if (!result.unused.empty()) lines.push_back("left in the file: " + some_of(result.unused));
   for (const KeyDifference& d : config_differences(there, config))
-    if (d.key.starts_with("model.")) lines.push_back(str(d.key, ": ", d.there, " there, ", d.here, " here"));
+    if (d.key.starts_with("model."))
+      lines.push_back(str(d.key, ": ", d.there, " there, ", d.here, " here"));
   return lines;
 }
 }  // namespace weft

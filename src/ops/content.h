@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Attention where content decides what a head sees: labels or choices of blocks become tile maps of each
-// sequence and head, for the same attention kernels. No query's set depends on a later token.
+// Attention where content decides what a head sees: labels or choices of blocks become tile maps of
+// each sequence and head, for the same attention kernels. No query's set depends on a later token.
 #pragma once
 
 #include "src/attention_maps.h"
 #include "src/ops.h"
+
+#include <vector>
 
 namespace weft {
 // The heads of a layer where content decides.
@@ -16,12 +18,13 @@ struct ContentLayer {
   bool normed = false;  // QK-norm: keys that are made of queries have it
 };
 
-// Without an order. q: of these heads; centroids (H C D), none of hashes; `memory`: labels and directions.
-Labels labels_of(Ctx&, const ContentLayer&, const ContentHeads&, const HeadsView& q, const Tensor& centroids,
-                 std::vector<Tensor>& memory);
+// Without an order. q: of these heads; centroids (H C D), none of hashes; `memory`: labels and
+// directions.
+Labels labels_of(Ctx&, const ContentLayer&, const ContentHeads&, const HeadsView& q,
+                 const Tensor& centroids, std::vector<Tensor>& memory);
 
-// The maps of the heads where content decides, from queries and keys as they are projected. centroids: one
-// for each of layer.heads, empty where it does not route.
+// The maps of the heads where content decides, from queries and keys as they are projected.
+// centroids: one for each of layer.heads, empty where it does not route.
 std::vector<ContentMaps> content_maps(Ctx&, const ContentLayer&, MapCache&, const Tensor& qkv,
                                       const AttentionShape&, const std::vector<Var>& centroids);
 
@@ -34,9 +37,10 @@ struct SeenKeys {
   int64_t executed = 0;                           // pairs in the tiles that are visited
   std::vector<std::vector<int64_t>> label_sizes;  // in each round
 };
+
 SeenKeys seen_keys(const KeptMaps&, int head, int64_t time);
 
 // Bytes that content_maps() of a batch keeps until the backward pass.
-int64_t content_bytes(const AttentionPattern&, int64_t heads, int64_t qk_size, int64_t batch, int64_t time,
-                      int64_t context, bool training);
+int64_t content_bytes(const AttentionPattern&, int64_t heads, int64_t qk_size, int64_t batch,
+                      int64_t time, int64_t context, bool training);
 }  // namespace weft

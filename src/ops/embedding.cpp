@@ -1,24 +1,31 @@
 // SPDX-License-Identifier: MIT
 // The embedding, as a differentiable operation and for sampling.
 #include "kernels/layers/embedding.h"
+
 #include "src/ops.h"
+
+#include <cstddef>
+#include <vector>
 
 namespace weft {
 namespace {
-EmbeddingForward embedding_of(const Sequences& s, const TensorView& y, const Var& table, const Var& start,
-                              const std::vector<PositionTable>& axes) {
+EmbeddingForward embedding_of(const Sequences& s, const TensorView& y, const Var& table,
+                              const Var& start, const std::vector<PositionTable>& axes) {
   WEFT_CHECK(axes.size() <= static_cast<std::size_t>(kMaxPositionAxes), "embedding: at most ",
              kMaxPositionAxes, " position axes, got ", axes.size());
-  EmbeddingForward forward{.y = y,
-                           .tokens = s.tokens,
-                           .table = table.value,
-                           .start = start.value,
-                           .axis = {},
-                           .axes = static_cast<int>(axes.size()),
-                           .offsets = s.offsets,
-                           .positions = s.positions,
-                           .conditions = s.conditions};
-  for (std::size_t a = 0; a < axes.size(); ++a) forward.axis[a] = {axes[a].table.value, axes[a].divisor};
+  EmbeddingForward forward{
+      .y = y,
+      .tokens = s.tokens,
+      .table = table.value,
+      .start = start.value,
+      .axis = {},
+      .axes = static_cast<int>(axes.size()),
+      .offsets = s.offsets,
+      .positions = s.positions,
+      .conditions = s.conditions,
+  };
+  for (std::size_t a = 0; a < axes.size(); ++a)
+    forward.axis[a] = {axes[a].table.value, axes[a].divisor};
   return forward;
 }
 
@@ -27,7 +34,8 @@ int64_t checked_width(const Sequences& s, const Var& table) {
   const TensorView& t = s.tokens.view();
   WEFT_CHECK(t.rank == 2 && t.dtype == DType::i32, "embedding: tokens must be (B, T) of i32, got ",
              shape_text(t), " of ", name_of(t.dtype));
-  WEFT_CHECK(table.value.view().rank == 2, "embedding: table must be (V, C), got ", shape_text(table.value));
+  WEFT_CHECK(table.value.view().rank == 2, "embedding: table must be (V, C), got ",
+             shape_text(table.value));
   return table.value.view().cols();
 }
 }  // namespace
@@ -51,16 +59,18 @@ Var embedding(Ctx& ctx, const Sequences& s, const Var& table, const Var& start,
   ctx.launch(embedding_of(s, y.value, table, start, axes));
   if (!ctx.tape) return y;
   ctx.tape->record("embedding", y, [s, table, start, axes](Ctx& c, const Tensor& dy) {
-    EmbeddingBackward b{.dtable = c.grad(table),
-                        .dstart = c.grad(start),
-                        .daxis = {},
-                        .divisor = {},
-                        .axes = static_cast<int>(axes.size()),
-                        .dy = dy,
-                        .tokens = s.tokens,
-                        .offsets = s.offsets,
-                        .positions = s.positions,
-                        .conditions = s.conditions};
+    EmbeddingBackward b{
+        .dtable = c.grad(table),
+        .dstart = c.grad(start),
+        .daxis = {},
+        .divisor = {},
+        .axes = static_cast<int>(axes.size()),
+        .dy = dy,
+        .tokens = s.tokens,
+        .offsets = s.offsets,
+        .positions = s.positions,
+        .conditions = s.conditions,
+    };
     for (std::size_t a = 0; a < axes.size(); ++a) {
       b.daxis[a] = c.grad(axes[a].table);
       b.divisor[a] = axes[a].divisor;

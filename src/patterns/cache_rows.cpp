@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: MIT
 // Last readers: from the last query to the first, each key is met once. Rows: a linear scan.
-#include <algorithm>
-#include <map>
 #include "src/patterns/pattern.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <vector>
 
 namespace weft {
 namespace {
-// Finds the keys j, j + step, ... that have no reader so far, skipping the others in almost no time.
+// Finds the keys j, j + step, ... that have no reader so far, skipping the others in almost no
+// time.
 class Unread {
  public:
-  Unread(int64_t step, const std::vector<int32_t>& reader) : step_(step), reader_(reader) {
+  Unread(int64_t step, const std::vector<int32_t>& reader)
+      : step_(step),
+        reader_(reader) {
     for (std::size_t j = 0; j < reader.size(); ++j) next_.push_back(static_cast<int32_t>(j));
   }
 
@@ -34,14 +40,16 @@ class Unread {
  private:
   int64_t step_;
   const std::vector<int32_t>& reader_;
-  std::vector<int32_t> next_;  // j: itself while unread, else a later one with nothing unread between
+  // j: itself while unread, else a later one with nothing unread between
+  std::vector<int32_t> next_;
 };
 }  // namespace
 
 std::vector<int32_t> last_readers(const AttentionPattern& pattern, int head, int64_t n) {
   WEFT_CHECK(pattern.causal(), "sampling needs a causal pattern: with ", pattern.name(),
              " positions see later ones, which do not exist yet");
-  WEFT_CHECK(n >= 1 && n <= kMaxPositions, "a cache is for 1 to ", kMaxPositions, " positions, got ", n);
+  WEFT_CHECK(n >= 1 && n <= kMaxPositions, "a cache is for 1 to ", kMaxPositions,
+             " positions, got ", n);
   std::vector<int32_t> reader(n, -1);
   std::map<int64_t, Unread> unread;  // by step
   std::vector<KeyRun> runs;
@@ -55,7 +63,8 @@ std::vector<int32_t> last_readers(const AttentionPattern& pattern, int head, int
       WEFT_CHECK(run.begin >= 0 && last <= i, pattern.name(), ": query ", i, " sees key ", last,
                  ", which a causal pattern must not");
       Unread& keys = unread.try_emplace(step, step, reader).first->second;
-      for (int64_t j = keys.from(run.begin); j <= last; j = keys.from(j)) reader[j] = static_cast<int32_t>(i);
+      for (int64_t j = keys.from(run.begin); j <= last; j = keys.from(j))
+        reader[j] = static_cast<int32_t>(i);
     }
   }
   return reader;

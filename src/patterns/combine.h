@@ -4,6 +4,12 @@
 
 #include "src/patterns/pattern.h"
 
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace weft {
 // The keys of `run` that are not below `low` and below `high`; empty runs are not appended.
 void clip_run(const KeyRun& run, int64_t low, int64_t high, std::vector<KeyRun>& out);
@@ -11,11 +17,13 @@ void clip_run(const KeyRun& run, int64_t low, int64_t high, std::vector<KeyRun>&
 // Appends keys begin .. end - 1: to the last of runs[first ..] where they touch it.
 void append_run(int64_t begin, int64_t end, std::size_t first, std::vector<KeyRun>& runs);
 
-// Removes the keys of `taken` from runs[first ..]. Unequal steps cost time for each key taken within a run.
+// Removes the keys of `taken` from runs[first ..]. Unequal steps cost time for each key taken
+// within a run.
 void subtract_runs(const std::vector<KeyRun>& taken, std::size_t first, std::vector<KeyRun>& runs);
 
 // outer.of[index]; errors tell where they come from.
-std::unique_ptr<AttentionPattern> make_inner(const PatternSpec& outer, std::size_t index, int heads);
+std::unique_ptr<AttentionPattern> make_inner(const PatternSpec& outer, std::size_t index,
+                                             int heads);
 // Throws Error unless low <= outer.of.size() <= high.
 void check_number_of_patterns(const PatternSpec& outer, std::size_t low, std::size_t high);
 
@@ -25,12 +33,18 @@ class Composite : public AttentionPattern {
   std::string name() const override;
   bool causal() const override;
   Lengths lengths() const override;  // that all of them allow
+
   int groups(int) const override { return groups_; }
+
   int group(int head) const override { return group_.at(head); }
 
  protected:
   using Patterns = std::vector<std::unique_ptr<AttentionPattern>>;
-  Composite(const char* kind, Patterns of) : of_(std::move(of)), kind_(kind) {}
+
+  Composite(const char* kind, Patterns of)
+      : of_(std::move(of)),
+        kind_(kind) {}
+
   // Numbers describe what each head sees: equal ones get equal groups, in the order of the heads.
   void group_heads(const std::vector<std::vector<int>>& seen);
 

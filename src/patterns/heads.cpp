@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
-// heads: the patterns `of` taken in turn by the heads ("multiple heads ... separate patterns", arXiv
-// 1904.10509 section 4.2): head h sees what of[h mod size] lets its head floor(h / size) see.
-#include <map>
+// heads: the patterns `of` taken in turn by the heads ("multiple heads ... separate patterns",
+// arXiv 1904.10509 section 4.2): head h sees what of[h mod size] lets its head floor(h / size) see.
 #include "src/patterns/combine.h"
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -13,7 +19,8 @@ int heads_of(std::size_t p, std::size_t size, int heads) {
 
 class ByHead : public Composite {
  public:
-  ByHead(Patterns of, int heads) : Composite("heads", std::move(of)) {
+  ByHead(Patterns of, int heads)
+      : Composite("heads", std::move(of)) {
     // Equal names are equal patterns; with a single group their heads all see the same.
     std::map<std::string, int> known;
     std::vector<int> number;
@@ -31,13 +38,19 @@ class ByHead : public Composite {
   bool attends(int head, int64_t i, int64_t j) const override {
     return inner(head).pattern->attends(inner(head).head, i, j);
   }
+
   void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
     inner(head).pattern->key_runs(inner(head).head, i, runs);
   }
+
   void parts(int head, std::vector<PatternPart>& parts) const override {
     inner(head).pattern->parts(inner(head).head, parts);
   }
-  int64_t most_keys(int head) const override { return inner(head).pattern->most_keys(inner(head).head); }
+
+  int64_t most_keys(int head) const override {
+    return inner(head).pattern->most_keys(inner(head).head);
+  }
+
   void content(int heads, std::vector<ContentHeads>& out) const override {
     for (int p = 0; p < size(); ++p) {
       const std::size_t first = out.size();
@@ -51,7 +64,9 @@ class ByHead : public Composite {
 
  private:
   int size() const { return static_cast<int>(of_.size()); }
+
   std::size_t index(int head) const { return static_cast<std::size_t>(head % size()); }
+
   PatternPart inner(int head) const { return {of_[index(head)].get(), head / size()}; }
 };
 

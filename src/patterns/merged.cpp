@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT
-// merged: one head sees the union of what the patterns `of` see, "merged head" attention of arXiv 1904.10509
-// section 4.2. Each inner pattern less the earlier ones is a part, in the inner pattern's own order of slots.
-#include <algorithm>
+// merged: one head sees the union of what the patterns `of` see, "merged head" attention of arXiv
+// 1904.10509 section 4.2. Each inner pattern less the earlier ones is a part, in the inner
+// pattern's own order of slots.
 #include "src/patterns/combine.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -19,22 +26,31 @@ void remaining_runs(PatternPart of, const std::vector<PatternPart>& earlier, int
 // A part of one head: what one pattern sees and no earlier one.
 class Remainder : public AttentionPattern {
  public:
-  Remainder(PatternPart of, std::vector<PatternPart> earlier) : of_(of), earlier_(std::move(earlier)) {}
+  Remainder(PatternPart of, std::vector<PatternPart> earlier)
+      : of_(of),
+        earlier_(std::move(earlier)) {}
+
   std::string name() const override {
     std::string text = of_.pattern->name() + " less ";
-    for (const PatternPart& e : earlier_) text += (&e == earlier_.data() ? "" : " and ") + e.pattern->name();
+    for (const PatternPart& e : earlier_)
+      text += (&e == earlier_.data() ? "" : " and ") + e.pattern->name();
     return text;
   }
+
   bool attends(int, int64_t i, int64_t j) const override {
-    return of_.pattern->attends(of_.head, i, j) && std::ranges::none_of(earlier_, [&](const PatternPart& e) {
-             return e.pattern->attends(e.head, i, j);
-           });
+    return of_.pattern->attends(of_.head, i, j) &&
+           std::ranges::none_of(
+               earlier_, [&](const PatternPart& e) { return e.pattern->attends(e.head, i, j); });
   }
+
   void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     remaining_runs(of_, earlier_, i, runs);
   }
+
   bool causal() const override { return of_.pattern->causal(); }
+
   Lengths lengths() const override { return of_.pattern->lengths(); }
+
   // A band less a window of the nearest positions is a band.
   Band band(int, int64_t n) const override {
     Band rest = of_.pattern->band(of_.head, n);
@@ -43,10 +59,14 @@ class Remainder : public AttentionPattern {
     rest.skip = std::max(rest.skip, (window.reach + rest.stride - 1) / rest.stride);
     return rest;
   }
+
   int64_t query_slot(int, int64_t i, int64_t n) const override {
     return of_.pattern->query_slot(of_.head, i, n);
   }
-  int64_t key_slot(int, int64_t j, int64_t n) const override { return of_.pattern->key_slot(of_.head, j, n); }
+
+  int64_t key_slot(int, int64_t j, int64_t n) const override {
+    return of_.pattern->key_slot(of_.head, j, n);
+  }
 
  private:
   PatternPart of_;
@@ -55,7 +75,8 @@ class Remainder : public AttentionPattern {
 
 class Merged : public Composite {
  public:
-  Merged(Patterns of, int heads) : Composite("merged", std::move(of)) {
+  Merged(Patterns of, int heads)
+      : Composite("merged", std::move(of)) {
     std::vector<std::vector<int>> sets(heads);
     for (int head = 0; head < heads; ++head)
       for (const auto& pattern : of_) sets[head].push_back(pattern->group(head));
@@ -67,6 +88,7 @@ class Merged : public Composite {
   bool attends(int head, int64_t i, int64_t j) const override {
     return std::ranges::any_of(of_, [&](const auto& p) { return p->attends(head, i, j); });
   }
+
   void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
     std::vector<PatternPart> earlier;
     for (const auto& pattern : of_) {
@@ -74,6 +96,7 @@ class Merged : public Composite {
       earlier.push_back({pattern.get(), head});
     }
   }
+
   void parts(int head, std::vector<PatternPart>& parts) const override {
     const auto& mine = parts_[group(head)];
     parts.insert(parts.end(), mine.begin(), mine.end());
@@ -115,6 +138,7 @@ std::unique_ptr<AttentionPattern> make_merged(const PatternSpec& spec, int heads
 }  // namespace
 
 PatternKind merged_pattern() {
-  return {"merged", "what any of the patterns `of` sees, in one softmax", reads({"of"}), make_merged};
+  return {"merged", "what any of the patterns `of` sees, in one softmax", reads({"of"}),
+          make_merged};
 }
 }  // namespace weft

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The modifiers of any pattern: `prefix` (later keys are seen only below `prefix`), `documents` (no query
-// sees across a border) and `length` (positions from there on are padding). They leave one interval of S_i.
-#include <algorithm>
-#include <map>
+// The modifiers of any pattern: `prefix` (later keys are seen only below `prefix`), `documents` (no
+// query sees across a border) and `length` (positions from there on are padding). They leave one
+// interval of S_i.
 #include "src/patterns/combine.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -22,6 +29,7 @@ struct Limits {
     if (next != documents.end()) high = std::min(high, *next);
     return {low, high};
   }
+
   std::string text() const {
     std::string s;
     if (prefix) s += str(", prefix ", prefix);
@@ -37,12 +45,17 @@ struct Limits {
 // A pattern, or a part of one, within the limits.
 class Limited : public AttentionPattern {
  public:
-  Limited(const AttentionPattern& base, const Limits& limits) : base_(base), limits_(limits) {}
+  Limited(const AttentionPattern& base, const Limits& limits)
+      : base_(base),
+        limits_(limits) {}
+
   std::string name() const override { return base_.name() + " with " + limits_.text(); }
+
   bool attends(int head, int64_t i, int64_t j) const override {
     const KeyRun may = limits_.interval(i);
     return may.begin <= j && j < may.end && base_.attends(head, i, j);
   }
+
   void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const override {
     const KeyRun may = limits_.interval(i);
     if (may.size() == 0) return;
@@ -50,12 +63,22 @@ class Limited : public AttentionPattern {
     base_.key_runs(head, i, all);
     for (const KeyRun& run : all) clip_run(run, may.begin, may.end, runs);
   }
+
   bool causal() const override { return base_.causal() || limits_.prefix == 1; }
+
   Lengths lengths() const override { return base_.lengths(); }
+
   int groups(int heads) const override { return base_.groups(heads); }
+
   int group(int head) const override { return base_.group(head); }
-  int64_t query_slot(int head, int64_t i, int64_t n) const override { return base_.query_slot(head, i, n); }
-  int64_t key_slot(int head, int64_t j, int64_t n) const override { return base_.key_slot(head, j, n); }
+
+  int64_t query_slot(int head, int64_t i, int64_t n) const override {
+    return base_.query_slot(head, i, n);
+  }
+
+  int64_t key_slot(int head, int64_t j, int64_t n) const override {
+    return base_.key_slot(head, j, n);
+  }
 
  private:
   const AttentionPattern& base_;
@@ -70,7 +93,8 @@ struct Owned {
 class Modified : private Owned, public Limited {
  public:
   Modified(std::unique_ptr<AttentionPattern> base, Limits limits, int heads)
-      : Owned{std::move(base), std::move(limits)}, Limited(*Owned::pattern, Owned::limits) {
+      : Owned{std::move(base), std::move(limits)},
+        Limited(*Owned::pattern, Owned::limits) {
     std::vector<PatternPart> parts;
     for (int head = 0; head < heads; ++head) pattern->parts(head, parts);
     for (const PatternPart& part : parts) {
@@ -78,10 +102,12 @@ class Modified : private Owned, public Limited {
       if (!limited) limited = std::make_unique<Limited>(*part.pattern, Owned::limits);
     }
   }
+
   void parts(int head, std::vector<PatternPart>& parts) const override {
     const std::size_t first = parts.size();
     pattern->parts(head, parts);
-    for (std::size_t p = first; p < parts.size(); ++p) parts[p].pattern = parts_.at(parts[p].pattern).get();
+    for (std::size_t p = first; p < parts.size(); ++p)
+      parts[p].pattern = parts_.at(parts[p].pattern).get();
   }
 
  private:
@@ -89,8 +115,8 @@ class Modified : private Owned, public Limited {
 };
 }  // namespace
 
-std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern> base, const PatternSpec& spec,
-                                           int heads) {
+std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern> base,
+                                           const PatternSpec& spec, int heads) {
   const auto check = [&](const char* field, int64_t value) {
     if (value < 0 || value > kMaxPositions)
       refuse_pattern(spec.kind, field, " must be between 0 and ", kMaxPositions, ", got ", value);
@@ -108,6 +134,7 @@ std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern> bas
   if (spec.prefix && base->causal())
     refuse_pattern(spec.kind, "prefix lets queries see later keys, and ", base->name(),
                    " sees none; set causal: false, or leave prefix out");
-  return std::make_unique<Modified>(std::move(base), Limits{spec.prefix, spec.documents, spec.length}, heads);
+  return std::make_unique<Modified>(std::move(base),
+                                    Limits{spec.prefix, spec.documents, spec.length}, heads);
 }
 }  // namespace weft

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
 // PackedMaps: parts of equal edge that do not depend on each other share a pass.
 #include "src/patterns/packed_maps.h"
-#include <algorithm>
+
 #include "src/patterns/pattern.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -11,15 +17,19 @@ constexpr std::size_t kAlignment = 16;  // kernels copy 16 bytes at a time
 // Lays arrays down one after the other; with no image it only counts.
 class Writer {
  public:
-  Writer(void* image, void* base) : image_(static_cast<char*>(image)), base_(static_cast<char*>(base)) {}
+  Writer(void* image, void* base)
+      : image_(static_cast<char*>(image)),
+        base_(static_cast<char*>(base)) {}
 
   // Where the array lies once the image is at its base.
-  template <class T> const T* put(const std::vector<T>& values) {
+  template <class T>
+  const T* put(const std::vector<T>& values) {
     const std::size_t at = used_, bytes = values.size() * sizeof(T);
     used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
     if (image_ && bytes) std::memcpy(image_ + at, values.data(), bytes);
     return reinterpret_cast<const T*>(base_ + at);
   }
+
   std::size_t used() const { return used_; }
 
  private:
@@ -27,7 +37,8 @@ class Writer {
   std::size_t used_ = 0;
 };
 
-// Whether each aligned group of `run` slots holds successive positions; empty only behind the sequence.
+// Whether each aligned group of `run` slots holds successive positions; empty only behind the
+// sequence.
 bool follows(const std::vector<int32_t>& order, std::size_t run, int64_t n) {
   for (std::size_t first = 0; first < order.size(); first += run)
     for (std::size_t i = 1; i < run; ++i) {
@@ -65,8 +76,10 @@ TileMap put(Writer& out, const TileTables& t) {
 }
 }  // namespace
 
-PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size, int edge)
-    : n_(n), groups_(pattern.groups(heads)) {
+PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size,
+                       int edge)
+    : n_(n),
+      groups_(pattern.groups(heads)) {
   for (int head = 0; head < heads; ++head) group_of_head_.push_back(pattern.group(head));
   for (int group = 0; group < groups_; ++group) {
     const auto found = std::ranges::find(group_of_head_, group);
@@ -78,11 +91,12 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, in
     if (pattern.most_keys(first)) continue;  // content has maps of its own
     pattern.parts(first, parts);
     WEFT_CHECK(!parts.empty() && parts.size() <= AttentionMaps::kMaxPasses / 2, pattern.name(),
-               ": a head has ", parts.size(), " parts; 1 to ", AttentionMaps::kMaxPasses / 2, " work");
+               ": a head has ", parts.size(), " parts; 1 to ", AttentionMaps::kMaxPasses / 2,
+               " work");
     for (std::size_t p = 0; p < parts.size(); ++p) {
       const auto& [part, head] = parts[p];
-      TileTables tables =
-          edge ? build_tile_tables(*part, head, n, edge) : build_best_tables(*part, head, n, head_size);
+      TileTables tables = edge ? build_tile_tables(*part, head, n, edge)
+                               : build_best_tables(*part, head, n, head_size);
       pairs_.back() += tables.pairs;
       add(group, std::move(tables), n.queries == n.keys ? part->band(head, n.keys) : Band{}, p > 0);
     }
@@ -95,7 +109,8 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, in
   bytes_ = count.used();
 }
 
-// The parts of a group run in order: a part goes into the first pass of its edge after the group's last one.
+// The parts of a group run in order: a part goes into the first pass of its edge after the group's
+// last one.
 void PackedMaps::add(int group, TileTables tables, const Band& band, bool accumulate) {
   const auto g = static_cast<std::size_t>(group);
   std::size_t first = passes_.size();
@@ -114,7 +129,8 @@ void PackedMaps::add(int group, TileTables tables, const Band& band, bool accumu
 Band PackedMaps::band_of(const Pass& pass) const {
   const std::vector<int>& table = pass.table_of_group;
   for (std::size_t g = 0; g < table.size(); ++g)
-    if (table[g] < 0 || pass.accumulate[g] != pass.accumulate[0] || !(bands_[table[g]] == bands_[table[0]]))
+    if (table[g] < 0 || pass.accumulate[g] != pass.accumulate[0] ||
+        !(bands_[table[g]] == bands_[table[0]]))
       return {};
   return table.empty() ? Band{} : bands_[table[0]];
 }

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: MIT
 // The table of patterns, and what all of them share.
 #include "src/patterns/pattern.h"
-#include <algorithm>
+
 #include "src/config/names.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 // Each is in the file of src/patterns/ that has its name.
@@ -22,7 +30,8 @@ PatternKind routing_pattern();  // content.cpp
 PatternKind lsh_pattern();
 PatternKind topk_blocks_pattern();
 // src/patterns/modified.cpp: the pattern within its prefix, documents and length.
-std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern>, const PatternSpec&, int heads);
+std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern>, const PatternSpec&,
+                                           int heads);
 
 const std::vector<PatternKind>& patterns() {
   static const std::vector<PatternKind> table = {
@@ -77,7 +86,8 @@ std::vector<int64_t> ascending_globals(const char* kind, std::vector<int64_t> gl
   std::ranges::sort(globals);
   for (std::size_t k = 0; k < globals.size(); ++k) {
     if (globals[k] < 0 || globals[k] >= kMaxPositions)
-      refuse_pattern(kind, "globals must be between 0 and ", kMaxPositions - 1, ", got ", globals[k]);
+      refuse_pattern(kind, "globals must be between 0 and ", kMaxPositions - 1, ", got ",
+                     globals[k]);
     if (k > 0 && globals[k] == globals[k - 1])
       refuse_pattern(kind, "globals must be different, got ", globals[k], " twice");
   }

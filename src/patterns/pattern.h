@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: MIT
-// AttentionPattern: which keys a query sees, stated once, as in the paper. Tile tables (packed_maps.h),
-// decoding and drawings are built from it; no other code knows the patterns by name.
+// AttentionPattern: which keys a query sees, stated once, as in the paper. Tile tables
+// (packed_maps.h), decoding and drawings are built from it; no other code knows the patterns by
+// name.
 #pragma once
 
 #include "kernels/attention/content.h"
 #include "src/patterns/spec.h"
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace weft {
 inline constexpr int64_t kMaxPositions = 1 << 30;  // positions and slots are stored as int32
@@ -12,10 +18,12 @@ inline constexpr int64_t kMaxPositions = 1 << 30;  // positions and slots are st
 // Positions begin, begin + step, ... below end.
 struct KeyRun {
   int64_t begin = 0, end = 0, step = 1;
+
   int64_t size() const {
     if (begin >= end) return 0;
     return step == 1 ? end - begin : (end - begin + step - 1) / step;
   }
+
   friend bool operator==(const KeyRun&, const KeyRun&) = default;
 };
 
@@ -31,8 +39,8 @@ struct ContentHeads {
   HeadRange heads;
 };
 
-// A wrong order of slots costs time; a wrong run, group, part or band gives wrong results. tests/src/patterns
-// hold all of them against attends(), and attends() against a second definition.
+// A wrong order of slots costs time; a wrong run, group, part or band gives wrong results.
+// tests/src/patterns hold all of them against attends(), and attends() against a second definition.
 class AttentionPattern {
  public:
   virtual ~AttentionPattern() = default;
@@ -43,7 +51,8 @@ class AttentionPattern {
   // The definition of S_i for one head: does query i see key j?
   virtual bool attends(int head, int64_t i, int64_t j) const = 0;
 
-  // S_i as runs, appended: each key of attends() once, in time that grows with the runs. The caller clips.
+  // S_i as runs, appended: each key of attends() once, in time that grows with the runs. The caller
+  // clips.
   virtual void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const = 0;
   // The keys below `keys`, one by one, ascending, appended to `out`.
   void keys_of(int head, int64_t i, int64_t keys, std::vector<int32_t>& out) const;
@@ -53,6 +62,7 @@ class AttentionPattern {
 
   // Content (src/ops/content.h) decides which of these keys a query sees, at most so many; 0: all.
   virtual int64_t most_keys(int /*head*/) const { return 0; }
+
   virtual void content(int /*heads*/, std::vector<ContentHeads>&) const {}  // those heads, appended
 
   // The longest sequences that the pattern allows (a layout, a grid); 0: any.
@@ -60,29 +70,37 @@ class AttentionPattern {
 
   // Heads h and h' with group(h) == group(h') have equal S_i; groups are numbered from 0.
   virtual int groups(int heads) const { return heads > 0 ? 1 : 0; }
+
   virtual int group(int /*head*/) const { return 0; }
 
-  // Patterns whose disjoint union is S_i of this head, appended, at most AttentionMaps::kMaxPasses / 2. Each
-  // is computed in its own order of slots, and their softmaxes are merged.
-  virtual void parts(int head, std::vector<PatternPart>& parts) const { parts.push_back({this, head}); }
+  // Patterns whose disjoint union is S_i of this head, appended, at most AttentionMaps::kMaxPasses
+  // / 2. Each is computed in its own order of slots, and their softmaxes are merged.
+  virtual void parts(int head, std::vector<PatternPart>& parts) const {
+    parts.push_back({this, head});
+  }
 
-  // S_i of a head as a band (attention.h), if it is one for n queries and n keys and its stride divides n.
-  // Band kernels read it instead of the tiles: a wrong band gives wrong results.
+  // S_i of a head as a band (attention.h), if it is one for n queries and n keys and its stride
+  // divides n. Band kernels read it instead of the tiles: a wrong band gives wrong results.
   virtual Band band(int /*head*/, int64_t /*n*/) const { return {}; }
 
-  // The slot of a position in the order of the tiles, for n queries or n keys: tile t holds the `edge` slots
-  // from t * edge on. Each position has its own slot; gaps let blocks start on a tile. Called for parts only.
+  // The slot of a position in the order of the tiles, for n queries or n keys: tile t holds the
+  // `edge` slots from t * edge on. Each position has its own slot; gaps let blocks start on a tile.
+  // Called for parts only.
   virtual int64_t query_slot(int /*head*/, int64_t i, int64_t /*n*/) const { return i; }
+
   virtual int64_t key_slot(int head, int64_t j, int64_t n) const { return query_slot(head, j, n); }
 };
 
-// ---- for the files of the patterns ------------------------------------------------------------------------
+// ---- for the files of the patterns ----
 
 // PatternKind::fields of a kind that always reads the same fields.
 std::function<std::vector<std::string>(const PatternSpec&)> reads(std::vector<std::string> fields);
-template <class... Parts> [[noreturn]] void refuse_pattern(const std::string& kind, const Parts&... why) {
+
+template <class... Parts>
+[[noreturn]] void refuse_pattern(const std::string& kind, const Parts&... why) {
   fail("attention pattern '", kind, "': ", why...);
 }
+
 // Throws Error unless 1 <= value <= kMaxPositions.
 void check_pattern_field(const char* kind, const char* field, int64_t value);
 // The same for a field without a default: 0 means that it is missing.
@@ -90,17 +108,18 @@ void require_pattern_field(const char* kind, const char* field, int64_t value);
 // `globals`, ascending. Throws Error for one that is there twice or no position.
 std::vector<int64_t> ascending_globals(const char* kind, std::vector<int64_t> globals);
 std::string list_text(const std::vector<int64_t>&);  // "[1, 2]"
+
 // The first slot of a tile that is not below `slots`.
 inline int64_t tile_ceil(int64_t slots) { return (slots + kTile - 1) / kTile * kTile; }
 
-// ---- counts -----------------------------------------------------------------------------------------------
+// ---- counts ----
 
 // The keys below `keys` in the runs of one query.
 int64_t keys_in(const std::vector<KeyRun>& runs, int64_t keys);
 // The number of attended pairs of one head, counted from the runs; where content decides, at most.
 int64_t needed_pairs(const AttentionPattern&, int head, Lengths);
 
-// ---- patterns that depend on content: their numbers, and the static tables that they stand on ----
+// ---- patterns that depend on content: their numbers, and the static tables that they stand on
 
 inline constexpr int64_t kMostLabels = 1024;  // clusters, or buckets that are asked for
 
@@ -116,16 +135,19 @@ std::vector<ContentHeads> content_of(const AttentionPattern&, int heads);
 // Throws Error where a head of the pattern depends on content.
 void refuse_content(const AttentionPattern&, int heads, const char* who);
 
-// ---- the cache row of each position of one head, for sampling. A row is free again after the last query
-// that reads it: `local` lives in a ring of l rows, `fixed` in the open block and the summaries. ----
+// ---- the cache row of each position of one head, for sampling. A row is free again after the last
+// query that reads it: `local` lives in a ring of l rows, `fixed` in the open block and the
+// summaries. ----
 
-// The last query that reads each of the first n positions, -1: none. Error unless the pattern is causal.
+// The last query that reads each of the first n positions, -1: none. Error unless the pattern is
+// causal.
 std::vector<int32_t> last_readers(const AttentionPattern&, int head, int64_t n);
 
 struct CacheRows {
   std::vector<int32_t> row_of;  // position -> row; -1: no query reads it
   int64_t rows = 0;             // the most that are held at once: no assignment needs fewer
 };
+
 // For a text of n positions.
 CacheRows cache_rows(const AttentionPattern&, int head, int64_t n);
 }  // namespace weft

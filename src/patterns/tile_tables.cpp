@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: MIT
 // One query tile at a time: runs of keys become runs of key slots, and those become bits.
-#include <algorithm>
-#include <array>
-#include <deque>
-#include <limits>
-#include <numeric>
-#include <unordered_map>
 #include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"
 
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
 namespace weft {
 namespace {
-using Mask = std::array<uint64_t, kTile>;  // word r: row r of the tile; small tiles use the first words
+// word r: row r of the tile; small tiles use the first words
+using Mask = std::array<uint64_t, kTile>;
 
 uint64_t hash_of(const Mask& mask, int edge) {
   uint64_t h = 0;
@@ -28,15 +36,18 @@ Mask transposed(const Mask& mask) {
 }
 
 // slot -> position (-1: empty), whole tiles, from position -> slot.
-std::vector<int32_t> order_of(const std::vector<int64_t>& slots, int edge, const std::string& what) {
+std::vector<int32_t> order_of(const std::vector<int64_t>& slots, int edge,
+                              const std::string& what) {
   const int64_t last = *std::ranges::max_element(slots);
-  WEFT_CHECK(last < std::numeric_limits<int32_t>::max() - edge, what, ": too many slots: ", last + 1);
+  WEFT_CHECK(last < std::numeric_limits<int32_t>::max() - edge, what,
+             ": too many slots: ", last + 1);
   std::vector<int32_t> order((last / edge + 1) * edge, -1);
   for (std::size_t position = 0; position < slots.size(); ++position) {
     WEFT_CHECK(slots[position] >= 0, what, ": position ", position, " has the negative slot ",
                slots[position]);
     int32_t& entry = order[slots[position]];
-    WEFT_CHECK(entry == -1, what, ": positions ", entry, " and ", position, " share slot ", slots[position]);
+    WEFT_CHECK(entry == -1, what, ": positions ", entry, " and ", position, " share slot ",
+               slots[position]);
     entry = static_cast<int32_t>(position);
   }
   return order;
@@ -58,10 +69,12 @@ std::vector<int32_t> most_work_first(const std::vector<int32_t>& work, bool last
   return schedule;
 }
 
-// Of each tile of one side, the tiles of the other side that it meets; `others`: how many there are.
+// Of each tile of one side, the tiles of the other side that it meets; `others`: how many there
+// are.
 struct Lists {
   const std::vector<int32_t>&start, &tile;
   int32_t others;
+
   int32_t tiles() const { return static_cast<int32_t>(start.size()) - 1; }
 };
 
@@ -79,10 +92,11 @@ int64_t steps_of(const std::vector<int32_t>& schedule, const Lists& lists, int32
   return steps;
 }
 
-// Up to `owners` tiles that follow each other in a schedule share the tiles that they meet. Either tiles with
-// equal work follow each other, or runs of `run` neighbours, whichever makes fewer steps: in fixed attention
-// the tiles of a block share its keys but not its work. A shorter last run counts as a whole one, for it
-// often has the longest lists, which must not come late. Of runs with equal work the last come first.
+// Up to `owners` tiles that follow each other in a schedule share the tiles that they meet. Either
+// tiles with equal work follow each other, or runs of `run` neighbours, whichever makes fewer
+// steps: in fixed attention the tiles of a block share its keys but not its work. A shorter last
+// run counts as a whole one, for it often has the longest lists, which must not come late. Of runs
+// with equal work the last come first.
 std::vector<int32_t> schedule_of(const Lists& lists, int32_t owners, int32_t run) {
   const std::vector<int32_t> lengths = lengths_of(lists.start);
   std::vector<int32_t> of_runs;  // a whole run's work at the mean of its tiles
@@ -93,18 +107,23 @@ std::vector<int32_t> schedule_of(const Lists& lists, int32_t owners, int32_t run
   }
   std::vector<int32_t> neighbours, alike = most_work_first(lengths);
   for (const int32_t r : most_work_first(of_runs, true))
-    for (int32_t t = std::min((r + 1) * run, lists.tiles()); t > r * run; --t) neighbours.push_back(t - 1);
+    for (int32_t t = std::min((r + 1) * run, lists.tiles()); t > r * run; --t)
+      neighbours.push_back(t - 1);
   return steps_of(neighbours, lists, owners) < steps_of(alike, lists, owners) ? neighbours : alike;
 }
 
-// Runs of key positions become runs of key slots: one, where j, j + step, ... have slots in sequence.
+// Runs of key positions become runs of key slots: one, where j, j + step, ... have slots in
+// sequence.
 class KeySlots {
  public:
-  KeySlots(std::vector<int64_t> slots) : slots_(std::move(slots)) {}  // NOLINT: a list of slots
+  KeySlots(std::vector<int64_t> slots)
+      : slots_(std::move(slots)) {}  // NOLINT: a list of slots
+
   const std::vector<int64_t>& all() const { return slots_; }
 
   // visit(first, count): key slots first .. first + count - 1.
-  template <class Visit> void for_each(const KeyRun& run, const Visit& visit) {
+  template <class Visit>
+  void for_each(const KeyRun& run, const Visit& visit) {
     const std::vector<int32_t>* follow = run.size() > 1 ? following(run.step) : nullptr;
     for (int64_t j = run.begin, left = run.size(); left > 0;) {
       const int64_t count = follow ? std::min<int64_t>((*follow)[j], left) : 1;
@@ -115,7 +134,8 @@ class KeySlots {
   }
 
  private:
-  // [j]: how many of j, j + step, ... have slots that follow each other; nullptr: too many steps to know.
+  // [j]: how many of j, j + step, ... have slots that follow each other; nullptr: too many steps to
+  // know.
   const std::vector<int32_t>* following(int64_t step) {
     for (const auto& [known, follow] : following_)
       if (known == step) return &follow;
@@ -141,11 +161,15 @@ std::vector<int64_t> slots_of(int64_t count, const std::function<int64_t(int64_t
 class Builder {
  public:
   Builder(const AttentionPattern& pattern, int head, Lengths n, int edge)
-      : pattern_(pattern), head_(head), n_(n), edge_(edge),
+      : pattern_(pattern),
+        head_(head),
+        n_(n),
+        edge_(edge),
         key_slots_(slots_of(n.keys, [&](int64_t j) { return pattern.key_slot(head, j, n.keys); })) {
     out_.edge = edge;
     const auto query_slot = [&](int64_t i) { return pattern.query_slot(head, i, n.queries); };
-    out_.query_order = order_of(slots_of(n.queries, query_slot), edge, pattern.name() + ", queries");
+    out_.query_order =
+        order_of(slots_of(n.queries, query_slot), edge, pattern.name() + ", queries");
     out_.key_order = order_of(key_slots_.all(), edge, pattern.name() + ", keys");
     bits_.resize(out_.key_tiles());
     touched_.assign(out_.key_tiles(), 0);
@@ -162,9 +186,10 @@ class Builder {
         columns{out_.col_start, out_.col_tile, out_.query_tiles()};
     // Tasks of the Hopper form: 3 or 4 tiles of queries, 2 of keys. Smaller tiles share nothing.
     const bool shared = edge_ == kTile;
-    out_.row_schedule = shared ? schedule_of(rows, 4, 12) : most_work_first(lengths_of(out_.row_start));
-    out_.col_schedule =
-        shared ? schedule_of(columns, kTaskTiles, kTaskTiles) : most_work_first(lengths_of(out_.col_start));
+    out_.row_schedule =
+        shared ? schedule_of(rows, 4, 12) : most_work_first(lengths_of(out_.row_start));
+    out_.col_schedule = shared ? schedule_of(columns, kTaskTiles, kTaskTiles)
+                               : most_work_first(lengths_of(out_.col_start));
     take_turns();
     out_.pairs.executed = std::ssize(out_.row_tile) * edge_ * edge_;
     return std::move(out_);
@@ -179,14 +204,15 @@ class Builder {
     for (KeyRun run : runs_) {
       run.end = std::min(run.end, n_.keys);
       if (run.begin >= run.end) continue;
-      WEFT_CHECK(run.begin >= 0 && run.step >= 1, pattern_.name(), ": query ", i, " names keys ", run.begin,
-                 " .. ", run.end - 1, " in steps of ", run.step);
+      WEFT_CHECK(run.begin >= 0 && run.step >= 1, pattern_.name(), ": query ", i, " names keys ",
+                 run.begin, " .. ", run.end - 1, " in steps of ", run.step);
       runs_[kept++] = run;
     }
     runs_.resize(kept);
   }
 
-  // Neighbouring queries share most runs (earlier summaries): the common beginning of lists is set once.
+  // Neighbouring queries share most runs (earlier summaries): the common beginning of lists is set
+  // once.
   void add_query_tile(const int32_t* queries) {
     first_.clear();
     rest_.clear();
@@ -201,7 +227,8 @@ class Builder {
       if (runs_.empty()) continue;
       if (first_.empty()) first_ = runs_, common_to_all = runs_.size();
       sees[r] = ~uint64_t{0};
-      const auto differs = std::mismatch(runs_.begin(), runs_.end(), first_.begin(), first_.end()).first;
+      const auto differs =
+          std::mismatch(runs_.begin(), runs_.end(), first_.begin(), first_.end()).first;
       common[r] = static_cast<std::size_t>(differs - runs_.begin());
       common_to_all = std::min(common_to_all, common[r]);
       rest_.insert(rest_.end(), differs, runs_.end());
@@ -219,7 +246,8 @@ class Builder {
   }
 
   // set(bits of a key tile, word of the keys of the run in it).
-  template <class Set> void set_bits(const KeyRun& run, const Set& set) {
+  template <class Set>
+  void set_bits(const KeyRun& run, const Set& set) {
     key_slots_.for_each(run, [&](int64_t first, int64_t count) {
       for (const int64_t end = first + count; first < end;) {
         const auto tile = static_cast<int32_t>(first / edge_);
@@ -257,12 +285,14 @@ class Builder {
   int32_t number_of(const Mask& mask) {
     const uint64_t hash = hash_of(mask, edge_);
     for (auto [known, end] = masks_.equal_range(hash); known != end; ++known)
-      if (std::equal(mask.begin(), mask.begin() + edge_, out_.masks.begin() + int64_t{edge_} * known->second))
+      if (std::equal(mask.begin(), mask.begin() + edge_,
+                     out_.masks.begin() + int64_t{edge_} * known->second))
         return known->second;
     const auto number = static_cast<int32_t>(masks_.size());
     const Mask flipped = transposed(mask);
     out_.masks.insert(out_.masks.end(), mask.begin(), mask.begin() + edge_);
-    out_.masks_transposed.insert(out_.masks_transposed.end(), flipped.begin(), flipped.begin() + edge_);
+    out_.masks_transposed.insert(out_.masks_transposed.end(), flipped.begin(),
+                                 flipped.begin() + edge_);
     masks_.emplace(hash, number);
     return number;
   }
@@ -283,7 +313,8 @@ class Builder {
       }
   }
 
-  // Of each column entry: the tasks before that have its query tile; the complement in the last of them.
+  // Of each column entry: the tasks before that have its query tile; the complement in the last of
+  // them.
   void take_turns() {
     out_.col_turn.resize(out_.col_tile.size());
     std::vector<int32_t> tasks(out_.query_tiles(), 0);
@@ -324,23 +355,26 @@ TileTables build_tile_tables(const AttentionPattern& pattern, int head, Lengths 
   const Lengths made_for = pattern.lengths();
   WEFT_CHECK((made_for.queries == 0 || n.queries <= made_for.queries) &&
                  (made_for.keys == 0 || n.keys <= made_for.keys),
-             pattern.name(), " is made for ", made_for.queries, " queries and ", made_for.keys, " keys, got ",
-             n.queries, " and ", n.keys);
-  WEFT_CHECK(edge == kTile || edge == kSmallTile, "tiles have an edge of ", kTile, " or ", kSmallTile,
-             ", got ", edge);
+             pattern.name(), " is made for ", made_for.queries, " queries and ", made_for.keys,
+             " keys, got ", n.queries, " and ", n.keys);
+  WEFT_CHECK(edge == kTile || edge == kSmallTile, "tiles have an edge of ", kTile, " or ",
+             kSmallTile, ", got ", edge);
   return Builder(pattern, head, n, edge).build();
 }
 
 TileTables build_best_tables(const AttentionPattern& part, int head, Lengths n, int64_t head_size) {
   constexpr int64_t kMostInLargeTiles = 128;  // numbers of a head
-  // Large tiles that execute no more than this for each pair needed are taken without a look at small ones.
+  // Large tiles that execute no more than this for each pair needed are taken without a look at
+  // small ones.
   constexpr double kGoodWaste = 2.5;
-  // Time of an executed pair, in large tiles 1, measured on an H200: a key read serves 16 queries, not 64.
+  // Time of an executed pair, in large tiles 1, measured on an H200: a key read serves 16 queries,
+  // not 64.
   constexpr int64_t kSmallTileCost = 2;
   if (head_size > kMostInLargeTiles) return build_tile_tables(part, head, n, kSmallTile);
   TileTables large = build_tile_tables(part, head, n, kTile);
   if (large.pairs.waste() <= kGoodWaste) return large;
   TileTables small = build_tile_tables(part, head, n, kSmallTile);
-  return kSmallTileCost * small.pairs.executed < large.pairs.executed ? std::move(small) : std::move(large);
+  return kSmallTileCost * small.pairs.executed < large.pairs.executed ? std::move(small)
+                                                                      : std::move(large);
 }
 }  // namespace weft

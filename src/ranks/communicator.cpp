@@ -1,15 +1,27 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/communicator.h"
+
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
 
 namespace weft {
 namespace {
 class Alone : public Communicator {
  public:
-  Alone() : Communicator(0, 1) {}
+  Alone()
+      : Communicator(0, 1) {}
+
   std::string carrier() const override { return "nothing"; }
+
   void all_reduce_sum(const TensorView&) override {}
+
   void reduce_scatter_sum(const TensorView&) override {}
+
   void all_gather(const TensorView&) override {}
 };
 
@@ -17,7 +29,8 @@ class Alone : public Communicator {
 constexpr int64_t kPieceBytes = int64_t{4} << 20;
 
 // The sum of `count` elements of every rank, in the order of the ranks, rounded once.
-template <class T> std::string sum_of(const std::vector<std::string>& ranks, std::size_t count) {
+template <class T>
+std::string sum_of(const std::vector<std::string>& ranks, std::size_t count) {
   using Sum = std::conditional_t<sizeof(T) >= 4, double, float>;
   std::string sums(count * sizeof(T), '\0');
   for (std::size_t i = 0; i < count; ++i) {
@@ -35,7 +48,10 @@ template <class T> std::string sum_of(const std::vector<std::string>& ranks, std
 
 class CpuCommunicator : public Communicator {
  public:
-  explicit CpuCommunicator(ProcessGroup& group) : Communicator(group.rank(), group.size()), group_(group) {}
+  explicit CpuCommunicator(ProcessGroup& group)
+      : Communicator(group.rank(), group.size()),
+        group_(group) {}
+
   std::string carrier() const override { return "TCP"; }
 
   void all_reduce_sum(const TensorView& t) override {
@@ -56,10 +72,12 @@ class CpuCommunicator : public Communicator {
       std::memcpy(at, sums.data(), bytes);
     }
   }
+
   void reduce_scatter_sum(const TensorView& t) override {
     piece_elements(t, "reduce_scatter_sum");
     all_reduce_sum(t);
   }
+
   void all_gather(const TensorView& t) override {
     const int64_t mine = piece_elements(t, "all_gather") * size_of(t.dtype);
     char* all = static_cast<char*>(t.data);
@@ -76,7 +94,8 @@ class CpuCommunicator : public Communicator {
 
  private:
   static void check_length(std::size_t got, std::size_t want) {
-    WEFT_CHECK(got == want, "a collective of tensors: one rank's has other shapes than another's: ", got,
+    WEFT_CHECK(got == want,
+               "a collective of tensors: one rank's has other shapes than another's: ", got,
                " and ", want, " bytes");
   }
 
@@ -85,8 +104,8 @@ class CpuCommunicator : public Communicator {
 }  // namespace
 
 int64_t Communicator::piece_elements(const TensorView& t, const char* what) const {
-  WEFT_CHECK(t.size() % size() == 0, what, ": the tensor must be ", size(), " pieces of one length, got ",
-             shape_text(t));
+  WEFT_CHECK(t.size() % size() == 0, what, ": the tensor must be ", size(),
+             " pieces of one length, got ", shape_text(t));
   return t.size() / size();
 }
 
@@ -95,8 +114,10 @@ std::string nccl_version() { return ""; }
 
 std::unique_ptr<Communicator> make_nccl_communicator(Device& device, ProcessGroup& group) {
   fail(group.size(), " processes train on GPUs (", device.name,
-       "), and this program was built without NCCL, over which GPUs speak: install it (Debian, Ubuntu: "
-       "libnccl-dev; Python: pip install nvidia-nccl-cu13), then configure (NCCL_ROOT names its folder) and "
+       "), and this program was built without NCCL, over which GPUs speak: install it (Debian, "
+       "Ubuntu: "
+       "libnccl-dev; Python: pip install nvidia-nccl-cu13), then configure (NCCL_ROOT names its "
+       "folder) and "
        "build again; or --device cpu");
 }
 #endif

@@ -1,9 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Collectives of byte strings: a star through rank 0.
 #include "src/ranks/process_group.h"
-#include <exception>
-#include <thread>
+
 #include "src/ranks/watcher.h"
+
+#include <cstddef>
+#include <exception>
+#include <string>
+#include <thread>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -20,6 +25,7 @@ struct ProcessGroup::State {
   int exceptions = std::uncaught_exceptions();
 
   const Peer& peer(int rank) const { return meeting.peers[rank]; }
+
   const Descriptor& to(int rank) const { return meeting.words[rank]; }
 
   void change(const std::function<void(Pace&)>& change) const {
@@ -28,11 +34,19 @@ struct ProcessGroup::State {
 
   struct Waiting {
     const State& state;
-    Waiting(const State& of, int rank) : state(of) { await(rank); }
+
+    Waiting(const State& of, int rank)
+        : state(of) {
+      await(rank);
+    }
+
     Waiting& operator=(Waiting&&) = delete;
+
     ~Waiting() { await(-1); }
+
     void await(int rank) const {
-      state.change([&](Pace& p) { p.come_further(), p.awaited = rank, p.known.waiting = rank >= 0; });
+      state.change(
+          [&](Pace& p) { p.come_further(), p.awaited = rank, p.known.waiting = rank >= 0; });
     }
   };
 
@@ -53,19 +67,20 @@ struct ProcessGroup::State {
     Frame frame;
     if (!receive_frame(to(rank), frame, ~uint64_t{0})) lost(rank);
     if (frame.kind != kind || frame.number != number)
-      weft::fail("ranks disagree on what to do: rank ", world.rank, " is at collective ", number, ", ",
-                 name_of(kind), ", and ", peer(rank).name(), " at collective ", frame.number, ", ",
-                 name_of(frame.kind));
+      weft::fail("ranks disagree on what to do: rank ", world.rank, " is at collective ", number,
+                 ", ", name_of(kind), ", and ", peer(rank).name(), " at collective ", frame.number,
+                 ", ", name_of(frame.kind));
     return std::move(frame.body);
   }
 };
 
-ProcessGroup::ProcessGroup(const World& world, const std::string& identity, std::chrono::seconds patience)
+ProcessGroup::ProcessGroup(const World& world, const std::string& identity,
+                           std::chrono::seconds patience)
     : state_(std::make_unique<State>()) {
   state_->world = world;
   if (world.size == 1) return;
-  WEFT_CHECK(identity.size() <= kLongestIdentity, "the identity of a rank has at most ", kLongestIdentity,
-             " bytes, got ", identity.size());
+  WEFT_CHECK(identity.size() <= kLongestIdentity, "the identity of a rank has at most ",
+             kLongestIdentity, " bytes, got ", identity.size());
   state_->meeting = meet(world, identity, patience);
   state_->watcher = std::make_unique<Watcher>(world.rank, world.local_rank, state_->meeting.peers,
                                               std::move(state_->meeting.watch));
@@ -113,7 +128,8 @@ void ProcessGroup::require_all(const std::string& trouble) {
   std::string line;
   for (std::size_t rank = 0; rank < troubles.size(); ++rank) {
     if (troubles[rank].empty()) continue;
-    line += str(line.empty() ? "" : "; ", size() == 1 ? "" : str("rank ", rank, ": "), troubles[rank]);
+    line +=
+        str(line.empty() ? "" : "; ", size() == 1 ? "" : str("rank ", rank, ": "), troubles[rank]);
   }
   if (line.empty()) return;
   if (size() == 1) weft::fail(line);
@@ -123,15 +139,19 @@ void ProcessGroup::require_all(const std::string& trouble) {
 }
 
 void ProcessGroup::fail(const std::string& why, const std::string& line) noexcept {
-  if (state_->watcher) state_->watcher->fail(why.empty() ? "an error" : why.substr(0, kLongestText), line);
+  if (state_->watcher)
+    state_->watcher->fail(why.empty() ? "an error" : why.substr(0, kLongestText), line);
 }
 
 void ProcessGroup::watch(std::chrono::seconds limit) {
   state_->change([&](Pace& p) { p.limit = limit, p.restart(); });
 }
+
 void ProcessGroup::report_step(int64_t step) {
   state_->change([&](Pace& p) { p.come_further(), p.known.step = step, ++p.steps; });
 }
+
 void ProcessGroup::report_progress() { state_->change(&Pace::come_further); }
+
 void ProcessGroup::take_time() { state_->change(&Pace::restart); }
 }  // namespace weft

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/sockets.h"
+
+#include "src/config/names.h"
+
+#include <algorithm>
 #include <arpa/inet.h>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <sstream>
+#include <string>
 #include <sys/socket.h>
-#include <unistd.h>
-#include <algorithm>
-#include <cstdio>
 #include <thread>
-#include "src/config/names.h"
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -43,13 +52,16 @@ bool resolve(const std::string& host, int port, sockaddr_in& out, std::string& w
   return true;
 }
 
-const sockaddr* generic(const sockaddr_in& address) { return reinterpret_cast<const sockaddr*>(&address); }
+const sockaddr* generic(const sockaddr_in& address) {
+  return reinterpret_cast<const sockaddr*>(&address);
+}
 
-template <class Value> void set_option(const Descriptor& socket, int level, int name, const Value& value) {
+template <class Value>
+void set_option(const Descriptor& socket, int level, int name, const Value& value) {
   setsockopt(socket.get(), level, name, &value, sizeof value);
 }
 
-// ---- Rank 0 receives; the others visit. What does not speak like a rank is let in, and sent away. ----
+// ---- Rank 0 receives; the others visit. What does not speak like a rank is let in, and sent away.
 
 constexpr uint64_t kLongest = 1 << 20;  // bytes of a frame
 
@@ -75,7 +87,8 @@ std::string lines_beside(const std::string& text, const std::string& other) {
   const std::vector<std::string> others = lines_of(other);
   for (const std::string& line : lines_of(text)) {
     if (std::ranges::find(others, line) != others.end() || ++count > kMost) continue;
-    beside += (count > 1 ? ", " : "") + line.substr(std::min(line.find_first_not_of(' '), line.size()));
+    beside +=
+        (count > 1 ? ", " : "") + line.substr(std::min(line.find_first_not_of(' '), line.size()));
   }
   if (count == 0) return "nothing else, or in another order";
   return str("'", beside, count > kMost ? " ..." : "", "'");
@@ -83,7 +96,9 @@ std::string lines_beside(const std::string& text, const std::string& other) {
 
 class Reception {
  public:
-  Reception(const World& world, const std::string& identity) : world_(world), identity_(identity) {
+  Reception(const World& world, const std::string& identity)
+      : world_(world),
+        identity_(identity) {
     const auto size = static_cast<std::size_t>(world.size);
     meeting_.words.resize(size);
     meeting_.watch.resize(size);
@@ -92,7 +107,8 @@ class Reception {
   }
 
   Meeting run(seconds patience) {
-    const Descriptor listener = listen_on(world_.address, world_.port, world_.local_size == world_.size);
+    const Descriptor listener =
+        listen_on(world_.address, world_.port, world_.local_size == world_.size);
     Clock::time_point deadline = Clock::now() + patience;
     bool in_trouble = false;
     while (!missing().empty() && Clock::now() < deadline) {
@@ -118,8 +134,8 @@ class Reception {
     set_patience(visitor, seconds(1));
     Frame frame;
     std::vector<std::string> fields;
-    if (receive_frame(visitor, frame, kLongest) && frame.kind == Kind::hello && unpack(frame.body, fields) &&
-        fields.size() == kHelloFields)
+    if (receive_frame(visitor, frame, kLongest) && frame.kind == Kind::hello &&
+        unpack(frame.body, fields) && fields.size() == kHelloFields)
       seat(std::move(visitor), fields);
   }
 
@@ -131,15 +147,16 @@ class Reception {
       turned_away_.push_back(std::move(visitor));
     };
     if (hello[kSize] != std::to_string(world_.size) || guest.rank < 1 || guest.rank >= world_.size)
-      return turn_away(str("takes itself for rank ", guest.rank, " of ", hello[kSize], ", rank 0 for one of ",
-                           world_.size));
+      return turn_away(str("takes itself for rank ", guest.rank, " of ", hello[kSize],
+                           ", rank 0 for one of ", world_.size));
     const auto rank = static_cast<std::size_t>(guest.rank);
     Peer& known = meeting_.peers[rank];
     if (!known.pid.empty() && (known.host != guest.host || known.pid != guest.pid))
-      return turn_away(str("is there twice, the other one being on ", known.host, ", pid ", known.pid));
+      return turn_away(
+          str("is there twice, the other one being on ", known.host, ", pid ", known.pid));
     if (hello[kIdentity] != identity_)
-      return turn_away(str("runs something else: ", lines_beside(hello[kIdentity], identity_), ", rank 0 ",
-                           lines_beside(identity_, hello[kIdentity])));
+      return turn_away(str("runs something else: ", lines_beside(hello[kIdentity], identity_),
+                           ", rank 0 ", lines_beside(identity_, hello[kIdentity])));
     known = guest;
     set_patience(visitor, seconds(0));
     (hello[kChannel] == "watch" ? meeting_.watch : meeting_.words)[rank] = std::move(visitor);
@@ -157,7 +174,8 @@ class Reception {
     const std::string unknown = host_trouble(world_.address);
     fail(missing().size() == 1 ? "rank " : "ranks ", listed(missing()), " of ", world_.size,
          " did not come to ", world_.address, ':', world_.port, " within ", patience.count(),
-         " s: ", unknown.empty() ? "was every process started, and can its host reach this one?" : unknown);
+         " s: ",
+         unknown.empty() ? "was every process started, and can its host reach this one?" : unknown);
   }
 
   void welcome() const {
@@ -229,7 +247,8 @@ Descriptor listen_on(const std::string& address, int port, bool all_on_this_host
   where.sin_port = htons(static_cast<uint16_t>(port));
   sockaddr_in named{};
   std::string unknown;
-  if (all_on_this_host && resolve(address, port, named, unknown) && ntohl(named.sin_addr.s_addr) >> 24 == 127)
+  if (all_on_this_host && resolve(address, port, named, unknown) &&
+      ntohl(named.sin_addr.s_addr) >> 24 == 127)
     where = named;
   // A rank that came too early may have been given this very port as its own, for a moment.
   const Clock::time_point deadline = Clock::now() + milliseconds(500);
@@ -237,27 +256,32 @@ Descriptor listen_on(const std::string& address, int port, bool all_on_this_host
     Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!listener) fail("rank 0 cannot open a socket: ", error_text(errno));
     set_option(listener, SOL_SOCKET, SO_REUSEADDR, 1);
-    if (bind(listener.get(), generic(where), sizeof where) == 0 && listen(listener.get(), SOMAXCONN) == 0)
+    if (bind(listener.get(), generic(where), sizeof where) == 0 &&
+        listen(listener.get(), SOMAXCONN) == 0)
       return listener;
     if (errno != EADDRINUSE || Clock::now() > deadline) break;
     std::this_thread::sleep_for(milliseconds(50));
   }
   fail("rank 0 cannot listen at ", address, ':', port, ": ",
-       errno == EADDRINUSE ? "the port is taken by another program, or by another process that is rank 0 "
-                             "too; choose another one (MASTER_PORT)"
-                           : error_text(errno));
+       errno == EADDRINUSE
+           ? "the port is taken by another program, or by another process that is rank 0 "
+             "too; choose another one (MASTER_PORT)"
+           : error_text(errno));
 }
 
 Descriptor accept_from(const Descriptor& listener, Clock::time_point deadline) {
-  const auto left = std::chrono::duration_cast<milliseconds>(deadline - Clock::now()) + milliseconds(1);
+  const auto left =
+      std::chrono::duration_cast<milliseconds>(deadline - Clock::now()) + milliseconds(1);
   pollfd waiting{listener.get(), POLLIN, 0};
-  if (poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left.count(), 0))) <= 0) return Descriptor();
+  if (poll(&waiting, 1, static_cast<int>(std::max<int64_t>(left.count(), 0))) <= 0)
+    return Descriptor();
   Descriptor socket(accept4(listener.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (socket) set_option(socket, IPPROTO_TCP, TCP_NODELAY, 1);
   return socket;
 }
 
-Descriptor connect_to(const std::string& address, int port, Clock::time_point deadline, std::string& why) {
+Descriptor connect_to(const std::string& address, int port, Clock::time_point deadline,
+                      std::string& why) {
   for (milliseconds pause(10);; pause = std::min(pause * 2, milliseconds(250))) {
     sockaddr_in where{};
     if (resolve(address, port, where, why)) {
@@ -284,7 +308,8 @@ bool send_frame(const Descriptor& socket, Kind kind, const std::string& body, ui
 
 bool receive_frame(const Descriptor& socket, Frame& frame, uint64_t longest) {
   FrameHeader header;
-  if (!receive_all(socket.get(), &header, sizeof header) || header.magic != FrameHeader::kMagic) return false;
+  if (!receive_all(socket.get(), &header, sizeof header) || header.magic != FrameHeader::kMagic)
+    return false;
   if (header.bytes > longest) return false;
   frame = {header.kind, std::string(header.bytes, '\0'), header.number};
   return receive_all(socket.get(), frame.body.data(), frame.body.size());
@@ -330,7 +355,8 @@ Meeting meet(const World& world, const std::string& identity, seconds patience) 
     std::this_thread::sleep_for(seconds(2));
     leave_quietly();
   }
-  return world.rank == 0 ? Reception(world, identity).run(patience) : visit(world, identity, patience);
+  return world.rank == 0 ? Reception(world, identity).run(patience)
+                         : visit(world, identity, patience);
 }
 
 void leave_quietly() {

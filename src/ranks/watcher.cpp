@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: MIT
-// Ranks speak to rank 0 and back, a few times a second. Rank 0 judges the others, and they judge rank 0.
+// Ranks speak to rank 0 and back, a few times a second. Rank 0 judges the others, and they judge
+// rank 0.
 #include "src/ranks/watcher.h"
-#include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
-#include <future>
-#include <mutex>
-#include <thread>
+
 #include "src/config/names.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <future>
+#include <memory>
+#include <mutex>
+#include <poll.h>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -15,17 +26,22 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr milliseconds kBeat{200}, kTurn{50};
-// Without a word for so long, a connection is lost; before a short limit of steps is over, in any case.
+// Without a word for so long, a connection is lost; before a short limit of steps is over, in any
+// case.
 constexpr milliseconds kShortestSilence{2500}, kLongestSilence{20000};
-constexpr milliseconds kOwnPause{1500};      // a watcher that did not run for so long was stopped itself
+// a watcher that did not run for so long was stopped itself
+constexpr milliseconds kOwnPause{1500};
 constexpr milliseconds kEqualFailure{2000};  // in which rank 0 says itself what all ranks have
 constexpr milliseconds kFarewell{1000};
-constexpr milliseconds kLongFarewell{10000};  // of one that failed: rank 0 speaks before this process ends
-constexpr uint64_t kLongest = 1 << 16;        // bytes of a frame
+// of one that failed: rank 0 speaks before this process ends
+constexpr milliseconds kLongFarewell{10000};
+constexpr uint64_t kLongest = 1 << 16;  // bytes of a frame
 
 constexpr const char* kRest = "; the other processes end too, the last checkpoint is whole";
 
-std::string seconds_text(milliseconds time) { return str(static_cast<double>(time.count()) / 1000, " s"); }
+std::string seconds_text(milliseconds time) {
+  return str(static_cast<double>(time.count()) / 1000, " s");
+}
 
 std::string when(int64_t step) {
   return step < 0 ? std::string("before its first step") : str("after step ", step);
@@ -65,6 +81,7 @@ struct Watcher::State {
     Clock::time_point heard = Clock::now();
     RankState said = {};
     bool ended = false;  // by a rank that failed, and waits there until this end is closed, too
+
     bool open() const { return socket && !ended; }
   };
 
@@ -79,14 +96,18 @@ struct Watcher::State {
   std::string failure;
 
   std::thread thread;
-  std::promise<void> begun;  // a process that forks earlier could copy locks that a thread at its start holds
+  // a process that forks earlier could copy locks that a thread at its start holds
+  std::promise<void> begun;
   std::string others_failure;
   Clock::time_point failed_at{}, last_turn = Clock::now(), last_beat{};
 
   State(int own_rank, int local_rank, const std::vector<Peer>& all, std::vector<Descriptor> sockets)
-      : rank(own_rank), prints(own_rank <= 1 || local_rank == 0), peers(all) {
+      : rank(own_rank),
+        prints(own_rank <= 1 || local_rank == 0),
+        peers(all) {
     for (Descriptor& socket : sockets) {
-      if (socket) set_patience(socket, seconds(1));  // frames are small: they come and go as a whole
+      // frames are small: they come and go as a whole
+      if (socket) set_patience(socket, seconds(1));
       lines.push_back({std::move(socket), static_cast<int>(lines.size())});
     }
   }
@@ -149,7 +170,8 @@ struct Watcher::State {
 
   void wait_and_hear() {
     std::vector<pollfd> sockets;
-    for (const Line& line : lines) sockets.push_back({line.open() ? line.socket.get() : -1, POLLIN, 0});
+    for (const Line& line : lines)
+      sockets.push_back({line.open() ? line.socket.get() : -1, POLLIN, 0});
     if (poll(sockets.data(), sockets.size(), static_cast<int>(kTurn.count())) <= 0) return;
     for (std::size_t i = 0; i < lines.size(); ++i)
       if (sockets[i].revents != 0) hear(lines[i]);
@@ -232,7 +254,8 @@ struct Watcher::State {
   }
 };
 
-Watcher::Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::vector<Descriptor> watch)
+Watcher::Watcher(int rank, int local_rank, const std::vector<Peer>& peers,
+                 std::vector<Descriptor> watch)
     : state_(std::make_unique<State>(rank, local_rank, peers, std::move(watch))) {
   state_->thread = std::thread([s = state_.get()] { s->run(); });
   state_->begun.get_future().wait();

@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Watcher: a thread that ends this process when another rank is cut off or exceeds its time for a step.
+// Watcher: a thread that ends this process when another rank is cut off or exceeds its time for a
+// step.
 #pragma once
 
-#include <algorithm>
-#include <optional>
 #include "src/ranks/sockets.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace weft {
 // What a rank says of itself, several times a second.
@@ -15,8 +22,8 @@ struct RankState {
   bool waiting = false;                  // in a collective, for another rank
 };
 
-// The ranks that hold up the others beyond their time, or none: those at the lowest step outside collectives;
-// where all wait, the one that rank 0 waits for (`awaited`, or -1). Null: has left.
+// The ranks that hold up the others beyond their time, or none: those at the lowest step outside
+// collectives; where all wait, the one that rank 0 waits for (`awaited`, or -1). Null: has left.
 std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, int awaited);
 
 inline std::chrono::milliseconds since(Clock::time_point then) {
@@ -26,15 +33,18 @@ inline std::chrono::milliseconds since(Clock::time_point then) {
 // How far this rank has come, and how long it may take.
 struct Pace {
   RankState known;
-  int awaited = -1, steps = 0;  // the rank waited for in a collective; steps reported since restart()
+  // the rank waited for in a collective; steps reported since restart()
+  int awaited = -1, steps = 0;
   std::chrono::milliseconds limit{0}, longest{0};  // limit 0, as at first: not watched
   Clock::time_point last = Clock::now();
 
   void restart() { steps = 0, last = Clock::now(); }
+
   void come_further() {  // pauses count from the first step on
     if (steps > 0) longest = std::max(longest, since(last));
     last = Clock::now();
   }
+
   RankState state() const;
 };
 
@@ -49,8 +59,10 @@ class Watcher {
 
   // This rank is done, and does not count as dead afterwards.
   void goodbye() { fail(""); }
-  // This rank cannot go on. Rank 0 says why, unless it is rank 0, and all others end. A non-empty `line` is
-  // printed here first, unless one was printed before. Returns when rank 0 has spoken, or 10 s later.
+
+  // This rank cannot go on. Rank 0 says why, unless it is rank 0, and all others end. A non-empty
+  // `line` is printed here first, unless one was printed before. Returns when rank 0 has spoken, or
+  // 10 s later.
   void fail(const std::string& why, const std::string& line = "");
 
  private:

@@ -1,20 +1,29 @@
 // SPDX-License-Identifier: MIT
-#include <cstdlib>
-#include <initializer_list>
 #include "src/config/names.h"
 #include "src/ranks/process_group.h"
 
+#include <charconv>
+#include <cstddef>
+#include <cstdlib>
+#include <initializer_list>
+#include <optional>
+#include <string>
+#include <system_error>
+
 namespace weft {
 namespace {
-template <class... Parts> [[noreturn]] void fail_all(int rank, const Parts&... parts) {
+template <class... Parts>
+[[noreturn]] void fail_all(int rank, const Parts&... parts) {
   throw ErrorOfAllRanks(rank, str(parts...));
 }
 
 class Environment {
  public:
-  explicit Environment(const EnvironmentLookup& lookup) : lookup_(lookup) {}
+  explicit Environment(const EnvironmentLookup& lookup)
+      : lookup_(lookup) {}
 
-  // As whoever started this process says, whatever else is wrong: under mpirun and srun, RANK may be stale.
+  // As whoever started this process says, whatever else is wrong: under mpirun and srun, RANK may
+  // be stale.
   int rank_at_best() const {
     for (const char* name : {"OMPI_COMM_WORLD_RANK", "SLURM_PROCID", "RANK"}) {
       const std::string value = has("TORCHELASTIC_RUN_ID") ? text("RANK") : text(name);
@@ -22,23 +31,29 @@ class Environment {
     }
     return 0;
   }
+
   std::string text(const char* name) const {
     const char* value = lookup_(name);
     return value ? value : "";  // empty counts as not set
   }
+
   bool has(const char* name) const { return !text(name).empty(); }
 
   std::optional<int> number(const char* name) const {
     const std::string value = text(name);
     if (value.empty() || whole(value)) return whole(value);
-    fail_all(rank_at_best(), "the environment says ", name, "=", value, ": expected a number from 0");
+    fail_all(rank_at_best(), "the environment says ", name, "=", value,
+             ": expected a number from 0");
   }
+
   int required(const char* name, const char* beside) const {
     const std::optional<int> value = number(name);
     if (!value)
-      fail_all(rank_at_best(), "the environment has ", beside, " and no ", name, ": set both or neither");
+      fail_all(rank_at_best(), "the environment has ", beside, " and no ", name,
+               ": set both or neither");
     return *value;
   }
+
   std::string first_of(std::initializer_list<const char*> names) const {
     for (const char* name : names)
       if (has(name)) return text(name);
@@ -50,10 +65,12 @@ class Environment {
     const auto value = number_in<int>(text);
     return value >= 0 ? value : std::nullopt;
   }
+
   const EnvironmentLookup& lookup_;
 };
 
-// A port that all processes of a job compute alike, FNV-1a: 15000 to 29999, below the ephemeral ports.
+// A port that all processes of a job compute alike, FNV-1a: 15000 to 29999, below the ephemeral
+// ports.
 int port_of_job(const std::string& job) {
   uint64_t hash = 0xcbf29ce484222325u;
   for (const char c : job) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3u;
@@ -77,7 +94,8 @@ std::string first_host(const std::string& list) {
   return host;
 }
 
-// The entry of node `index` of a list such as "4(x2),3", as Slurm writes how many tasks each node has.
+// The entry of node `index` of a list such as "4(x2),3", as Slurm writes how many tasks each node
+// has.
 std::optional<int> tasks_of_node(const std::string& list, int index) {
   const char *at = list.data(), *end = at + list.size();
   while (at < end) {
@@ -103,30 +121,34 @@ struct Names {
 };
 
 // `local_size`: where its variable is no number, but a list of those of all hosts.
-World counted(const Environment& env, const Names& names, std::optional<int> local_size = std::nullopt) {
+World counted(const Environment& env, const Names& names,
+              std::optional<int> local_size = std::nullopt) {
   World w;
   w.source = names.source;
   w.rank = env.required(names.rank, names.size);
   w.size = env.required(names.size, names.rank);
   w.local_rank = env.required(names.local_rank, names.rank);
   w.local_size = local_size ? *local_size : env.required(names.local_size, names.local_rank);
-  const auto says = [](const char* name, int value, const char* other, int other_value, const auto&... why) {
+  const auto says = [](const char* name, int value, const char* other, int other_value,
+                       const auto&... why) {
     fail("the environment says ", name, "=", value, " and ", other, "=", other_value, ": ", why...);
   };
   if (w.size < 1) fail("the environment says ", names.size, "=0: a world has at least one process");
-  if (w.rank >= w.size) says(names.rank, w.rank, names.size, w.size, "ranks go from 0 to ", w.size - 1);
+  if (w.rank >= w.size)
+    says(names.rank, w.rank, names.size, w.size, "ranks go from 0 to ", w.size - 1);
   if (w.local_size > w.size)
     says(names.local_size, w.local_size, names.size, w.size,
          "a host cannot have more processes than the world");
   if (w.local_rank >= w.local_size)
-    says(names.local_rank, w.local_rank, names.local_size, w.local_size, "local ranks go from 0 to ",
-         w.local_size - 1);
+    says(names.local_rank, w.local_rank, names.local_size, w.local_size,
+         "local ranks go from 0 to ", w.local_size - 1);
   return w;
 }
 
-// MASTER_ADDR and MASTER_PORT; where they are not set, one host is 127.0.0.1 and `job` gives the port.
-void set_meeting_point(World& world, const Environment& env, const std::string& job, const std::string& host,
-                       const char* advice) {
+// MASTER_ADDR and MASTER_PORT; where they are not set, one host is 127.0.0.1 and `job` gives the
+// port.
+void set_meeting_point(World& world, const Environment& env, const std::string& job,
+                       const std::string& host, const char* advice) {
   world.address = env.text("MASTER_ADDR");
   if (world.address.empty() && world.local_size == world.size) world.address = "127.0.0.1";
   if (world.address.empty()) world.address = host;
@@ -161,7 +183,8 @@ World of_torchrun(const Environment& env) {
 World of_mpirun(const Environment& env) {
   World world = counted(env, {"mpirun", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
                               "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"});
-  std::string job = env.first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"});
+  std::string job =
+      env.first_of({"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "OMPI_MCA_orte_ess_jobid"});
   if (job.empty()) job = "mpirun";
   set_meeting_point(world, env, job, "",
                     "mpirun -x MASTER_ADDR=<host of rank 0> -x MASTER_PORT=29500 says it.");
@@ -174,7 +197,8 @@ World of_srun(const Environment& env) {
                     "SLURM_LOCALID", "SLURM_STEP_TASKS_PER_NODE"};
   const std::string each = env.first_of({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
   std::optional<int> local_size = tasks_of_node(each, env.number("SLURM_NODEID").value_or(0));
-  const int nodes = env.number("SLURM_STEP_NUM_NODES").value_or(env.number("SLURM_NNODES").value_or(0));
+  const int nodes =
+      env.number("SLURM_STEP_NUM_NODES").value_or(env.number("SLURM_NNODES").value_or(0));
   if (nodes == 1) local_size = env.required(names.size, names.rank);
   if (!local_size)
     fail_all(env.rank_at_best(), "the environment of srun says SLURM_STEP_TASKS_PER_NODE='", each,
@@ -196,7 +220,8 @@ World world_from(const EnvironmentLookup& lookup) {
   const bool mpirun = env.has("OMPI_COMM_WORLD_RANK") || env.has("OMPI_COMM_WORLD_SIZE");
   if (env.has("RANK") || env.has("WORLD_SIZE")) {
     const World world = of_torchrun(env);
-    // mpirun may start torchrun, once a host. Otherwise it agrees with what is exported, or that is stale.
+    // mpirun may start torchrun, once a host. Otherwise it agrees with what is exported, or that is
+    // stale.
     if (mpirun && !env.has("TORCHELASTIC_RUN_ID") && !env.has("WEFT_GPUS")) {
       const World other = of_mpirun(env);
       if (other.rank != world.rank || other.size != world.size)
@@ -206,8 +231,10 @@ World world_from(const EnvironmentLookup& lookup) {
     return world;
   }
   if (mpirun) return of_mpirun(env);
-  // A batch script has SLURM_PROCID and SLURM_NTASKS as well, and is one process; only srun gives a step.
-  if (env.has("SLURM_PROCID") && (env.has("SLURM_STEP_ID") || env.has("SLURM_STEPID"))) return of_srun(env);
+  // A batch script has SLURM_PROCID and SLURM_NTASKS as well, and is one process; only srun gives a
+  // step.
+  if (env.has("SLURM_PROCID") && (env.has("SLURM_STEP_ID") || env.has("SLURM_STEPID")))
+    return of_srun(env);
   return {};
 }
 

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Batches of images: augmented as the model is told, mixed from two files, pure functions of their place.
-// Windows of text that are shorter than the context lie in whole rows of it.
+// Batches of images: augmented as the model is told, mixed from two files, pure functions of their
+// place. Windows of text that are shorter than the context lie in whole rows of it.
 #include "data/batch_source.h"
-#include <gtest/gtest.h>
-#include <set>
+
 #include "data/dataset.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
+
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -32,14 +37,15 @@ Config all_kinds() {
   return config;
 }
 
-// Images whose sub-pixels count up from 7 i in image i of a file, modulo 128; those of the second file have
-// 128 added.
+// Images whose sub-pixels count up from 7 i in image i of a file, modulo 128; those of the second
+// file have 128 added.
 class BatchSourceImages : public testing::Test {
  protected:
   BatchSourceImages() {
     write("a.h5", 0);
     write("b.h5", 128);
   }
+
   void write(const std::string& name, int base) {
     std::vector<uint8_t> pixels;
     for (int i = 0; i < 10; ++i) {
@@ -50,6 +56,7 @@ class BatchSourceImages : public testing::Test {
     file.write("/train", StoredType::u8, {10, 4, 4, 3}, pixels.data());
     file.commit();
   }
+
   HostBatch read(const Config& config, int64_t step, int64_t first, int64_t count) const {
     const TokenDataset a(dir_ / "a.h5", "train", 256), b(dir_ / "b.h5", "train", 256);
     HostBatch out;
@@ -57,6 +64,7 @@ class BatchSourceImages : public testing::Test {
         .read(step, first, count, kShape.tokens(), out);
     return out;
   }
+
   TempDir dir_;
 };
 
@@ -79,16 +87,19 @@ TEST_F(BatchSourceImages, AreAugmentedAsTold) {
     EXPECT_EQ(part(batch.conditions, i, 6), rows);
     const auto tokens = part(batch.tokens, i, n), positions = part(batch.positions, i, n);
     EXPECT_EQ(positions, augmenter.source(choice));
-    // Back in their places the tokens count up from the image's first: positions name where they belong.
+    // Back in their places the tokens count up from the image's first: positions name where they
+    // belong.
     std::vector<int32_t> image(static_cast<std::size_t>(n));
-    for (std::size_t t = 0; t < tokens.size(); ++t) image[static_cast<std::size_t>(positions[t])] = tokens[t];
+    for (std::size_t t = 0; t < tokens.size(); ++t)
+      image[static_cast<std::size_t>(positions[t])] = tokens[t];
     for (std::size_t t = 1; t < image.size(); ++t)
       ASSERT_EQ(image[t], (image[0] + static_cast<int>(t)) % 128);
     EXPECT_EQ(image[0] % 7, 0);
   }
   const HostBatch later = read(config, 2, 5, 3);
   EXPECT_EQ(later.tokens, std::vector<int32_t>(batch.tokens.begin() + 5 * n, batch.tokens.end()));
-  EXPECT_EQ(later.conditions, std::vector<int32_t>(batch.conditions.begin() + 30, batch.conditions.end()));
+  EXPECT_EQ(later.conditions,
+            std::vector<int32_t>(batch.conditions.begin() + 30, batch.conditions.end()));
   EXPECT_NE(read(config, 3, 0, 8).conditions, batch.conditions);
 }
 
@@ -105,7 +116,9 @@ TEST_F(BatchSourceImages, TheModelIsToldOfTheMix) {
     for (std::size_t i = 0; i < 8; ++i) {
       const int first = batch.tokens[i * static_cast<std::size_t>(kShape.tokens())];
       ASSERT_EQ(batch.conditions[i], first >= 128 ? 1 : 0);
-      if (first >= 128) { ASSERT_TRUE(first == 128 || first == 135) << "only the first two images"; }
+      if (first >= 128) {
+        ASSERT_TRUE(first == 128 || first == 135) << "only the first two images";
+      }
       mixed += batch.conditions[i];
     }
   }
@@ -122,7 +135,8 @@ TEST_F(BatchSourceImages, ErrorsComeBeforeTraining) {
 
 TEST(BatchSourceText, ShortWindowsLieInWholeRowsOfTheContext) {
   const TempDir dir;
-  write_token_file(dir / "text.h5", std::vector<uint16_t>(500, 1), 256, {1, 0, 0}, "made by a test");
+  write_token_file(dir / "text.h5", std::vector<uint16_t>(500, 1), 256, {1, 0, 0},
+                   "made by a test");
   Config config;
   config.model.context = 240;
   config.model.position_axes = {4, 10, 6};

@@ -1,16 +1,21 @@
 // SPDX-License-Identifier: MIT
-// Token files and the order of training: what is written reads back, windows are a pure and uniform function
-// of (seed, step, index), and every unfit file is refused with its reason.
-#include <gtest/gtest.h>
-#include <hdf5.h>
-#include <algorithm>
-#include <cmath>
-#include <filesystem>
-#include <numeric>
-#include <random>
+// Token files and the order of training: what is written reads back, windows are a pure and uniform
+// function of (seed, step, index), and every unfit file is refused with its reason.
 #include "data/batch_source.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <hdf5.h>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -30,10 +35,10 @@ TEST(TokenFile, RoundTripOfBytesAndOfLargerVocabularies) {
   TempDir dir;
   for (const int64_t vocab : {2, 256, 257, 65536}) {
     const auto tokens = counting(1000, static_cast<unsigned>(vocab));
-    const std::string line =
-        write_token_file(dir / "a.h5", tokens, vocab, {0.8, 0.15, 0.05}, "what it is", {"x.txt", "y"});
-    EXPECT_CONTAINS(
-        line, str(dir / "a.h5", ": 1000 tokens, vocabulary ", vocab, " (train 800, valid 150, test 50)"));
+    const std::string line = write_token_file(dir / "a.h5", tokens, vocab, {0.8, 0.15, 0.05},
+                                              "what it is", {"x.txt", "y"});
+    EXPECT_CONTAINS(line, str(dir / "a.h5", ": 1000 tokens, vocabulary ", vocab,
+                              " (train 800, valid 150, test 50)"));
     const Hdf5File file = Hdf5File::open(dir / "a.h5");
     EXPECT_EQ(file.type_of("/train"), vocab <= 256 ? StoredType::u8 : StoredType::u16);
     EXPECT_EQ(file.text_attribute("format"), "weft tokens");
@@ -55,8 +60,9 @@ TEST(TokenFile, ErrorsOfSplits) {
   const auto error = [&](const std::vector<double>& split) {
     return error_of([&] { write_token_file(dir / "a.h5", tokens, 4, split, ""); });
   };
-  EXPECT_CONTAINS(error({0.9, 0.2, 0.05}),
-                  "split 0.9,0.2,0.05: expected three shares for train, valid and test that sum to 1");
+  EXPECT_CONTAINS(
+      error({0.9, 0.2, 0.05}),
+      "split 0.9,0.2,0.05: expected three shares for train, valid and test that sum to 1");
   EXPECT_CONTAINS(error({0.9, 0.1}), "split 0.9,0.1: expected three");
   EXPECT_CONTAINS(error({1.5, -0.5, 0}), "expected three shares");
   EXPECT_CONTAINS(error({0, 0.5, 0.5}), "nothing is left for train");
@@ -66,18 +72,21 @@ TEST(TokenFile, ErrorsOfSplits) {
                   "token 4 is 4, outside the vocabulary of 4");
   EXPECT_FALSE(std::filesystem::exists(dir / "a.h5"));
   EXPECT_EQ(error({1, 0, 0}), "");
-  EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "test", 4); }), "a.h5: the split test is empty");
+  EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "test", 4); }),
+                  "a.h5: the split test is empty");
 }
 
 TEST(TokenDataset, ErrorsOfFiles) {
   TempDir dir;
-  const auto error = [&](const std::string& path, const std::string& split = "train", int64_t vocab = 256) {
+  const auto error = [&](const std::string& path, const std::string& split = "train",
+                         int64_t vocab = 256) {
     return error_of([&] { TokenDataset(path, split, vocab); });
   };
   write_token_file(dir / "a.h5", counting(1000, 200), 256, {0.5, 0.25, 0.25}, "");
   EXPECT_EQ(error(dir / "a.h5"), "");
-  EXPECT_EQ(error(dir / "a.h5", "tset"),
-            dir / "a.h5: has no split tset; it has /test, /train, /valid. prepare makes data files");
+  EXPECT_EQ(
+      error(dir / "a.h5", "tset"),
+      dir / "a.h5: has no split tset; it has /test, /train, /valid. prepare makes data files");
   EXPECT_EQ(error(dir / "a.h5", "valid", 128),
             dir / "a.h5: token 28 of valid is 128, outside the vocabulary of 128 (model.vocab)");
   EXPECT_CONTAINS(error(dir / "none.h5"), "none.h5: cannot be opened");
@@ -126,17 +135,20 @@ TEST(TokenDataset, ReadsWindows) {
 class BatcherTest : public testing::Test {
  protected:
   BatcherTest() { write_token_file(dir_ / "a.h5", counting(1000, 1000), 1000, {1, 0, 0}, ""); }
+
   std::vector<int32_t> windows(uint64_t seed, int64_t step, int64_t first, int64_t count,
                                int64_t context) const {
     std::vector<int32_t> out(static_cast<std::size_t>(count * context));
     Batcher(data(), seed).read(step, first, count, context, out);
     return out;
   }
+
   const TokenDataset& data() const {
     static thread_local std::unique_ptr<TokenDataset> data;
     data = std::make_unique<TokenDataset>(dir_ / "a.h5", "train", 1000);
     return *data;
   }
+
   TempDir dir_;
 };
 
@@ -149,7 +161,8 @@ TEST_F(BatcherTest, IsAPureFunctionOfSeedStepAndIndex) {
   EXPECT_NE(whole, windows(8, 3, 0, 4, 50));
   EXPECT_NE(whole, windows(7, 4, 0, 4, 50));
   for (std::size_t w = 0; w < 4; ++w)
-    for (std::size_t i = 1; i < 50; ++i) EXPECT_EQ(whole[w * 50 + i], whole[w * 50] + static_cast<int>(i));
+    for (std::size_t i = 1; i < 50; ++i)
+      EXPECT_EQ(whole[w * 50 + i], whole[w * 50] + static_cast<int>(i));
 }
 
 TEST_F(BatcherTest, StartsAreUniformAndReachBothEnds) {
@@ -177,7 +190,8 @@ TEST_F(BatcherTest, OffsetsAreWholeUnitsInsideTheFullContext) {
     ASSERT_TRUE(o >= 0 && o + 24 <= 64 && o % 8 == 0) << o;
     ++seen[static_cast<std::size_t>(o)];
   }
-  for (int o = 0; o <= 40; o += 8) EXPECT_NEAR(seen[static_cast<std::size_t>(o)], 4000.0 / 6, 100) << o;
+  for (int o = 0; o <= 40; o += 8)
+    EXPECT_NEAR(seen[static_cast<std::size_t>(o)], 4000.0 / 6, 100) << o;
   batcher.read_offsets(3, 5, 24, 64, 8, again);
   EXPECT_EQ(again, std::vector<int32_t>(offsets.begin() + 5, offsets.begin() + 7))
       << "by window, not by call";
@@ -187,8 +201,9 @@ TEST_F(BatcherTest, OffsetsAreWholeUnitsInsideTheFullContext) {
 
 TEST_F(BatcherTest, AWindowMayBeTheWholeSplitAndNoMore) {
   EXPECT_EQ(windows(1, 0, 0, 1, 1000)[0], 0);
-  EXPECT_CONTAINS(error_of([&] { windows(1, 0, 0, 1, 1001); }),
-                  "a.h5: the split train has 1000 tokens, fewer than a window of model.context 1001");
+  EXPECT_CONTAINS(
+      error_of([&] { windows(1, 0, 0, 1, 1001); }),
+      "a.h5: the split train has 1000 tokens, fewer than a window of model.context 1001");
 }
 
 TEST(ImageFile, RoundTripWithLabelsAndAnEmptySplit) {
@@ -196,7 +211,8 @@ TEST(ImageFile, RoundTripWithLabelsAndAnEmptySplit) {
   const ImageShape shape{2, 3, 1};
   const ImageSplit train{{0, 1, 2, 3, 4, 5, 250, 251, 252, 253, 254, 255}, {7, 65535}},
       valid{{6, 5, 4, 3, 2, 1}, {}};
-  const std::string line = write_image_file(dir / "a.h5", shape, train, valid, {}, "what it is", {"x", "y"});
+  const std::string line =
+      write_image_file(dir / "a.h5", shape, train, valid, {}, "what it is", {"x", "y"});
   EXPECT_EQ(line, "wrote " + (dir / "a.h5") + ": 3 images of 2 x 3 x 1 (train 2, valid 1, test 0)");
   const Hdf5File file = Hdf5File::open(dir / "a.h5");
   EXPECT_EQ(file.shape_of("/train"), (std::vector<int64_t>{2, 2, 3, 1}));
@@ -214,7 +230,8 @@ TEST(ImageFile, RoundTripWithLabelsAndAnEmptySplit) {
   EXPECT_EQ(all_of(data), (std::vector<int32_t>{0, 1, 2, 3, 4, 5, 250, 251, 252, 253, 254, 255}));
   EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "train", 255); }),
                   "token 11 of train is 255, outside the vocabulary of 255");
-  EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "test", 256); }), "the split test is empty");
+  EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "test", 256); }),
+                  "the split test is empty");
   const std::string before = read_file(dir / "a.h5");
   EXPECT_CONTAINS(error_of([&] { write_image_file(dir / "a.h5", shape, {}, valid, {}, ""); }),
                   "no image is left for train");
@@ -238,14 +255,16 @@ TEST(TokenDataset, ImagesOfTwoByteTokens) {
   const TokenDataset data(dir / "a.h5", "train", 65536);
   EXPECT_EQ(data.images(), 2);
   EXPECT_EQ(all_of(data), (std::vector<int32_t>{1, 2, 300, 65535}));
-  EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "train", 256); }), "token 2 of train is 300");
+  EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "train", 256); }),
+                  "token 2 of train is 300");
 }
 
 // A small file whose array promises `dims`, whose space is not taken up.
 void write_promise(const std::string& path, const std::vector<hsize_t>& dims) {
   const hid_t file = H5Fcreate(path.c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   const hid_t space = H5Screate_simple(static_cast<int>(dims.size()), dims.data(), nullptr);
-  const hid_t set = H5Dcreate2(file, "/train", H5T_STD_U8LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  const hid_t set =
+      H5Dcreate2(file, "/train", H5T_STD_U8LE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
   EXPECT_GE(set, 0);
   H5Dclose(set);
   H5Sclose(space);
@@ -258,12 +277,14 @@ TEST(TokenDataset, PromisesThatAFileCannotKeepTakeNoMemory) {
     write_promise(dir / "a.h5", dims);
     return error_of([&] { TokenDataset(dir / "a.h5", "train", 256); });
   };
-  for (const std::vector<hsize_t>& dims : {std::vector<hsize_t>{hsize_t{1} << 40},
-                                           {hsize_t{1} << 40, 32, 32, 3},
-                                           {hsize_t{1} << 31, hsize_t{1} << 31, 1, 1},
-                                           {3, hsize_t{1} << 20, hsize_t{1} << 20, hsize_t{1} << 20}})
+  for (const std::vector<hsize_t>& dims :
+       {std::vector<hsize_t>{hsize_t{1} << 40},
+        {hsize_t{1} << 40, 32, 32, 3},
+        {hsize_t{1} << 31, hsize_t{1} << 31, 1, 1},
+        {3, hsize_t{1} << 20, hsize_t{1} << 20, hsize_t{1} << 20}})
     EXPECT_CONTAINS(error(dims), "/train promises more tokens than a file of");
-  for (const std::vector<hsize_t>& dims : {std::vector<hsize_t>{2, 3}, {2, 3, 3}, {1, 2, 2, 3, 1}, {}})
+  for (const std::vector<hsize_t>& dims :
+       {std::vector<hsize_t>{2, 3}, {2, 3, 3}, {1, 2, 2, 3, 1}, {}})
     EXPECT_CONTAINS(error(dims), str("/train is uint8 with ", dims.size(), " axes"));
   for (const std::vector<hsize_t>& dims :
        {std::vector<hsize_t>{0, 32, 32, 3}, {2, 0, 32, 3}, {0}, {2, 32, 32, 0}})
@@ -319,7 +340,8 @@ TEST(ImageAt, EveryImageComesAtEveryPlaceAsOften) {
       for (int64_t i = 0; i < count; ++i)
         ++seen[static_cast<std::size_t>(i * count + image_at(11, number * count + i, count))];
     const double expected = static_cast<double>(kEpochs) / static_cast<double>(count);
-    double chi = 0;  // chi-squared: about (count - 1)^2 degrees of freedom, each of mean 1 and variance 2
+    // chi-squared: about (count - 1)^2 degrees of freedom, each of mean 1 and variance 2
+    double chi = 0;
     for (const double n : seen) chi += (n - expected) * (n - expected) / expected;
     const double degrees = static_cast<double>((count - 1) * (count - 1));
     EXPECT_LT(chi, degrees + 5 * std::sqrt(2 * degrees)) << count;
@@ -331,8 +353,8 @@ TEST(ImageAt, NeighboursInTheOrderAreNoNeighboursInTheFile) {
   double near = 0, correlation = 0;
   for (std::size_t i = 1; i < order.size(); ++i) {
     near += std::abs(order[i] - order[i - 1]) <= 10;
-    correlation +=
-        (static_cast<double>(order[i]) / 47999 - 0.5) * (static_cast<double>(order[i - 1]) / 47999 - 0.5);
+    correlation += (static_cast<double>(order[i]) / 47999 - 0.5) *
+                   (static_cast<double>(order[i - 1]) / 47999 - 0.5);
   }
   EXPECT_NEAR(near, 20, 20) << "48,000 pairs, 20 of 48,000 places are near";
   EXPECT_NEAR(correlation / 48000 * 12, 0, 0.02);

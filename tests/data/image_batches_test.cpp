@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
-// What training reads of images: whole, each once an epoch, a share of them from a second file, the same
-// however a step is cut up; files that do not fit the config are refused.
-#include <gtest/gtest.h>
-#include <algorithm>
-#include <map>
+// What training reads of images: whole, each once an epoch, a share of them from a second file, the
+// same however a step is cut up; files that do not fit the config are refused.
 #include "data/batch_source.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -13,7 +18,8 @@ constexpr ImageShape kSmall{2, 2, 3};
 constexpr int32_t kMixed = 100;  // images of the second file begin here
 
 // Image i has the value first + i in every sub-pixel but the last, which is 255.
-void write_images(const std::string& path, int64_t count, int32_t first, const ImageShape& shape = kSmall) {
+void write_images(const std::string& path, int64_t count, int32_t first,
+                  const ImageShape& shape = kSmall) {
   ImageSplit train;
   for (int64_t i = 0; i < count; ++i) {
     train.pixels.insert(train.pixels.end(), static_cast<std::size_t>(shape.tokens()),
@@ -35,11 +41,13 @@ class ImageBatches : public testing::Test {
     train_ = std::make_unique<TokenDataset>(dir_ / "a.h5", "train", 256);
     mix_ = std::make_unique<TokenDataset>(dir_ / "m.h5", "train", 256);
   }
+
   void mix(double rate, int64_t items = 0) {
     config_.data.mix = dir_ / "m.h5";
     config_.data.mix_rate = rate;
     config_.data.mix_items = items;
   }
+
   // The values of the images of these updates, one after the other.
   std::vector<int32_t> values(int64_t steps) const {
     const BatchSource source(config_, *train_, config_.data.mix.empty() ? nullptr : mix_.get());
@@ -47,7 +55,8 @@ class ImageBatches : public testing::Test {
     HostBatch batch;
     for (int64_t step = 0; step < steps; ++step) {
       source.read(step, 0, config_.train.batch, kSmall.tokens(), batch);
-      for (std::size_t at = 0; at < batch.tokens.size(); at += static_cast<std::size_t>(kSmall.tokens())) {
+      for (std::size_t at = 0; at < batch.tokens.size();
+           at += static_cast<std::size_t>(kSmall.tokens())) {
         EXPECT_TRUE(std::all_of(batch.tokens.begin() + static_cast<std::ptrdiff_t>(at),
                                 batch.tokens.begin() + static_cast<std::ptrdiff_t>(at) + 11,
                                 [&](int32_t t) { return t == batch.tokens[at]; }));
@@ -57,9 +66,11 @@ class ImageBatches : public testing::Test {
     }
     return seen;
   }
+
   std::string error(const TokenDataset& train, const TokenDataset* mix = nullptr) const {
     return error_of([&] { BatchSource(config_, train, mix); });
   }
+
   TempDir dir_;
   Config config_;
   std::unique_ptr<TokenDataset> train_, mix_;
@@ -68,7 +79,8 @@ class ImageBatches : public testing::Test {
 TEST_F(ImageBatches, EachImageComesOnceInAnEpochInTheOrderOfImageAt) {
   const auto seen = values(5);  // two epochs of 10
   ASSERT_EQ(seen.size(), 20u);
-  for (int64_t i = 0; i < 20; ++i) EXPECT_EQ(seen[static_cast<std::size_t>(i)], image_at(9, i, 10)) << i;
+  for (int64_t i = 0; i < 20; ++i)
+    EXPECT_EQ(seen[static_cast<std::size_t>(i)], image_at(9, i, 10)) << i;
 }
 
 TEST_F(ImageBatches, AShareComesFromTheSecondFileEachOfItsImagesAsOften) {
@@ -79,7 +91,8 @@ TEST_F(ImageBatches, AShareComesFromTheSecondFileEachOfItsImagesAsOften) {
   std::map<int32_t, int> times;
   for (const int32_t v : seen) ++times[v];
   EXPECT_EQ(times.size(), 17u) << "all of both files";
-  for (const auto& [value, n] : times) EXPECT_NEAR(n, value >= kMixed ? 1000.0 / 7 : 300, 60) << value;
+  for (const auto& [value, n] : times)
+    EXPECT_NEAR(n, value >= kMixed ? 1000.0 / 7 : 300, 60) << value;
 }
 
 TEST_F(ImageBatches, OnlySomeOfTheSecondFileAndAllOrNoneOfIt) {
@@ -108,10 +121,12 @@ TEST_F(ImageBatches, FilesThatDoNotFit) {
                                    " has 2 x 4 x 3 = 24 tokens");
   EXPECT_CONTAINS(error(turned), "model.position_axes are those of images of 2 x 2 x 3, " +
                                      (dir_ / "turned.h5") + " has 3 x 2 x 2");
-  EXPECT_CONTAINS(error(*train_, &wide), "data.mix: " + (dir_ / "wide.h5") + " has images of 2 x 4 x 3");
+  EXPECT_CONTAINS(error(*train_, &wide),
+                  "data.mix: " + (dir_ / "wide.h5") + " has images of 2 x 4 x 3");
   EXPECT_CONTAINS(error(*train_, &turned), "has images of 3 x 2 x 2");
   EXPECT_CONTAINS(error(*train_, &text), "stream.h5 has no images");
-  EXPECT_CONTAINS(error(text, mix_.get()), "stream.h5 has a stream of tokens; only images are mixed");
+  EXPECT_CONTAINS(error(text, mix_.get()),
+                  "stream.h5 has a stream of tokens; only images are mixed");
   config_.model.position_axes = {2, 6};
   EXPECT_CONTAINS(error(*train_),
                   "model.position_axes: images have 3 axes (rows, columns, channels), found 2");

@@ -1,16 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Data larger than memory: what is written and read takes memory that does not grow with the file, and a file
-// is read whole once. tests/tools/large_data.sh shows it with 20 GB.
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <sstream>
+// Data larger than memory: what is written and read takes memory that does not grow with the file,
+// and a file is read whole once. tests/tools/large_data.sh shows it with 20 GB.
 #include "data/batch_source.h"
 #include "data/dataset.h"
 #include "data/prepare/prepare.h"
@@ -18,6 +8,22 @@
 #include "src/files/hdf5.h"
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <span>
+#include <sstream>
+#include <string>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -35,7 +41,9 @@ class MemoryLimit {
     const rlimit limit{static_cast<rlim_t>(has * 1024 + more), before_.rlim_max};
     setrlimit(RLIMIT_DATA, &limit);
   }
+
   ~MemoryLimit() { setrlimit(RLIMIT_DATA, &before_); }
+
   MemoryLimit(const MemoryLimit&) = delete;
   MemoryLimit& operator=(const MemoryLimit&) = delete;
 
@@ -49,12 +57,15 @@ uint16_t token_at(int64_t i) { return static_cast<uint16_t>(i * 40503 % 50257); 
 class LargeData : public testing::Test {
  protected:
   LargeData() { setenv("XDG_CACHE_HOME", (dir_ / "cache").c_str(), 1); }
+
   ~LargeData() override { unsetenv("XDG_CACHE_HOME"); }
+
   std::string prepare() const {
     std::ofstream out(dir_ / "raw.bin", std::ios::binary);
     std::vector<uint16_t> piece(1'000'000);
     for (int64_t at = 0; at < kTokens; at += std::ssize(piece)) {
-      for (std::size_t i = 0; i < piece.size(); ++i) piece[i] = token_at(at + static_cast<int64_t>(i));
+      for (std::size_t i = 0; i < piece.size(); ++i)
+        piece[i] = token_at(at + static_cast<int64_t>(i));
       out.write(reinterpret_cast<const char*>(piece.data()), std::ssize(piece) * 2);
     }
     out.close();
@@ -62,6 +73,7 @@ class LargeData : public testing::Test {
     return prepare_tokens(
         {.file = dir_ / "raw.bin", .out = dir_ / "o.h5", .vocab = 50257, .split = {1, 0, 0}});
   }
+
   TempDir dir_;
 };
 
@@ -97,7 +109,8 @@ TEST_F(LargeData, TakesNoMemoryAndIsReadWholeOnce) {
     }
   }
   std::size_t notes = 0;
-  for ([[maybe_unused]] const auto& note : std::filesystem::directory_iterator(dir_ / "cache/weft/checked"))
+  for ([[maybe_unused]] const auto& note :
+       std::filesystem::directory_iterator(dir_ / "cache/weft/checked"))
     ++notes;
   EXPECT_EQ(notes, 2u);  // of the seal, of tokens below the vocabulary
   EXPECT_EQ(checks_of(dir_ / "o.h5"), 1);
@@ -120,7 +133,8 @@ TEST(StoredData, ThatShrinksIsAnError) {
 TEST(StoredData, OfALargeVocabularyComesBack) {
   const TempDir dir;
   std::vector<uint32_t> tokens(70'000);
-  for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint32_t>(i * 1237 % kMostVocab);
+  for (std::size_t i = 0; i < tokens.size(); ++i)
+    tokens[i] = static_cast<uint32_t>(i * 1237 % kMostVocab);
   tokens.back() = kMostVocab - 1;
   write_token_file(dir / "a.h5", tokens, kMostVocab, {1, 0, 0}, "");
   const TokenDataset data(dir / "a.h5", "train", kMostVocab);
@@ -140,8 +154,10 @@ TEST(StoredData, CompressedByH5pyIsUnpacked) {
              "import h5py, numpy, sys\n"
              "f = h5py.File(sys.argv[1], 'w')\n"
              "a = (numpy.arange(9000000) * 31 % 70001).astype('u4')\n"
-             "f.create_dataset('train', data=a, chunks=(100001,), compression='gzip', compression_opts=1)\n"
-             "f.create_dataset('valid', data=a, chunks=(8000000,), compression='gzip', compression_opts=1)\n"
+             "f.create_dataset('train', data=a, chunks=(100001,), compression='gzip', "
+             "compression_opts=1)\n"
+             "f.create_dataset('valid', data=a, chunks=(8000000,), compression='gzip', "
+             "compression_opts=1)\n"
              "f.create_dataset('test', data=a[:24].reshape(2, 2, 2, 3), compression='gzip')\n");
   ASSERT_EQ(python((dir / "write.py") + " " + (dir / "a.h5")).first, 0);
   for (const char* split : {"train", "valid", "test"}) {
@@ -149,7 +165,8 @@ TEST(StoredData, CompressedByH5pyIsUnpacked) {
     std::vector<int32_t> all(static_cast<std::size_t>(data.size()));
     data.read(0, all);
     std::size_t wrong = 0;
-    for (std::size_t i = 0; i < all.size(); ++i) wrong += all[i] != static_cast<int32_t>(i * 31 % 70001);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      wrong += all[i] != static_cast<int32_t>(i * 31 % 70001);
     EXPECT_EQ(wrong, 0u) << split;
   }
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
 // libFuzzer: any bytes as a sound file. Out comes an Error or codes, within the limit.
-#include <cstdlib>
 #include "data/formats/audio_file.h"
 #include "kernels/view.h"
 #include "tests/fuzz/memory_file.h"
+
+#include <cstddef>
+#include <cstdlib>
+#include <vector>
 
 extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t size) {
   constexpr int64_t kMost = 1 << 14;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-// libFuzzer: any bytes as raw images: CIFAR-10 records or an .npy array. The first byte chooses which. Only
-// Error may come out, and every image has its pixels, and a label or none.
+// libFuzzer: any bytes as raw images: CIFAR-10 records or an .npy array. The first byte chooses
+// which. Only Error may come out, and every image has its pixels, and a label or none.
 #include "data/formats/image_files.h"
 #include "kernels/view.h"
+
+#include <cstddef>
+#include <string_view>
 
 namespace {
 // Few bytes make many small images.
@@ -19,10 +22,14 @@ extern "C" int LLVMFuzzerTestOneInput(const unsigned char* data, std::size_t siz
   weft::ImageSplit split;
   try {
     read(data[0], {reinterpret_cast<const char*>(data) + 1, size - 1}, split);
-  } catch (const weft::Error&) { return 0; }
+  } catch (const weft::Error&) {
+    return 0;
+  }
   const int64_t side = side_of(data[0]);
   const int64_t images = weft::image_count(split, weft::square_rgb(side));
-  if (images < 1 || static_cast<int64_t>(split.pixels.size()) != images * side * side * 3) __builtin_trap();
-  if (!split.labels.empty() && static_cast<int64_t>(split.labels.size()) != images) __builtin_trap();
+  if (images < 1 || static_cast<int64_t>(split.pixels.size()) != images * side * side * 3)
+    __builtin_trap();
+  if (!split.labels.empty() && static_cast<int64_t>(split.labels.size()) != images)
+    __builtin_trap();
   return 0;
 }

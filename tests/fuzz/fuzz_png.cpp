@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
-// libFuzzer: any bytes as a PNG file, as they are and with the checksums of its chunks put right, without
-// which little would get further. Only Error may come out, or all pixels of the size that is stated.
-#include <zlib.h>
+// libFuzzer: any bytes as a PNG file, as they are and with the checksums of its chunks put right,
+// without which little would get further. Only Error may come out, or all pixels of the size that
+// is stated.
 #include "data/formats/image_files.h"
 #include "kernels/view.h"
+
+#include <cstddef>
+#include <string>
+#include <zlib.h>
 
 namespace {
 uint32_t big_endian(const std::string& bytes, std::size_t at) {
@@ -18,7 +22,8 @@ std::string with_checksums(std::string bytes) {
     if (size > bytes.size() - at - 12) break;
     const auto* data = reinterpret_cast<const Bytef*>(bytes.data()) + at + 4;
     const auto sum = static_cast<uint32_t>(crc32(0, data, static_cast<uInt>(size + 4)));
-    for (std::size_t k = 0; k < 4; ++k) bytes[at + size + 8 + k] = static_cast<char>(sum >> (24 - 8 * k));
+    for (std::size_t k = 0; k < 4; ++k)
+      bytes[at + size + 8 + k] = static_cast<char>(sum >> (24 - 8 * k));
     at += size + 12;
   }
   return bytes;

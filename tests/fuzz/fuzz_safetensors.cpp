@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
-// libFuzzer: any bytes as a file of weights. Only Error may come out, or arrays of the promised sizes.
+// libFuzzer: any bytes as a file of weights. Only Error may come out, or arrays of the promised
+// sizes.
 #include "kernels/view.h"
 #include "src/files/checkpoint.h"
 #include "tests/fuzz/memory_file.h"
+
+#include <cstddef>
+#include <cstdlib>
+#include <string>
+#include <vector>
 
 // In the place of weights.cpp, which needs the engine.
 std::vector<float> weft::WeightsFile::values(const std::string& name) const { return read(name); }

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Every case of every kernel: the CPU forms of all types against f64, the CUDA forms against the CPU forms;
-// and that every kernel struct has a case.
-#include <gtest/gtest.h>
+// Every case of every kernel: the CPU forms of all types against f64, the CUDA forms against the
+// CPU forms; and that every kernel struct has a case.
+#include "kernels/layers/pointwise.h"
+#include "train/kernel_cases/kernel_cases.h"
+
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <regex>
 #include <set>
 #include <sstream>
-#include "kernels/layers/pointwise.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include <string>
+#include <tuple>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -29,13 +33,16 @@ void verify_all(Device& device, const std::string& kernel, DType type) {
 }
 
 using KernelAndType = std::tuple<std::string, DType>;
+
 std::string name_of_test(const testing::TestParamInfo<KernelAndType>& info) {
   return std::get<0>(info.param) + "_" + name_of(std::get<1>(info.param));
 }
+
 const auto all_kernels = testing::Combine(testing::ValuesIn(kernels_with_cases(false)),
                                           testing::Values(DType::f32, DType::f16, DType::bf16));
 
 class KernelCases : public testing::TestWithParam<KernelAndType> {};
+
 INSTANTIATE_TEST_SUITE_P(Cpu, KernelCases, all_kernels, name_of_test);
 
 TEST_P(KernelCases, AgreeWithF64) {
@@ -45,15 +52,19 @@ TEST_P(KernelCases, AgreeWithF64) {
 
 TEST(KernelCases, EveryKernelHasOne) {
   const std::regex name(R"(kName\s*=\s*\"(\w+)\")");
-  const std::set<std::string> small = kernels_with_cases(false), realistic = kernels_with_cases(true);
+  const std::set<std::string> small = kernels_with_cases(false),
+                              realistic = kernels_with_cases(true);
   int found = 0;
-  for (const auto& entry : std::filesystem::recursive_directory_iterator(WEFT_TEST_SOURCE "/kernels")) {
+  for (const auto& entry :
+       std::filesystem::recursive_directory_iterator(WEFT_TEST_SOURCE "/kernels")) {
     if (entry.path().extension() != ".h") continue;
     std::stringstream text;
     text << std::ifstream(entry.path()).rdbuf();
     const std::string header = text.str();
-    for (std::sregex_iterator it(header.begin(), header.end(), name), end; it != end; ++it, ++found) {
-      EXPECT_TRUE(small.contains((*it)[1])) << (*it)[1] << " has no case in train/kernel_cases/table.cpp";
+    for (std::sregex_iterator it(header.begin(), header.end(), name), end; it != end;
+         ++it, ++found) {
+      EXPECT_TRUE(small.contains((*it)[1]))
+          << (*it)[1] << " has no case in train/kernel_cases/table.cpp";
       EXPECT_TRUE(realistic.contains((*it)[1])) << (*it)[1] << " has no case of realistic size";
     }
   }
@@ -73,9 +84,11 @@ TEST(KernelCases, RelativeErrorSeesEveryKindOfDifference) {
 KernelCase broken_add(int mistake) {
   return {"add", "broken", false, [=](CaseRun& r) {
             Add k{r.gradient("out", {33}), r.input({33})};
-            if (mistake == 1) k.x.shape[0] = k.out.view.shape[0] = 34;  // writes one element too many
-            if (mistake == 2) k.x.shape[0] = k.out.view.shape[0] = 32;  // one too few: the poison stays
-            if (mistake == 3) std::swap(k.x.data, k.out.view.data);     // writes its input
+            // writes one element too many
+            if (mistake == 1) k.x.shape[0] = k.out.view.shape[0] = 34;
+            // one too few: the poison stays
+            if (mistake == 2) k.x.shape[0] = k.out.view.shape[0] = 32;
+            if (mistake == 3) std::swap(k.x.data, k.out.view.data);  // writes its input
             r.kernel(k);
           }};
 }
@@ -83,24 +96,28 @@ KernelCase broken_add(int mistake) {
 TEST(KernelCases, MistakesAreFound) {
   const auto cpu = make_device("cpu");
   EXPECT_NO_THROW(verify(*cpu, broken_add(0), {}));
-  for (int mistake : {1, 2, 3}) EXPECT_THROW(verify(*cpu, broken_add(mistake), {}), Error) << mistake;
+  for (int mistake : {1, 2, 3})
+    EXPECT_THROW(verify(*cpu, broken_add(mistake), {}), Error) << mistake;
 }
 
 #ifdef WEFT_CUDA
-// Tensors that do not begin on a 16-byte boundary. Views of parameters and activations always do: GEMMs and
-// attention rely on it.
+// Tensors that do not begin on a 16-byte boundary. Views of parameters and activations always do:
+// GEMMs and attention rely on it.
 void verify_misaligned(Device& device, const std::string& kernel, DType type) {
-  if (kernel.starts_with("linear") || kernel.starts_with("attention") || kernel == "decode_blocks" ||
-      kernel.starts_with("qk_") || kernel.starts_with("content_") || kernel == "newton_schulz")
+  if (kernel.starts_with("linear") || kernel.starts_with("attention") ||
+      kernel == "decode_blocks" || kernel.starts_with("qk_") || kernel.starts_with("content_") ||
+      kernel == "newton_schulz")
     return;
   for (const KernelCase& c : kernel_cases()) {
     if (c.kernel != kernel || c.realistic) continue;
     EXPECT_NO_THROW(verify(device, c, {type, type, false, true})) << c.sizes << ", misaligned";
-    EXPECT_NO_THROW(verify(device, c, {type, type, true, true})) << c.sizes << ", misaligned, accumulating";
+    EXPECT_NO_THROW(verify(device, c, {type, type, true, true}))
+        << c.sizes << ", misaligned, accumulating";
   }
 }
 
 class CudaParity : public testing::TestWithParam<KernelAndType> {};
+
 INSTANTIATE_TEST_SUITE_P(Cuda, CudaParity, all_kernels, name_of_test);
 
 TEST_P(CudaParity, AgreesWithTheCpuForm) {

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Philox4x32-10: the known answers of its authors' library (Random123, kat_vectors), and the same bits from
-// cuRAND.
+// Philox4x32-10: the known answers of its authors' library (Random123, kat_vectors), and the same
+// bits from cuRAND.
 #include "kernels/philox.h"
-#include <gtest/gtest.h>
+
 #include "kernels/layers/pointwise.h"
 #include "src/device.h"
+
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -41,7 +45,8 @@ TEST(CudaPhilox, MasksAreThoseOfTheCpu) {
     for (const uint64_t draw : {0ull, 5ull, 0x123456789ull}) {
       step.seed = seed;
       step.draw = draw;
-      EXPECT_EQ(mask_on(*cuda, 100003, step, 9), mask_on(*cpu, 100003, step, 9)) << seed << " " << draw;
+      EXPECT_EQ(mask_on(*cuda, 100003, step, 9), mask_on(*cpu, 100003, step, 9))
+          << seed << " " << draw;
     }
   }
 }

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The count of NaN and infinity, and the error of WEFT_DEBUG=3 that is made of it.
 #include "kernels/queue.h"
+
 #include "tests/testing.h"
+
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -25,7 +29,8 @@ TEST(CheckFinite, NamesTheKernel) {
     check_finite(queue, "activation_forward", {view_of(good, {2}), view_of(bad, {2})});
     FAIL() << "no error";
   } catch (const Error& e) {
-    EXPECT_NE(std::string(e.what()).find("activation_forward: 1 of the 2 elements"), std::string::npos)
+    EXPECT_NE(std::string(e.what()).find("activation_forward: 1 of the 2 elements"),
+              std::string::npos)
         << e.what();
   }
 }

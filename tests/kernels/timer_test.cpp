@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: MIT
 // Clocks that are read in line with a queue, on the CPU and on a GPU.
-#include <gtest/gtest.h>
-#include <chrono>
-#include <thread>
 #include "kernels/layers/pointwise.h"
 #include "kernels/queue.h"
 #include "src/device.h"
 
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <gtest/gtest.h>
+#include <thread>
+#include <variant>
+#include <vector>
+
 namespace weft {
 namespace {
 int64_t since(std::chrono::steady_clock::time_point began) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() - began)
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now() -
+                                                              began)
       .count();
 }
 
@@ -21,16 +27,18 @@ struct Counted {
 };
 
 Counted count_rounds(Device& device, int rounds, const std::function<void()>& work) {
-  const int64_t count = std::visit([](auto&q) { return multiprocessors(q); }, device.queue),
+  const int64_t count = std::visit([](auto& q) { return multiprocessors(q); }, device.queue),
                 bytes = count * static_cast<int64_t>(sizeof(ClockReading));
   const Tensor began(*device.pool, {bytes}, DType::u8), ended(*device.pool, {bytes}, DType::u8),
       time(*device.pool, {16}, DType::u8);
   for (const Tensor& t : {began, ended, time}) device.zero(t);
   const auto read = [&](const Tensor& t) {
-    std::visit([&](auto& q) { read_clocks(q, static_cast<ClockReading*>(t.view().data)); }, device.queue);
+    std::visit([&](auto& q) { read_clocks(q, static_cast<ClockReading*>(t.view().data)); },
+               device.queue);
   };
   const auto mark = [&](bool ends) {
-    std::visit([&](auto& q) { count_time(q, static_cast<int64_t*>(time.view().data), ends); }, device.queue);
+    std::visit([&](auto& q) { count_time(q, static_cast<int64_t*>(time.view().data), ends); },
+               device.queue);
   };
   Counted result;
   result.began.resize(static_cast<std::size_t>(count)), result.ended.resize(result.began.size());

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Models that are told of each sequence: conditions name rows of the start table, positions follow what was
-// moved.
-#include <algorithm>
-#include <map>
+// Models that are told of each sequence: conditions name rows of the start table, positions follow
+// what was moved.
 #include "models/sparse_transformer.h"
 #include "tests/models/model_testing.h"
 #include "tests/temp_dir.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
 namespace weft {
 namespace {
-// Images of 2 x 3 with 3 channels: told of a colour order (rows 0 to 5) and of a reversal (rows 6, 7).
+// Images of 2 x 3 with 3 channels: told of a colour order (rows 0 to 5) and of a reversal (rows 6,
+// 7).
 Config told_config() {
   Config config = small_config({"local", 5, 1, 1});
   config.model.position_axes = {2, 3, 3};
@@ -19,13 +24,16 @@ Config told_config() {
 
 struct ToldModel : SmallModel {
   using SmallModel::SmallModel;
+
   Tensor integers(const Shape& shape, const std::vector<double>& values) {
     return engine.tensor(shape, values, DType::i32);
   }
+
   std::vector<double> logits(const Sequences& s) {
     Ctx ctx = engine.ctx();
     return engine.host(model->logits(ctx, s));
   }
+
   const ParamInfo& param(const std::string& name) const {
     return *std::find_if(store.params().begin(), store.params().end(),
                          [&](const ParamInfo& p) { return p.name == name; });
@@ -49,10 +57,13 @@ TEST(Conditions, ChangeTheLogits) {
   const std::vector<double> plain = logits({0, 6, 0, 6}), other = logits({0, 6, 4, 6});
   EXPECT_EQ(plain, logits({0, 6, 0, 6}));
   const auto half = static_cast<std::ptrdiff_t>(plain.size() / 2);
-  EXPECT_TRUE(std::equal(plain.begin(), plain.begin() + half, other.begin())) << "the first is told the same";
+  EXPECT_TRUE(std::equal(plain.begin(), plain.begin() + half, other.begin()))
+      << "the first is told the same";
   for (const std::ptrdiff_t row : {0, 3}) {
     const auto first = half + row * 7;
-    EXPECT_FALSE(std::equal(plain.begin() + first, plain.begin() + first + 7, other.begin() + first)) << row;
+    EXPECT_FALSE(
+        std::equal(plain.begin() + first, plain.begin() + first + 7, other.begin() + first))
+        << row;
   }
   EXPECT_EQ(logits({6, 0, 6, 0}), plain) << "a sum";
 }
@@ -68,7 +79,8 @@ TEST(Conditions, AWrongNumberIsRefused) {
     return error_of([&] { model.logits({tokens, {}, {}, conditions}); });
   };
   EXPECT_EQ(error(told, two), "");
-  EXPECT_CONTAINS(error(told, {}), "this model is told 2 things about a sequence (conditions (B, 2))");
+  EXPECT_CONTAINS(error(told, {}),
+                  "this model is told 2 things about a sequence (conditions (B, 2))");
   EXPECT_CONTAINS(error(told, one), "this model is told 2 things");
   EXPECT_EQ(error(plain, {}), "");
   EXPECT_CONTAINS(error(plain, two), "this model is told 0 things");
@@ -80,7 +92,9 @@ TEST(Conditions, PositionsInOrderAreNoPositions) {
   const Tensor tokens = told.tokens(1, 18), conditions = told.integers({1, 2}, {1, 7});
   std::vector<double> places(18);
   for (std::size_t i = 0; i < 18; ++i) places[i] = static_cast<double>(i);
-  const auto logits = [&] { return told.logits({tokens, {}, told.integers({1, 18}, places), conditions}); };
+  const auto logits = [&] {
+    return told.logits({tokens, {}, told.integers({1, 18}, places), conditions});
+  };
   const std::vector<double> without = told.logits({tokens, {}, {}, conditions});
   EXPECT_EQ(logits(), without);
   std::reverse(places.begin(), places.end());
@@ -103,9 +117,11 @@ TEST(Conditions, RecomputeGivesTheSameBits) {
       told.engine.set({.seed = 21, .draw = 2});
       std::vector<double> places(2 * 18);
       for (std::size_t i = 0; i < places.size(); ++i) places[i] = static_cast<double>(i * 7 % 18);
-      told.differentiate(
-          {told.tokens(2, 18), {}, told.integers({2, 18}, places), told.integers({2, 2}, {2, 6, 5, 7})},
-          true);
+      told.differentiate({told.tokens(2, 18),
+                          {},
+                          told.integers({2, 18}, places),
+                          told.integers({2, 2}, {2, 6, 5, 7})},
+                         true);
       results[recompute] = told.engine.host(told.store.gradients());
     }
     EXPECT_EQ(results["none"], results["attention"]);
@@ -123,7 +139,8 @@ TEST(Conditions, GradientsOfTheStartTable) {
   auto* master = told.store.master().view().as<double>();
   for (const std::string name : {"start", "position.0", "position.2"}) {
     const ParamInfo& p = told.param(name);
-    const std::vector<double> got = told.engine.host(told.store.gradients().slice(p.offset, p.shape));
+    const std::vector<double> got =
+        told.engine.host(told.store.gradients().slice(p.offset, p.shape));
     std::vector<double> want;
     for (int64_t i = p.offset; i < p.offset + p.size; ++i) {
       constexpr double h = 1e-5;
@@ -138,7 +155,8 @@ TEST(Conditions, GradientsOfTheStartTable) {
     expect_near(got, want, 1e-6, name);
     if (name != "start") continue;
     for (const int64_t row : {0, 1, 3, 4, 7}) {
-      for (int64_t c = 0; c < 16; ++c) EXPECT_EQ(got[static_cast<std::size_t>(row * 16 + c)], 0) << row;
+      for (int64_t c = 0; c < 16; ++c)
+        EXPECT_EQ(got[static_cast<std::size_t>(row * 16 + c)], 0) << row;
     }
   }
 }

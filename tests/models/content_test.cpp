@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Models where content decides what a head sees: causality, decoding, recompute, documents, memory.
-#include <algorithm>
-#include <map>
 #include "models/sparse_transformer.h"
 #include "tests/models/model_testing.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <map>
+#include <random>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -12,7 +17,8 @@ const std::vector<std::string> kKinds = {
     "{kind: routing, clusters: 3, window: 6}", "{kind: lsh, rounds: 2, window: 5, buckets: 4}",
     "{kind: topk_blocks, block: 64, blocks: 2}",
     "{kind: heads, of: [{kind: lsh, rounds: 3, window: 4, buckets: 9}, {kind: local, stride: 7}]}",
-    "{kind: heads, of: [{kind: routing, clusters: 4, window: 70}, {kind: topk_blocks, block: 64, blocks: "
+    "{kind: heads, of: [{kind: routing, clusters: 4, window: 70}, {kind: topk_blocks, block: 64, "
+    "blocks: "
     "3}]}"};
 
 Config content_config(const std::string& pattern, bool rotary = true, int64_t context = 330) {
@@ -24,8 +30,8 @@ Config content_config(const std::string& pattern, bool rotary = true, int64_t co
   return c;
 }
 
-// All tokens behind row i change: labels, choices and sets of keys up to it stay, and with them its logits.
-// Rows of a label move with the sizes of other labels, and with them the order of sums.
+// All tokens behind row i change: labels, choices and sets of keys up to it stay, and with them its
+// logits. Rows of a label move with the sizes of other labels, and with them the order of sums.
 TEST(ContentModel, NoRowDependsOnLaterTokens) {
   for (const std::string& pattern : kKinds)
     for (const bool rotary : {false, true}) {
@@ -35,7 +41,8 @@ TEST(ContentModel, NoRowDependsOnLaterTokens) {
       Ctx ctx = small.engine.ctx();
       const std::vector<double> values = small.engine.host(small.tokens(1, n));
       const auto logits = [&](const std::vector<double>& tokens) {
-        return small.engine.host(small.model->logits(ctx, small.engine.tensor({1, n}, tokens, DType::i32)));
+        return small.engine.host(
+            small.model->logits(ctx, small.engine.tensor({1, n}, tokens, DType::i32)));
       };
       const std::vector<double> before = logits(values);
       for (const int64_t i : {0, 1, 63, 64, 100, 190, 257, 328, 329}) {
@@ -46,8 +53,8 @@ TEST(ContentModel, NoRowDependsOnLaterTokens) {
             changed[static_cast<std::size_t>(t)] = static_cast<double>(random() % 7);
           const std::vector<double> after = logits(changed);
           const auto rows = static_cast<std::ptrdiff_t>((i + 1) * vocab);
-          expect_near({after.begin(), after.begin() + rows}, {before.begin(), before.begin() + rows}, 1e-10,
-                      str("rows up to ", i));
+          expect_near({after.begin(), after.begin() + rows},
+                      {before.begin(), before.begin() + rows}, 1e-10, str("rows up to ", i));
           EXPECT_TRUE(i > 300 || before != after);
         }
       }

@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: MIT
 // Decoding against the forward pass of training, for every causal pattern; what the caches hold.
 #include "models/decoding.h"
-#include <gtest/gtest.h>
+
 #include "tests/models/model_testing.h"
 #include "tests/src/patterns/drawings.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -63,7 +71,8 @@ TEST(CacheLayout, PacksTheRowsOfHeads) {
   layout.append_fixed(fixed);
   EXPECT_EQ(static_cast<int64_t>(fixed.size()), layout.fixed_words());
   // Each position finds what earlier ones left in the rows of its head.
-  std::vector<std::vector<int64_t>> held(6, std::vector<int64_t>(static_cast<std::size_t>(sum), -1));
+  std::vector<std::vector<int64_t>> held(6,
+                                         std::vector<int64_t>(static_cast<std::size_t>(sum), -1));
   for (int64_t t = 0; t < 20; ++t) {
     step.clear();
     layout.append_step(t, step);
@@ -78,7 +87,8 @@ TEST(CacheLayout, PacksTheRowsOfHeads) {
       const int group = fixed[head];
       ASSERT_EQ(step[group + 1] - step[group], static_cast<int>(expected.size()));
       for (std::size_t k = 0; k < expected.size(); ++k)
-        ASSERT_EQ(held[head][fixed[6 + head] + keys[step[group] + k]], expected[k]) << t << ", head " << head;
+        ASSERT_EQ(held[head][fixed[6 + head] + keys[step[group] + k]], expected[k])
+            << t << ", head " << head;
     }
   }
 }
@@ -114,9 +124,11 @@ TEST(DecodeCache, CountsKeysOfTheirOwnSize) {
 }
 
 TEST(SparseTransformer, RefusesPatternsThatSeeTheFuture) {
-  SmallModel small(config_for(parse_pattern("{kind: local, stride: 4, causal: false}", "test"), 2, 12));
+  SmallModel small(
+      config_for(parse_pattern("{kind: local, stride: 4, causal: false}", "test"), 2, 12));
   Ctx ctx = small.engine.ctx();
-  EXPECT_CONTAINS(error_of([&] { small.model->logits(ctx, small.tokens(1, 9)); }), "layer 0: local(stride 4");
+  EXPECT_CONTAINS(error_of([&] { small.model->logits(ctx, small.tokens(1, 9)); }),
+                  "layer 0: local(stride 4");
   EXPECT_CONTAINS(error_of([&] { small.model->make_cache(*small.engine.device, 1, 9); }), "causal");
 }
 

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Packed documents (data.separator): each is computed as if it were alone.
-#include <algorithm>
 #include "tests/models/model_testing.h"
 #include "train/kernel_cases/kernel_cases.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -22,11 +27,14 @@ Config documents_config(const std::string& pattern, int64_t separator = kSeparat
   return c;
 }
 
-// With the separator's embedding as start vector, the first row of a document is that of a text alone.
+// With the separator's embedding as start vector, the first row of a document is that of a text
+// alone.
 struct Packed : SmallModel {
-  explicit Packed(const Config& c) : SmallModel(c, DType::f64) {
+  explicit Packed(const Config& c)
+      : SmallModel(c, DType::f64) {
     const auto find = [&](const std::string& name) {
-      return *std::ranges::find_if(store.params(), [&](const ParamInfo& p) { return p.name == name; });
+      return *std::ranges::find_if(store.params(),
+                                   [&](const ParamInfo& p) { return p.name == name; });
     };
     const int64_t width = c.model.width, table = find("token_embedding").offset;
     engine.upload(store.master().slice(table + kSeparator * width, {width}),
@@ -34,15 +42,17 @@ struct Packed : SmallModel {
     Ctx ctx = engine.ctx();
     store.refresh_compute(ctx);
   }
+
   std::vector<double> logits(const std::vector<double>& tokens) {
     Ctx ctx = engine.ctx();
-    return engine.host(
-        model->logits(ctx, engine.tensor({1, static_cast<int64_t>(tokens.size())}, tokens, DType::i32)));
+    return engine.host(model->logits(
+        ctx, engine.tensor({1, static_cast<int64_t>(tokens.size())}, tokens, DType::i32)));
   }
 };
 
 const std::vector<std::vector<double>> kDocuments = {
     {1, 2, 6}, {0, 3, 5, 5, 2, 6}, {4, 1, 6}, {1, 2, 0, 3, 2, 1}};
+
 std::vector<double> packed_tokens() {
   std::vector<double> all;
   for (const auto& document : kDocuments) all.insert(all.end(), document.begin(), document.end());
@@ -72,8 +82,8 @@ TEST(Documents, TheSeparatorMayBeTokenZero) {
   }
 }
 
-// The gradients of the mean loss of 18 tokens, and of the documents' weighted by their lengths. Rows of the
-// start vector are the separator's in the packed text: their sum counts.
+// The gradients of the mean loss of 18 tokens, and of the documents' weighted by their lengths.
+// Rows of the start vector are the separator's in the packed text: their sum counts.
 TEST(Documents, GradientsAreTheSumOfEachAlone) {
   for (const std::string& pattern : kPatterns) {
     SCOPED_TRACE(pattern);
@@ -123,10 +133,13 @@ void check_decoded(const std::string& device) {
       for (const int64_t batch : {1, 3}) check_decoding(small, batch, 18);
     }
 }
+
 TEST(Documents, DecodingGivesTheLogitsOfTraining) { check_decoded("cpu"); }
+
 TEST(CudaDocuments, DecodingGivesTheLogitsOfTraining) { check_decoded("cuda"); }
 
-// Longer texts of 16-bit models: the forms that train. Against the CPU in f32 from the same rounded weights.
+// Longer texts of 16-bit models: the forms that train. Against the CPU in f32 from the same rounded
+// weights.
 TEST(CudaDocuments, LossesAreThoseOfTheCpu) {
   for (const std::string& pattern : kPatterns) {
     SCOPED_TRACE(pattern);

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: MIT
-// The step as it is trained, every fused and 16-bit form of it, against the same step in f32 with a launch
-// for each equation: losses over 200 updates. Single kernels are held to f64 elsewhere; this is about their
-// sum.
+// The step as it is trained, every fused and 16-bit form of it, against the same step in f32 with a
+// launch for each equation: losses over 200 updates. Single kernels are held to f64 elsewhere; this
+// is about their sum.
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <random>
+#include <string>
+#include <vector>
 #ifdef WEFT_CUDA
-#include <cmath>
 #include "models/layers.h"
 #include "models/model.h"
 #include "src/attention_maps.h"
 #include "src/device.h"
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
+
+#include <cmath>
 
 namespace weft {
 namespace {
@@ -25,7 +33,8 @@ Config fast_config() {
   c.model.heads = 8;
   c.model.dropout = 0.1;
   c.model.position_axes = {8, 128};
-  c.model.attention = {{"fixed", 128, 32, 4}, {"local", 128, 1, 1}, {"strided", 128, 1, 1}, {"all", 1, 1, 1}};
+  c.model.attention = {
+      {"fixed", 128, 32, 4}, {"local", 128, 1, 1}, {"strided", 128, 1, 1}, {"all", 1, 1, 1}};
   c.train.steps = kSteps;
   c.train.batch = kBatch;
   c.train.warmup = 50;
@@ -33,12 +42,15 @@ Config fast_config() {
   return c;
 }
 
-// Section 5 of arXiv 1904.10509 with the parameters of SparseTransformer, unfused: biases inside of products,
-// sums and norms apart, attention in its `simple` form.
+// Section 5 of arXiv 1904.10509 with the parameters of SparseTransformer, unfused: biases inside of
+// products, sums and norms apart, attention in its `simple` form.
 class PlainTransformer {
  public:
   PlainTransformer(const Config& config, const ParameterStore& store, Device& device)
-      : device_(device), config_(config.model), store_(store), patterns_(layer_patterns(config_)),
+      : device_(device),
+        config_(config.model),
+        store_(store),
+        patterns_(layer_patterns(config_)),
         maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {}
 
   Var token_losses(Ctx& ctx, const Tensor& tokens) {
@@ -54,15 +66,19 @@ class PlainTransformer {
     for (std::size_t i = 0; i < patterns_.size(); ++i) {
       const std::string block = str("blocks.", i);
       const AttentionMaps& maps = maps_.get(*patterns_[i], config_.context).maps();
-      const Var qkv = affine(ctx, norm(ctx, x, block + ".attention_norm"), block + ".attention.qkv");
-      const Var attended = sparse_attention(ctx, norm_and_rotate(ctx, qkv, attention_shape(config_), qk),
-                                            attention_shape(config_), maps, {.form = AttentionForm::simple});
-      x = residual_dropout(ctx, x, affine(ctx, attended, block + ".attention.proj"), config_.dropout);
+      const Var qkv =
+          affine(ctx, norm(ctx, x, block + ".attention_norm"), block + ".attention.qkv");
+      const Var attended =
+          sparse_attention(ctx, norm_and_rotate(ctx, qkv, attention_shape(config_), qk),
+                           attention_shape(config_), maps, {.form = AttentionForm::simple});
+      x = residual_dropout(ctx, x, affine(ctx, attended, block + ".attention.proj"),
+                           config_.dropout);
       const Affine up = affine(ctx, norm(ctx, x, block + ".mlp_norm"), block + ".mlp.up");
       const Var hidden = activation(ctx, up, activation_of(config_));
       x = residual_dropout(ctx, x, affine(ctx, hidden, block + ".mlp.down"), config_.dropout);
     }
-    return cross_entropy(ctx, linear(ctx, norm(ctx, x, "final_norm"), var("output.weight"), Var{}), tokens);
+    return cross_entropy(ctx, linear(ctx, norm(ctx, x, "final_norm"), var("output.weight"), Var{}),
+                         tokens);
   }
 
  private:
@@ -71,9 +87,11 @@ class PlainTransformer {
       if (store_.params()[i].name == name) return store_.var({static_cast<int32_t>(i)});
     fail(str("no parameter ", name));
   }
+
   Var affine(Ctx& ctx, const Var& x, const std::string& name) const {
     return linear(ctx, x, var(name + ".weight"), var(name + ".bias"));
   }
+
   Var norm(Ctx& ctx, const Var& x, const std::string& name) const {
     return layernorm(ctx, x, var(name + ".weight"), var(name + ".bias"), config_.norm_eps);
   }
@@ -110,18 +128,21 @@ std::vector<double> losses(const Config& config, DType compute, bool plain) {
   std::vector<double> result;
   for (int step = 0; step < kSteps; ++step) {
     engine.device->upload(tokens, tokens_of(step).data());
-    engine.set({.seed = 3,
-                .draw = static_cast<uint64_t>(step),
-                .learning_rate = static_cast<float>(learning_rate(config.train, step)),
-                .beta1_correction = static_cast<float>(1 - std::pow(config.train.beta1, step + 1)),
-                .beta2_correction = static_cast<float>(1 - std::pow(config.train.beta2, step + 1)),
-                .loss_gradient = scale,
-                .gradient_scale = 1 / scale});
+    engine.set({
+        .seed = 3,
+        .draw = static_cast<uint64_t>(step),
+        .learning_rate = static_cast<float>(learning_rate(config.train, step)),
+        .beta1_correction = static_cast<float>(1 - std::pow(config.train.beta1, step + 1)),
+        .beta2_correction = static_cast<float>(1 - std::pow(config.train.beta2, step + 1)),
+        .loss_gradient = scale,
+        .gradient_scale = 1 / scale,
+    });
     graphed.run([&] {
       Tape tape;
       Ctx ctx = engine.ctx(&tape, true);
       store.begin_step();
-      backward(ctx, mean(ctx, plain ? unfused.token_losses(ctx, tokens) : model->token_losses(ctx, tokens)));
+      backward(ctx, mean(ctx, plain ? unfused.token_losses(ctx, tokens)
+                                    : model->token_losses(ctx, tokens)));
       store.finish_gradients(ctx);
       update_parameters(ctx, store, config.train);
     });
@@ -141,8 +162,8 @@ void check_losses(const Config& config) {
       worst = std::isfinite(error) ? std::max(worst, error) : INFINITY;
     }
     EXPECT_LE(worst, 1e-3) << name_of(compute);
-    std::printf("%s: losses differ by up to %.2e of themselves; %.4f at the end\n", name_of(compute), worst,
-                got.back());
+    std::printf("%s: losses differ by up to %.2e of themselves; %.4f at the end\n",
+                name_of(compute), worst, got.back());
   }
 }
 

@@ -6,6 +6,10 @@
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
 
+#include <cstddef>
+#include <string>
+#include <vector>
+
 namespace weft {
 namespace {
 constexpr double kRelative = 1e-4;
@@ -16,7 +20,8 @@ std::vector<float> stored(const Hdf5File& file, const std::string& name, const S
   return values;
 }
 
-std::vector<double> stored_doubles(const Hdf5File& file, const std::string& name, const Shape& shape) {
+std::vector<double> stored_doubles(const Hdf5File& file, const std::string& name,
+                                   const Shape& shape) {
   const std::vector<float> values = stored(file, name, shape);
   return {values.begin(), values.end()};
 }
@@ -51,13 +56,14 @@ void check_against_pytorch(const std::string& device, const PatternSpec& pattern
   const std::string group = "/" + pattern.kind;
   Ctx inference = engine.ctx();
   const Tensor logits = model->logits(inference, tokens);
-  expect_near(engine.host(logits), stored_doubles(file, group + "/logits", logits.shape()), kRelative,
-              "logits");
+  expect_near(engine.host(logits), stored_doubles(file, group + "/logits", logits.shape()),
+              kRelative, "logits");
   Tape tape;
   Ctx ctx = engine.ctx(&tape);
   store.begin_step();
   const Var loss = mean(ctx, model->token_losses(ctx, tokens));
-  expect_near(engine.host(loss.value), stored_doubles(file, group + "/loss", {1}), kRelative, "loss");
+  expect_near(engine.host(loss.value), stored_doubles(file, group + "/loss", {1}), kRelative,
+              "loss");
   backward(ctx, loss);
   for (const ParamInfo& p : store.params()) {
     expect_near(engine.host(store.gradients().slice(p.offset, p.shape)),
@@ -67,8 +73,9 @@ void check_against_pytorch(const std::string& device, const PatternSpec& pattern
 }
 
 void check_every_pattern(const std::string& device) {
-  for (const PatternSpec& pattern : {PatternSpec{"all", 8, 2, 2}, PatternSpec{"local", 8, 2, 2},
-                                     PatternSpec{"strided", 8, 2, 2}, PatternSpec{"fixed", 8, 2, 2}}) {
+  for (const PatternSpec& pattern :
+       {PatternSpec{"all", 8, 2, 2}, PatternSpec{"local", 8, 2, 2}, PatternSpec{"strided", 8, 2, 2},
+        PatternSpec{"fixed", 8, 2, 2}}) {
     SCOPED_TRACE(pattern.kind);
     check_against_pytorch(device, pattern);
   }

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The table of models, parameter counts of the paper's models, operations a token, the memory plan against
-// the pool.
+// The table of models, parameter counts of the paper's models, operations a token, the memory plan
+// against the pool.
 #include "models/model.h"
+
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
+
+#include <cstddef>
+#include <string>
 
 namespace weft {
 namespace {
@@ -41,12 +45,13 @@ TEST(Model, UnknownKindListsWhatExists) {
     make_model(config, store, *device);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("sparse_transformer"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("sparse_transformer"), std::string::npos)
+        << error.what();
   }
 }
 
-// By hand: width 16, 2 heads of 8, MLP 32, 2 layers, vocabulary 7; dense causal attention over 4 positions
-// has 10 pairs.
+// By hand: width 16, 2 heads of 8, MLP 32, 2 layers, vocabulary 7; dense causal attention over 4
+// positions has 10 pairs.
 TEST(Model, FlopsByHand) {
   const Config config = small_config({"all", 1, 1, 1});
   const double layer = 16 * (3 * 16) + 16 * 16 + 2 * 16 * 32, attention = 2 * 10 * (8 + 8) / 4.0;
@@ -54,8 +59,8 @@ TEST(Model, FlopsByHand) {
 }
 
 TEST(Model, FlopsCountEachHeadsPairs) {
-  // fixed, blocks of 4, c 1, two sub-blocks: of 8 positions, each sees its block so far (10 + 10 pairs) and
-  // the four of the second block one summary position.
+  // fixed, blocks of 4, c 1, two sub-blocks: of 8 positions, each sees its block so far (10 + 10
+  // pairs) and the four of the second block one summary position.
   Config config = small_config({"fixed", 4, 1, 2});
   config.model.layers = 1;
   const double layer = 16 * (3 * 16) + 16 * 16 + 2 * 16 * 32, attention = 2 * 24 * (8 + 8) / 8.0;
@@ -70,7 +75,9 @@ double check_plan(const Config& config, int64_t batch, bool training) {
   ParameterStore store;
   const auto model = make_model(config, store, *device);
   store.allocate(*device, DType::f32, 0, training, config.train.ema_decay > 0);
-  const auto block_bytes = [&](int64_t blocks) { return static_cast<double>(blocks * store.size() * 4); };
+  const auto block_bytes = [&](int64_t blocks) {
+    return static_cast<double>(blocks * store.size() * 4);
+  };
   EXPECT_EQ(static_cast<double>(plan.weights), block_bytes(1));
   EXPECT_EQ(static_cast<double>(plan.gradients), block_bytes(training ? 1 : 0));
   EXPECT_EQ(static_cast<double>(plan.optimizer),
@@ -78,7 +85,8 @@ double check_plan(const Config& config, int64_t batch, bool training) {
 
   MemoryPool& pool = *device->pool;
   const std::size_t before = pool.in_use();
-  const Tensor tokens(pool, {batch, context}, DType::i32), step(pool, {sizeof(StepScalars)}, DType::u8);
+  const Tensor tokens(pool, {batch, context}, DType::i32),
+      step(pool, {sizeof(StepScalars)}, DType::u8);
   const StepScalars scalars;
   device->zero(tokens);
   device->upload(step, &scalars);
@@ -93,7 +101,8 @@ double check_plan(const Config& config, int64_t batch, bool training) {
   if (training) backward(ctx, loss);
   const auto used = static_cast<double>(pool.peak() - before);
   EXPECT_NEAR(static_cast<double>(plan.activations), used, 0.15 * used) << pool.table();
-  EXPECT_EQ(plan.total(), plan.weights + plan.gradients + plan.optimizer + plan.activations + plan.workspace);
+  EXPECT_EQ(plan.total(),
+            plan.weights + plan.gradients + plan.optimizer + plan.activations + plan.workspace);
   return used - static_cast<double>(plan.activations);
 }
 
@@ -127,8 +136,8 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
     for (const double mlp_ratio : {1.0, 4.0}) {
       for (const std::string recompute : {"none", "attention", "block"}) {
         for (const bool training : {true, false}) {
-          SCOPED_TRACE(
-              str(layers, " layers, mlp ", mlp_ratio, ", recompute ", recompute, ", training ", training));
+          SCOPED_TRACE(str(layers, " layers, mlp ", mlp_ratio, ", recompute ", recompute,
+                           ", training ", training));
           config.model.layers = layers;
           config.model.mlp_ratio = mlp_ratio;
           config.train.recompute = recompute;
@@ -144,7 +153,8 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
       config.model.positions = "learned", config.model.qk_norm = "none";
       const double without = check_plan(config, 4, training);
       config.model.positions = "rotary", config.model.qk_norm = "rms";
-      EXPECT_NEAR(check_plan(config, 4, training), without, 1000) << recompute << ", training " << training;
+      EXPECT_NEAR(check_plan(config, 4, training), without, 1000)
+          << recompute << ", training " << training;
     }
   for (const char* pattern : {"{kind: routing, clusters: 5, window: 70}", "{kind: lsh, window: 20}",
                               "{kind: topk_blocks, block: 64, blocks: 2}"})

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT
-// A small model of any pattern, with weights that are not the initial ones (the output layer starts at zero
-// and would hide the rest).
+// A small model of any pattern, with weights that are not the initial ones (the output layer starts
+// at zero and would hide the rest).
 #pragma once
 
-#include <random>
 #include "models/model.h"
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 inline const std::vector<PatternSpec> kPatternSpecs = {
@@ -42,8 +49,11 @@ struct SmallModel {
   ParameterStore store;
   std::unique_ptr<Model> model;
 
-  explicit SmallModel(const Config& c, DType compute = DType::f32, const std::string& device = "cpu")
-      : engine(device), config(c), model(make_model(c, store, *engine.device)) {
+  explicit SmallModel(const Config& c, DType compute = DType::f32,
+                      const std::string& device = "cpu")
+      : engine(device),
+        config(c),
+        model(make_model(c, store, *engine.device)) {
     store.allocate(*engine.device, compute, 1, true, false);
     Ctx ctx = engine.ctx();
     for (const ParamInfo& p : store.params()) {
@@ -54,16 +64,20 @@ struct SmallModel {
     }
     store.refresh_compute(ctx);
   }
+
   Tensor tokens(int64_t batch, int64_t length, unsigned seed = 3) {
     std::mt19937 random(seed);
     std::vector<double> values(static_cast<std::size_t>(batch * length));
-    for (double& v : values) v = static_cast<double>(random() % static_cast<unsigned>(config.model.vocab));
+    for (double& v : values)
+      v = static_cast<double>(random() % static_cast<unsigned>(config.model.vocab));
     return engine.tensor({batch, length}, values, DType::i32);
   }
+
   double loss(const Sequences& sequences, bool training = false) {
     Ctx ctx = engine.ctx(nullptr, training);
     return engine.host(mean(ctx, model->token_losses(ctx, sequences)).value)[0];
   }
+
   // The loss; gradients are in the store.
   double differentiate(const Sequences& sequences, bool training = false) {
     Tape tape;
@@ -76,10 +90,11 @@ struct SmallModel {
   }
 };
 
-// Texts, decoded from the first position on, or behind a prompt that one pass has read: at each position, the
-// logits are those of the forward pass over the whole text.
+// Texts, decoded from the first position on, or behind a prompt that one pass has read: at each
+// position, the logits are those of the forward pass over the whole text.
 inline void check_decoding(SmallModel& small, const Sequences& s, bool batch_invariant = true) {
-  const int64_t batch = s.tokens.shape()[0], length = s.tokens.shape()[1], vocab = small.config.model.vocab;
+  const int64_t batch = s.tokens.shape()[0], length = s.tokens.shape()[1],
+                vocab = small.config.model.vocab;
   SCOPED_TRACE(str("batch ", batch, ", length ", length));
   Ctx ctx = small.engine.ctx();
   ctx.batch_invariant = batch_invariant;
@@ -93,8 +108,8 @@ inline void check_decoding(SmallModel& small, const Sequences& s, bool batch_inv
       const auto row = [&](const Tensor& t) {
         return t ? t.slice(b * t.view().cols(), {1, t.view().cols()}) : Tensor{};
       };
-      small.model->read_prompt(ctx, *cache, {row(s.tokens), {}, row(s.positions), row(s.conditions)}, given,
-                               b, 1);
+      small.model->read_prompt(
+          ctx, *cache, {row(s.tokens), {}, row(s.positions), row(s.conditions)}, given, b, 1);
     }
     for (int64_t t = given; t < length; ++t) {
       const Tensor logits = small.model->decode(ctx, *cache, s, t);
@@ -113,9 +128,11 @@ inline void check_decoding(SmallModel& small, const Sequences& s, bool batch_inv
 inline void check_decoding(SmallModel& small, int64_t batch, int64_t length) {
   check_decoding(small, small.tokens(batch, length, static_cast<unsigned>(length)));
 }
-// Finite differences of `step` of some weights of each tensor, in f64, over two sequences of n tokens.
-inline void check_model_gradients(const Config& config, int64_t n, bool training, double step = 1e-5,
-                                  double bound = 1e-6) {
+
+// Finite differences of `step` of some weights of each tensor, in f64, over two sequences of n
+// tokens.
+inline void check_model_gradients(const Config& config, int64_t n, bool training,
+                                  double step = 1e-5, double bound = 1e-6) {
   SmallModel small(config, DType::f64);
   small.engine.set({.seed = 21, .draw = 2});
   const Tensor tokens = small.tokens(2, n);
@@ -123,7 +140,8 @@ inline void check_model_gradients(const Config& config, int64_t n, bool training
   const std::vector<double> gradients = small.engine.host(small.store.gradients());
   auto* master = small.store.master().view().as<double>();
   for (const ParamInfo& p : small.store.params()) {
-    if (p.name.find("centroids") != std::string::npos) continue;  // moved by k-means, not by the loss
+    // moved by k-means, not by the loss
+    if (p.name.find("centroids") != std::string::npos) continue;
     std::vector<double> got, want;
     for (int64_t i = p.offset; i < p.offset + p.size; i += std::max<int64_t>(1, p.size / 3)) {
       const double x0 = master[i];

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // model.norm_eps reaches every norm.
-#include <algorithm>
-#include <map>
 #include "tests/models/model_testing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <string>
 
 namespace weft {
 namespace {
@@ -17,8 +20,8 @@ std::map<std::string, double> norm_gradients(const Config& config) {
   return most;
 }
 
-// Beside an eps of 1e12 nothing is left of x: a norm is its bias, and no gradient reaches its weight. Nor
-// does one pass the final norm: blocks are looked at without it.
+// Beside an eps of 1e12 nothing is left of x: a norm is its bias, and no gradient reaches its
+// weight. Nor does one pass the final norm: blocks are looked at without it.
 TEST(NormEps, ReachesEveryNorm) {
   for (const bool final_norm : {true, false}) {
     Config config = small_config({"local", 5, 1, 1});
@@ -28,7 +31,8 @@ TEST(NormEps, ReachesEveryNorm) {
     const std::map<std::string, double> none = norm_gradients(config);
     EXPECT_EQ(usual.size(), final_norm ? 5u : 4u);
     for (const auto& [name, gradient] : usual)
-      EXPECT_LT(none.at(name), 1e-4 * gradient) << name << (final_norm ? "" : " without final_norm");
+      EXPECT_LT(none.at(name), 1e-4 * gradient)
+          << name << (final_norm ? "" : " without final_norm");
   }
 }
 }  // namespace

@@ -3,6 +3,10 @@
 #include "models/layers.h"
 #include "tests/models/model_testing.h"
 
+#include <cmath>
+#include <utility>
+#include <vector>
+
 namespace weft {
 namespace {
 std::vector<double> logits_of(SmallModel& small, const Sequences& s) {
@@ -13,15 +17,15 @@ std::vector<double> logits_of(SmallModel& small, const Sequences& s) {
 // With one axis only distances count; with several, an offset moves a window.
 TEST(RotaryPositions, OfShortWindows) {
   for (const bool image : {false, true}) {
-    SmallModel small(
-        rotary_config({"all", 1, 1, 1}, image ? std::vector<int64_t>{3, 6} : std::vector<int64_t>{18}));
+    SmallModel small(rotary_config({"all", 1, 1, 1},
+                                   image ? std::vector<int64_t>{3, 6} : std::vector<int64_t>{18}));
     const Tensor tokens = small.tokens(2, 9), here = small.engine.tensor({2}, {0, 0}, DType::i32),
                  there = small.engine.tensor({2}, {4, 9}, DType::i32);
     const std::vector<double> plain = logits_of(small, tokens);
     EXPECT_EQ(logits_of(small, {tokens, here}), plain);
     EXPECT_EQ(logits_of(small, {tokens, there}) == plain, !image);
-    const Tensor places =
-        small.engine.tensor({2, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8}, DType::i32);
+    const Tensor places = small.engine.tensor(
+        {2, 9}, {0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 1, 2, 3, 4, 5, 6, 7, 8}, DType::i32);
     EXPECT_EQ(logits_of(small, {tokens, {}, places}), plain);
   }
 }

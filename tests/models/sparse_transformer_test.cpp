@@ -1,13 +1,20 @@
 // SPDX-License-Identifier: MIT
 // The model: gradients, causality, recompute, decoding, parameters.
 #include "models/sparse_transformer.h"
-#include <algorithm>
-#include <map>
+
 #include "tests/models/model_testing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
 class EachPattern : public testing::TestWithParam<PatternSpec> {};
+
 INSTANTIATE_TEST_SUITE_P(Patterns, EachPattern, testing::ValuesIn(kPatternSpecs),
                          [](const auto& info) { return info.param.kind; });
 
@@ -44,7 +51,8 @@ TEST_P(EachPattern, IsCausal) {
   Ctx ctx = small.engine.ctx();
   std::vector<double> values = small.engine.host(small.tokens(1, n));
   const auto logits = [&] {
-    return small.engine.host(small.model->logits(ctx, small.engine.tensor({1, n}, values, DType::i32)));
+    return small.engine.host(
+        small.model->logits(ctx, small.engine.tensor({1, n}, values, DType::i32)));
   };
   const std::vector<double> before = logits();
   values[t] = values[t] == 0 ? 1 : 0;
@@ -97,7 +105,8 @@ TEST(SparseTransformer, GradientsAccumulate) {
     Tape tape;
     Ctx ctx = small.engine.ctx(&tape);
     const std::vector<double> half(tokens.begin() + b * n, tokens.begin() + (b + 1) * n);
-    backward(ctx, mean(ctx, small.model->token_losses(ctx, small.engine.tensor({1, n}, half, DType::i32))));
+    backward(ctx, mean(ctx, small.model->token_losses(
+                                ctx, small.engine.tensor({1, n}, half, DType::i32))));
   }
   expect_near(small.engine.host(small.store.gradients()), whole, 1e-12, "accumulated gradients");
 }
@@ -114,8 +123,8 @@ TEST(SparseTransformer, GradientsAreCompleteWhenTheBackwardPassSaysSo) {
       config.train.recompute = recompute;
       SmallModel small(config, DType::f64);
       const auto gradient = [&](std::size_t i) {
-        return small.engine.host(
-            small.store.gradients().slice(small.store.params()[i].offset, {small.store.params()[i].size}));
+        return small.engine.host(small.store.gradients().slice(small.store.params()[i].offset,
+                                                               {small.store.params()[i].size}));
       };
       std::vector<std::vector<double>> seen(small.store.params().size());
       std::vector<int32_t> told;
@@ -131,13 +140,18 @@ TEST(SparseTransformer, GradientsAreCompleteWhenTheBackwardPassSaysSo) {
       backward(ctx, mean(ctx, small.model->token_losses(ctx, small.tokens(2, 18))));
       ASSERT_EQ(told.size(), 7u);
       EXPECT_TRUE(std::is_sorted(told.rbegin(), told.rend()));
-      const auto name_of = [&](int32_t i) { return small.store.params()[static_cast<std::size_t>(i)].name; };
+      const auto name_of = [&](int32_t i) {
+        return small.store.params()[static_cast<std::size_t>(i)].name;
+      };
       EXPECT_EQ(name_of(told[2]), "blocks.1.mlp.down.bias");
       EXPECT_EQ(name_of(told[3]), "blocks.1.attention.proj.bias");
       EXPECT_EQ(name_of(told[6]), "blocks.0.attention_norm.weight");
       for (std::size_t i = 0; i < seen.size(); ++i) {
-        EXPECT_EQ(seen[i].empty(), i < static_cast<std::size_t>(told[6])) << small.store.params()[i].name;
-        if (!seen[i].empty()) { EXPECT_EQ(seen[i], gradient(i)) << small.store.params()[i].name; }
+        EXPECT_EQ(seen[i].empty(), i < static_cast<std::size_t>(told[6]))
+            << small.store.params()[i].name;
+        if (!seen[i].empty()) {
+          EXPECT_EQ(seen[i], gradient(i)) << small.store.params()[i].name;
+        }
       }
     }
   }
@@ -174,8 +188,8 @@ TEST(SparseTransformer, DecodesMixedPatternsAndHalfSizeQueries) {
 // Text with each kind of pattern, and an image whose sub-pixels are where they are, or moved.
 void check_rotary_decode(const std::string& device, int64_t width) {
   std::vector<PatternSpec> specs = kPatternSpecs;
-  specs.push_back(
-      parse_pattern("{kind: merged, of: [{kind: local, stride: 3}, {kind: strided, stride: 5}]}", "test"));
+  specs.push_back(parse_pattern(
+      "{kind: merged, of: [{kind: local, stride: 3}, {kind: strided, stride: 5}]}", "test"));
   Config config;
   for (const PatternSpec& spec : specs) {
     config = rotary_config(spec);
@@ -189,8 +203,8 @@ void check_rotary_decode(const std::string& device, int64_t width) {
 TEST(SparseTransformer, DecodesRotaryPositions) { check_rotary_decode("cpu", 16); }
 
 // The logits of the last `texts` of a batch are the same bits as those of each alone.
-void check_batch_invariance(const Config& config, const std::string& device, DType compute, int64_t batch = 3,
-                            int64_t texts = 1) {
+void check_batch_invariance(const Config& config, const std::string& device, DType compute,
+                            int64_t batch = 3, int64_t texts = 1) {
   SmallModel small(config, compute, device);
   const int64_t length = 12, vocab = 7;
   const std::vector<double> tokens = small.engine.host(small.tokens(batch, length));
@@ -245,14 +259,15 @@ TEST(SparseTransformer, NamesOfParameters) {
   make_model(config, store, *device);
   std::vector<std::string> names;
   for (const ParamInfo& p : store.params()) names.push_back(p.name);
-  EXPECT_EQ(names,
-            (std::vector<std::string>{
-                "token_embedding", "start", "position.0", "position.1", "blocks.0.attention_norm.weight",
-                "blocks.0.attention_norm.bias", "blocks.0.attention.qkv.weight",
-                "blocks.0.attention.qkv.bias", "blocks.0.attention.proj.weight",
-                "blocks.0.attention.proj.bias", "blocks.0.mlp_norm.weight", "blocks.0.mlp_norm.bias",
-                "blocks.0.mlp.up.weight", "blocks.0.mlp.up.bias", "blocks.0.mlp.down.weight",
-                "blocks.0.mlp.down.bias", "final_norm.weight", "final_norm.bias", "output.weight"}));
+  EXPECT_EQ(
+      names,
+      (std::vector<std::string>{
+          "token_embedding", "start", "position.0", "position.1", "blocks.0.attention_norm.weight",
+          "blocks.0.attention_norm.bias", "blocks.0.attention.qkv.weight",
+          "blocks.0.attention.qkv.bias", "blocks.0.attention.proj.weight",
+          "blocks.0.attention.proj.bias", "blocks.0.mlp_norm.weight", "blocks.0.mlp_norm.bias",
+          "blocks.0.mlp.up.weight", "blocks.0.mlp.up.bias", "blocks.0.mlp.down.weight",
+          "blocks.0.mlp.down.bias", "final_norm.weight", "final_norm.bias", "output.weight"}));
   config.model.positions = "rotary";  // the same without tables
   ParameterStore rotary;
   make_model(config, rotary, *device);
@@ -323,14 +338,15 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
     check_batch_invariance(small_cuda_config({"fixed", 6, 2, 2}), "cuda", compute);
   }
   // Sizes that one kernel takes through all blocks, in one group of thread blocks, two and many.
-  for (Config config : {small_config({"fixed", 6, 2, 2}), rotary_config({"fixed", 6, 2, 2}, {2, 3, 3})}) {
+  for (Config config :
+       {small_config({"fixed", 6, 2, 2}), rotary_config({"fixed", 6, 2, 2}, {2, 3, 3})}) {
     config.model.width = 128;
     config.model.heads = 2;
     for (const char* const activation : {"gelu", "relu2"})
       for (const int64_t batch : {3, 23, 257})
         for (const DType compute : {DType::bf16, DType::f16}) {
-          SCOPED_TRACE(
-              str(config.model.positions, ", ", activation, ", ", name_of(compute), ", batch ", batch));
+          SCOPED_TRACE(str(config.model.positions, ", ", activation, ", ", name_of(compute),
+                           ", batch ", batch));
           config.model.activation = activation;
           check_batch_invariance(config, "cuda", compute, batch);
         }

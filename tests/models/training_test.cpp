@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Whole steps: graphs against plain calls, CPU against CUDA, a loss that falls.
-#include <algorithm>
-#include <cmath>
 #include "kernels/layers/pointwise.h"
 #include "src/device.h"
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
 #include "tests/src/gate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <random>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -19,7 +24,8 @@ struct Options {
   std::string device = "cpu";
   DType compute = DType::f32;
   bool graph = false;
-  bool disturb = false;  // other work and tensors between the steps, as evaluation during training does
+  // other work and tensors between the steps, as evaluation during training does
+  bool disturb = false;
   bool same_batch = false;
   int steps = 20;
 };
@@ -31,8 +37,8 @@ Training train(const Config& config, const Options& options) {
   store.allocate(*engine.device, options.compute, 4, true, config.train.ema_decay > 0);
   const int64_t batch = config.train.batch, context = config.model.context;
   const Tensor tokens(*engine.device->pool, {batch, context}, DType::i32);
-  const Tensor other =
-      engine.tensor({1, context}, std::vector<double>(static_cast<std::size_t>(context), 1), DType::i32);
+  const Tensor other = engine.tensor(
+      {1, context}, std::vector<double>(static_cast<std::size_t>(context), 1), DType::i32);
   GraphedStep graphed(*engine.device, options.graph);
   std::vector<Tensor> kept;
   std::vector<std::vector<double>> kept_values;
@@ -41,7 +47,8 @@ Training train(const Config& config, const Options& options) {
   std::vector<int32_t> values(static_cast<std::size_t>(batch * context));
   for (int step = 0; step < options.steps; ++step) {
     if (step == 0 || !options.same_batch) {
-      for (auto& v : values) v = static_cast<int32_t>(random() % static_cast<unsigned>(config.model.vocab));
+      for (auto& v : values)
+        v = static_cast<int32_t>(random() % static_cast<unsigned>(config.model.vocab));
     }
     engine.device->upload_async(tokens.view().data, values.data(), values.size() * sizeof(int32_t));
     const StepScalars scalars{
@@ -50,7 +57,8 @@ Training train(const Config& config, const Options& options) {
         .learning_rate = static_cast<float>(learning_rate(config.train, step)),
         .beta1_correction = static_cast<float>(1 - std::pow(config.train.beta1, step + 1)),
         .beta2_correction = static_cast<float>(1 - std::pow(config.train.beta2, step + 1)),
-        .ema_decay = static_cast<float>(config.train.ema_decay)};
+        .ema_decay = static_cast<float>(config.train.ema_decay),
+    };
     engine.device->upload_async(engine.step_memory.view().data, &scalars, sizeof scalars);
     graphed.run([&] {
       Tape tape;
@@ -144,21 +152,23 @@ TEST(CudaEngine, CaptureFailureIsSaidAndTheStreamGoesOn) {
     step.run(work);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("train.graph: false"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("train.graph: false"), std::string::npos)
+        << error.what();
   }
   EXPECT_FALSE(step.replaying());
   EXPECT_EQ(engine.host(engine.tensor({2}, {1, 2}, DType::f32)), (std::vector<double>{1, 2}));
 }
 
-// Launched several times before the first of these has run: each copies what its launch found. The ring that
-// the copies go through comes round, and its buffers grow when other copies have moved the small ones on to
-// those of the large ones.
+// Launched several times before the first of these has run: each copies what its launch found. The
+// ring that the copies go through comes round, and its buffers grow when other copies have moved
+// the small ones on to those of the large ones.
 TEST(CudaEngine, AGraphUploadsWhatEachLaunchFinds) {
   Engine engine("cuda");
   Device& device = *engine.device;
   constexpr int64_t kSize = 5000, kRuns = 40;
   const Tensor x(*device.pool, {kSize}, DType::f32), y(*device.pool, {1}, DType::f32),
-      history(*device.pool, {kRuns, kSize + 1}, DType::f32), row(*device.pool, {kSize + 1}, DType::f32);
+      history(*device.pool, {kRuns, kSize + 1}, DType::f32),
+      row(*device.pool, {kSize + 1}, DType::f32);
   std::vector<float> values(kSize);
   float scalar = 0;
   GraphedStep step(device, true);
@@ -168,7 +178,9 @@ TEST(CudaEngine, AGraphUploadsWhatEachLaunchFinds) {
       device.synchronize();
       gate.close(std::get<CudaQueue>(device.queue).stream);
     }
-    if (run == 16) { EXPECT_TRUE(gate.open()) << "a launch waited for the device"; }
+    if (run == 16) {
+      EXPECT_TRUE(gate.open()) << "a launch waited for the device";
+    }
     if (run >= 16 && run % 4 == 0) device.upload_async(y.view().data, &scalar, sizeof scalar);
     for (int64_t i = 0; i < kSize; ++i)
       values[static_cast<std::size_t>(i)] = static_cast<float>(run * kSize + i);
@@ -187,7 +199,8 @@ TEST(CudaEngine, AGraphUploadsWhatEachLaunchFinds) {
   const std::vector<double> got = to_host(device, history);
   for (int64_t run = 0; run < kRuns; ++run) {
     const double* const r = &got[static_cast<std::size_t>(run * (kSize + 1))];
-    for (int64_t i = 0; i < kSize; ++i) ASSERT_EQ(r[i], static_cast<double>(run * kSize + i)) << run;
+    for (int64_t i = 0; i < kSize; ++i)
+      ASSERT_EQ(r[i], static_cast<double>(run * kSize + i)) << run;
     EXPECT_EQ(r[kSize], static_cast<double>(-run));
   }
 }

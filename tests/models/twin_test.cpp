@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: MIT
-// weft_attention/sparse_transformer.py, the model in stock PyTorch: weights that travel give the same logits.
-#include <random>
+// weft_attention/sparse_transformer.py, the model in stock PyTorch: weights that travel give the
+// same logits.
 #include "models/model.h"
 #include "src/files/checkpoint.h"
 #include "tests/run_python.h"
 #include "tests/src/engine_testing.h"
 
+#include <cstddef>
+#include <random>
+#include <string>
+#include <vector>
+
 namespace weft {
 namespace {
 constexpr int kNothingToRun = 77;
 
-template <class T> void write_numbers(const std::string& path, const std::vector<T>& values) {
+template <class T>
+void write_numbers(const std::string& path, const std::vector<T>& values) {
   write_file(path, {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)});
 }
 
@@ -55,22 +61,26 @@ void compare_with_twin(const std::string& name, std::vector<std::string> overrid
 }
 
 TEST(PyTorchTwin, PaperText) {
-  compare_with_twin("paper/enwik8.yaml", {"model.context=64", "model.position_axes=[4, 16]",
-                                          "model.attention={kind: fixed, stride: 16, c: 4, num_verts: 2}"});
+  compare_with_twin("paper/enwik8.yaml",
+                    {"model.context=64", "model.position_axes=[4, 16]",
+                     "model.attention={kind: fixed, stride: 16, c: 4, num_verts: 2}"});
 }
+
 TEST(PyTorchTwin, PaperImages) {
-  compare_with_twin(
-      "paper/cifar10.yaml",
-      {"model.context=48", "model.position_axes=[4, 4, 3]", "model.tied_output=true",
-       "model.attention=[{kind: strided, stride: 12}, {kind: merged, of: [{kind: local, stride: 12}, "
-       "{kind: strided, stride: 12}]}]"});
+  compare_with_twin("paper/cifar10.yaml",
+                    {"model.context=48", "model.position_axes=[4, 4, 3]", "model.tied_output=true",
+                     "model.attention=[{kind: strided, stride: 12}, {kind: merged, of: [{kind: "
+                     "local, stride: 12}, "
+                     "{kind: strided, stride: 12}]}]"});
 }
+
 TEST(PyTorchTwin, ModernRecipe) {
   const std::vector<std::string> modern = {
-      "model.positions=rotary", "model.rotary_base=100", "model.qk_norm=rms",
-      "model.activation=relu2", "model.context=64",      "model.attention={kind: fixed, stride: 16, c: 4}"};
-  for (const char* axes :
-       {"model.position_axes=[64]", "model.position_axes=[4, 16]", "model.position_axes=[6, 4, 3]"}) {
+      "model.positions=rotary", "model.rotary_base=100",
+      "model.qk_norm=rms",      "model.activation=relu2",
+      "model.context=64",       "model.attention={kind: fixed, stride: 16, c: 4}"};
+  for (const char* axes : {"model.position_axes=[64]", "model.position_axes=[4, 16]",
+                           "model.position_axes=[6, 4, 3]"}) {
     std::vector<std::string> overrides = modern;
     overrides.emplace_back(axes);
     compare_with_twin("paper/enwik8.yaml", overrides);

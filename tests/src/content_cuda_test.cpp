@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: MIT
-// Attention where content decides, on CUDA: the same sets as on the CPU, values, gradients, bits and times.
+// Attention where content decides, on CUDA: the same sets as on the CPU, values, gradients, bits
+// and times.
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
 #ifdef WEFT_CUDA
-#include <cstdio>
-#include <cstdlib>
 #include "kernels/attention/select.h"
 #include "tests/src/content_testing.h"
 #include "train/bench/run_timer.h"
+
+#include <cstdio>
+#include <cstdlib>
 
 namespace weft {
 namespace {
@@ -41,6 +47,7 @@ PatternSpec with(PatternSpec spec, int64_t window) {
   spec.window = window;
   return spec;
 }
+
 const std::vector<PatternSpec> kSpecs = {with(kRouting, 70), with(kLsh, 40), kBlocks,
                                          heads_of_kinds({with(kRouting, 20), {"local", 30}}),
                                          heads_of_kinds({kBlocks, with(kLsh, 20)})};
@@ -56,9 +63,10 @@ TEST(CudaContent, AgreesWithTheCpu) {
             if (form == AttentionForm::general && (dtype == DType::f32 || size > 128)) continue;
             Batch cpu(spec, 2, n, 4, size), cuda(spec, 2, n, 4, size, "cuda");
             for (Var& c : cpu.centroids)  // as CUDA has them
-              if (c.gradient) c.value = cpu.engine.tensor(c.shape(), cpu.engine.host(c.value), DType::f32);
-            SCOPED_TRACE(
-                str(cpu.pattern->name(), ", n ", n, ", D ", size, ", ", name_of(dtype), ", ", name_of(form)));
+              if (c.gradient)
+                c.value = cpu.engine.tensor(c.shape(), cpu.engine.host(c.value), DType::f32);
+            SCOPED_TRACE(str(cpu.pattern->name(), ", n ", n, ", D ", size, ", ", name_of(dtype),
+                             ", ", name_of(form)));
             const double bound = dtype == DType::f32 ? 1e-4 : dtype == DType::f16 ? 2e-2 : 8e-2;
             const Outcome want = pass(cpu, dtype), got = pass(cuda, dtype, form);
             expect_near(got.y, want.y, bound, "y");
@@ -74,12 +82,15 @@ TEST(CudaContent, LabelsAndChoicesAreTheBitsOfTheCpu) {
     for (const DType dtype : {DType::f32, DType::bf16}) {
       Batch cpu(spec, 2, 1000, 4, 64), cuda(spec, 2, 1000, 4, 64, "cuda");
       for (Var& c : cpu.centroids)
-        if (c.gradient) c.value = cpu.engine.tensor(c.shape(), cpu.engine.host(c.value), DType::f32);
+        if (c.gradient)
+          c.value = cpu.engine.tensor(c.shape(), cpu.engine.host(c.value), DType::f32);
       Ctx there = cpu.engine.ctx(), here = cuda.engine.ctx();
       const KeptMaps want = cpu.made(there, cpu.qkv(dtype)), got = cuda.made(here, cuda.qkv(dtype));
       for (std::size_t i = 0; i < want.content.size(); ++i) {
         const ContentMaps &a = want.content[i], &b = got.content[i];
-        const auto looked_at = [](const ContentMaps& c) { return c.labels ? c.labels : c.memory[1]; };
+        const auto looked_at = [](const ContentMaps& c) {
+          return c.labels ? c.labels : c.memory[1];
+        };
         EXPECT_EQ(cpu.engine.host(looked_at(a)), cuda.engine.host(looked_at(b)));
       }
     }
@@ -91,22 +102,25 @@ TEST(CudaContent, TwoRunsGiveTheSameBits) {
     const Outcome first = pass(run, DType::bf16);
     for (int repeat = 0; repeat < 20; ++repeat) {
       const Outcome again = pass(run, DType::bf16);
-      ASSERT_TRUE(first.y == again.y && first.dqkv == again.dqkv && first.dcentroids == again.dcentroids);
+      ASSERT_TRUE(first.y == again.y && first.dqkv == again.dqkv &&
+                  first.dcentroids == again.dcentroids);
     }
   }
 }
 
-// WEFT_CONTENT_SPEED=1, or part of a pattern's name: times at B 4, H 8, n 12,288, D 64, bf16, beside what
-// they may be.
+// WEFT_CONTENT_SPEED=1, or part of a pattern's name: times at B 4, H 8, n 12,288, D 64, bf16,
+// beside what they may be.
 TEST(CudaContent, Speed) {
   const char* wanted = std::getenv("WEFT_CONTENT_SPEED");
   if (!wanted) GTEST_SKIP() << "set WEFT_CONTENT_SPEED=1";
   PatternSpec routing = with(kRouting, 256), lsh = with(kLsh, 128), blocks = kBlocks;
   routing.clusters = 48, lsh.rounds = 4, lsh.buckets = 192, blocks.blocks = 8;
+
   struct Target {
     PatternSpec spec;
     double forward, both;
   };
+
   for (const auto& [spec, forward, both] : std::vector<Target>{{{"local", 256}, 0, 0},
                                                                {{"all"}, 0, 0},
                                                                {routing, 0.34, 1.2},

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
 // Attention where content decides: sets of keys against a second definition, values and gradients.
-#include <algorithm>
-#include <map>
 #include "tests/src/content_testing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -23,7 +28,8 @@ std::vector<std::vector<int>> clusters_of(Batch& run, std::size_t content, int64
     double best = -2;
     int label = 0;
     for (int c = 0; c < heads.spec.clusters; ++c) {
-      const auto first = static_cast<std::size_t>((i * heads.spec.clusters + c) * run.shape.qk_size);
+      const auto first =
+          static_cast<std::size_t>((i * heads.spec.clusters + c) * run.shape.qk_size);
       double norm = 0;
       for (std::size_t d = 0; d < q.size(); ++d) norm += all[first + d] * all[first + d];
       const double score = product(q, all, first) / std::sqrt(norm);
@@ -52,7 +58,8 @@ std::vector<std::vector<int>> buckets_of(Batch& run, std::size_t content, int64_
         for (int c = 0; c < columns; ++c) {
           const int column = half * columns / 2 + c % (columns / 2);
           const double s =
-              product(q, all, static_cast<std::size_t>((r * columns + column) * run.shape.qk_size)) *
+              product(q, all,
+                      static_cast<std::size_t>((r * columns + column) * run.shape.qk_size)) *
               (c < columns / 2 ? 1 : -1);
           if (s > best) best = s, found = c;
         }
@@ -68,7 +75,8 @@ Counts expected(Batch& run, std::size_t content, int64_t b, int64_t i) {
   const ContentHeads& heads = run.layer.heads[content];
   if (heads.spec.kind == "topk_blocks") {
     const int64_t h = heads.heads.head(i);
-    return counts_of_blocks(run.rows(0, b, h), run.rows(1, b, h), static_cast<std::size_t>(heads.spec.block),
+    return counts_of_blocks(run.rows(0, b, h), run.rows(1, b, h),
+                            static_cast<std::size_t>(heads.spec.block),
                             static_cast<std::size_t>(heads.spec.blocks));
   }
   return counts_of_labels(
@@ -90,11 +98,13 @@ void check_counts(Batch& run) {
 }
 
 TEST(Content, SetsAreThoseOfTheDefinition) {
-  PatternSpec wide = kRouting, one = kRouting, fine = kLsh, three = kBlocks, large = kBlocks, own = kBlocks;
+  PatternSpec wide = kRouting, one = kRouting, fine = kLsh, three = kBlocks, large = kBlocks,
+              own = kBlocks;
   wide.window = 1000, three.blocks = 3, one.clusters = 1, fine.buckets = 300, large.block = 128,
   large.blocks = 2, own.blocks = 1;
-  for (const PatternSpec& spec : {kRouting, wide, one, kLsh, fine, kBlocks, three, large, own,
-                                  heads_of_kinds({kLsh, kBlocks}), heads_of_kinds({{"local", 5}, kRouting})})
+  for (const PatternSpec& spec :
+       {kRouting, wide, one, kLsh, fine, kBlocks, three, large, own,
+        heads_of_kinds({kLsh, kBlocks}), heads_of_kinds({{"local", 5}, kRouting})})
     for (const int64_t n : {1, 2, 63, 64, 65, 130, 257, 450}) {
       Batch run(spec, 2, n);
       check_counts(run);
@@ -110,7 +120,8 @@ TEST(Content, ValuesAreThoseOfTheDefinition) {
       const Var qkv{run.qkv(), nullptr};
       const KeptMaps maps = run.made(ctx, qkv.value, normed);
       share_keys(ctx, maps, qkv.value, run.shape);
-      const std::vector<double> y = run.engine.host(sparse_attention(ctx, qkv, run.shape, maps).value);
+      const std::vector<double> y =
+          run.engine.host(sparse_attention(ctx, qkv, run.shape, maps).value);
       const int64_t size = run.shape.qk_size, n = run.time, heads = run.shape.heads;
       std::vector<double> want(y.size());
       for (int64_t b = 0; b < 2; ++b)
@@ -133,7 +144,8 @@ TEST(Content, ValuesAreThoseOfTheDefinition) {
               const double c = counts[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)] *
                                std::exp(s / std::sqrt(static_cast<double>(size)));
               sum += c;
-              for (int64_t d = 0; d < size; ++d) row[static_cast<std::size_t>(d)] += c * at(2, j, d);
+              for (int64_t d = 0; d < size; ++d)
+                row[static_cast<std::size_t>(d)] += c * at(2, j, d);
             }
             for (int64_t d = 0; d < size; ++d)
               want[static_cast<std::size_t>(((b * n + i) * heads + h) * size + d)] =
@@ -146,7 +158,8 @@ TEST(Content, ValuesAreThoseOfTheDefinition) {
 
 // With labels and choices as they are: steps of the differences are too small to change one.
 TEST(Content, GradientsAreThoseOfDifferences) {
-  for (const PatternSpec& spec : {kRouting, kLsh, kBlocks, heads_of_kinds({kRouting, {"local", 6}})})
+  for (const PatternSpec& spec :
+       {kRouting, kLsh, kBlocks, heads_of_kinds({kRouting, {"local", 6}})})
     for (const bool normed : {false, true}) {
       if (normed && !has_labels(spec)) continue;
       const int64_t n = has_labels(spec) ? 23 : 131;
@@ -212,7 +225,8 @@ TEST(Content, SignsAreOfTheSeedLayerAndUpdate) {
         run.engine.set({.seed = 1, .draw = draw});
         run.layer.layer = layer;
         Ctx ctx = run.engine.ctx(nullptr, training);
-        const std::vector<double> signs = run.engine.host(run.made(ctx, run.qkv()).content[0].directions);
+        const std::vector<double> signs =
+            run.engine.host(run.made(ctx, run.qkv()).content[0].directions);
         ++known[signs];
         double sum = 0;
         for (const double s : signs) {

@@ -2,17 +2,24 @@
 // A second definition of attention by content: labels, choices and counts of pairs in plain loops.
 #pragma once
 
-#include <cmath>
-#include <random>
-#include <vector>
 #include "kernels/layers/pointwise.h"
 #include "src/ops/content.h"
 #include "tests/src/engine_testing.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace weft::content_testing {
 using Counts = std::vector<std::vector<int>>;  // [query][key]: how often it is seen
 
-// Of labels by position: the last `window` members before a query, in each round; the own position otherwise.
+// Of labels by position: the last `window` members before a query, in each round; the own position
+// otherwise.
 inline Counts counts_of_labels(const std::vector<std::vector<int>>& rounds, std::size_t window) {
   const std::size_t n = rounds[0].size();
   Counts counts(n, std::vector<int>(n, 0));
@@ -52,13 +59,14 @@ inline Counts counts_of_blocks(const std::vector<std::vector<float>>& q,
   return counts;
 }
 
-// What the maps of (b, h) say, as the CPU reads them; h is a head of these maps. With labels, who sees
-// nothing is told by no map.
+// What the maps of (b, h) say, as the CPU reads them; h is a head of these maps. With labels, who
+// sees nothing is told by no map.
 inline Counts counts_in(const AttentionMaps& maps, int64_t b, int64_t h, std::size_t n, bool own) {
   Counts counts(n, std::vector<int>(n, 0)), transposed = counts;
   for (int p = 0; p < maps.passes; ++p) {
     const TileMap& m = maps.pass[p].maps[maps.map_of(b, h)];
-    const auto see = [&](Counts& to, int tile, int other, int mask, const uint64_t* words, bool rows) {
+    const auto see = [&](Counts& to, int tile, int other, int mask, const uint64_t* words,
+                         bool rows) {
       for (int r = 0; r < kTile && mask != kSkip; ++r)
         for (int c = 0; c < kTile; ++c) {
           if (mask >= 0 && !(words[int64_t{mask} * kTile + r] >> c & 1)) continue;
@@ -81,7 +89,8 @@ inline Counts counts_in(const AttentionMaps& maps, int64_t b, int64_t h, std::si
   }
   EXPECT_EQ(counts, transposed);
   for (std::size_t i = 0; own && i < n; ++i)
-    if (std::count(counts[i].begin(), counts[i].end(), 0) == static_cast<std::ptrdiff_t>(n)) counts[i][i] = 1;
+    if (std::count(counts[i].begin(), counts[i].end(), 0) == static_cast<std::ptrdiff_t>(n))
+      counts[i][i] = 1;
   return counts;
 }
 
@@ -100,6 +109,7 @@ inline const PatternSpec kBlocks = [] {
   s.kind = "topk_blocks", s.block = 64, s.blocks = 2;
   return s;
 }();
+
 inline PatternSpec heads_of_kinds(std::vector<PatternSpec> of) {
   PatternSpec s;
   s.kind = "heads", s.of = std::move(of);
@@ -119,34 +129,41 @@ struct Batch {
 
   Batch(const PatternSpec& spec, int64_t b, int64_t t, int64_t heads = 2, int64_t size = 8,
         const std::string& device = "cpu")
-      : engine(device), shape{heads, size, size}, batch(b), time(t),
+      : engine(device),
+        shape{heads, size, size},
+        batch(b),
+        time(t),
         pattern(make_pattern(spec, static_cast<int>(heads))),
-        maps(*engine.device, static_cast<int>(heads), size), layer{content_of(*pattern,
-                                                                              static_cast<int>(heads)),
-                                                                   2048, 77, 1},
+        maps(*engine.device, static_cast<int>(heads), size),
+        layer{content_of(*pattern, static_cast<int>(heads)), 2048, 77, 1},
         values(normals(b * t * shape.columns(), 5)) {
     for (const auto& [of, range] : layer.heads) {
       const int64_t n = range.count * of.clusters * size;
-      centroids.push_back(of.kind == "routing" ? Var{engine.tensor({n}, normals(n, 8),
-                                                                   device == "cpu" ? DType::f64 : DType::f32),
-                                                     std::make_shared<Gradient>()}
-                                               : Var{});
+      centroids.push_back(
+          of.kind == "routing"
+              ? Var{engine.tensor({n}, normals(n, 8), device == "cpu" ? DType::f64 : DType::f32),
+                    std::make_shared<Gradient>()}
+              : Var{});
     }
   }
+
   KeptMaps made(Ctx& ctx, const Tensor& qkv, bool normed = false) {
     KeptMaps all = maps.get(*pattern, time).maps();
     layer.normed = normed;
     all.content = content_maps(ctx, layer, maps, qkv, shape, centroids);
     return all;
   }
+
   Tensor qkv(DType dtype = DType::f64) {
     return engine.tensor({batch, time, shape.columns()}, values, dtype);
   }
+
   std::vector<float> row(int64_t part, int64_t b, int64_t h, int64_t t) const {
-    const auto first =
-        values.begin() + (b * time + t) * shape.columns() + (part * shape.heads + h) * shape.qk_size;
+    const auto first = values.begin() + (b * time + t) * shape.columns() +
+                       (part * shape.heads + h) * shape.qk_size;
     return {first, first + shape.qk_size};
   }
+
   std::vector<std::vector<float>> rows(int64_t part, int64_t b, int64_t h) const {
     std::vector<std::vector<float>> all;
     for (int64_t t = 0; t < time; ++t) all.push_back(row(part, b, h, t));

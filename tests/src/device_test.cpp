@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT
 // Names of devices and what is said of wrong ones, copies, the measured GEMM rate.
 #include "src/device.h"
-#include <gtest/gtest.h>
-#include <chrono>
-#include <numeric>
-#include <thread>
+
 #include "kernels/layers/pointwise.h"
 #include "tests/src/gate.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <memory>
+#include <numeric>
+#include <string>
+#include <thread>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -49,7 +56,8 @@ void check_copies(Device& device) {
   std::fill(want.begin() + 100, want.begin() + 900, 0.0);
   EXPECT_EQ(to_host(device, a), want);
 
-  // The source may be changed at once, more copies being under way than there are buffers to stage them.
+  // The source may be changed at once, more copies being under way than there are buffers to stage
+  // them.
   const int copies = 100;
   const Tensor b(*device.pool, {copies, 1000}, DType::f32);
   std::vector<float> source(1000);
@@ -71,8 +79,9 @@ TEST(Device, Copies) { check_copies(*make_device("cpu")); }
 // What kernels write to the host's memory is there behind a mark, whatever is enqueued after it.
 void check_marks(Device& device) {
   constexpr int64_t count = 40;
-  const Tensor values(*device.pool, {count}, DType::f32), seen(*device.host_pool, {count}, DType::f32),
-      large(*device.pool, {1 << 22}, DType::f32), copy(*device.pool, {1 << 22}, DType::f32);
+  const Tensor values(*device.pool, {count}, DType::f32),
+      seen(*device.host_pool, {count}, DType::f32), large(*device.pool, {1 << 22}, DType::f32),
+      copy(*device.pool, {1 << 22}, DType::f32);
   std::vector<float> host(count);
   std::iota(host.begin(), host.end(), 1.0f);
   device.upload(values, host.data());
@@ -180,7 +189,8 @@ TEST(CudaDevice, RunningOutOfMemorySaysWhatToLower) {
     const Tensor t(*device->pool, {int64_t{1} << 42}, DType::f32);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_NE(std::string(error.what()).find("out of memory on cuda:0"), std::string::npos) << error.what();
+    EXPECT_NE(std::string(error.what()).find("out of memory on cuda:0"), std::string::npos)
+        << error.what();
     EXPECT_NE(std::string(error.what()).find("train.batch"), std::string::npos) << error.what();
   }
   check_copies(*device);

@@ -1,31 +1,39 @@
 // SPDX-License-Identifier: MIT
-// What tests of the engine and the model share: a device with step scalars, and gradients by central
-// differences.
+// What tests of the engine and the model share: a device with step scalars, and gradients by
+// central differences.
 #pragma once
 
-#include <functional>
-#include <memory>
-#include <vector>
 #include "src/device.h"
 #include "src/tape.h"
 #include "tests/testing.h"
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 struct Engine {
   std::unique_ptr<Device> device;
   Tensor step_memory, results_memory;
 
-  explicit Engine(const std::string& name = "cpu") : device(make_device(name)) {
+  explicit Engine(const std::string& name = "cpu")
+      : device(make_device(name)) {
     step_memory = Tensor(*device->pool, {sizeof(StepScalars)}, DType::u8, "step");
     results_memory = Tensor(*device->pool, {sizeof(StepResults)}, DType::u8, "step");
     set({});
   }
+
   void set(const StepScalars& step) { device->upload(step_memory, &step); }
+
   StepResults results() const {
     StepResults results;
     device->download(&results, results_memory);
     return results;
   }
+
   Ctx ctx(Tape* tape = nullptr, bool training = false) {
     Ctx c;
     c.queue = &device->queue;
@@ -36,6 +44,7 @@ struct Engine {
     c.training = training;
     return c;
   }
+
   void upload(const TensorView& dst, const std::vector<double>& values) {
     ASSERT_EQ(dst.size(), static_cast<int64_t>(values.size()));
     if (dst.dtype == DType::i32) return device->upload(dst, converted<int32_t>(values).data());
@@ -45,11 +54,13 @@ struct Engine {
     ASSERT_EQ(dst.dtype, DType::f64);
     device->upload(dst, values.data());
   }
+
   Tensor tensor(const Shape& shape, const std::vector<double>& values, DType dtype = DType::f64) {
     const Tensor t(*device->pool, shape, dtype);
     upload(t, values);
     return t;
   }
+
   std::vector<double> host(const TensorView& t) { return to_host(*device, t); }
 };
 
@@ -59,12 +70,13 @@ inline int64_t elements(const Shape& shape) {
   return n;
 }
 
-// An op of f64 inputs. With a random weight w on each output, compares d(sum w y)/dx as the tape has it with
-// central differences, for every element of every input. Inputs are used twice over, so that gradients are
-// also added.
+// An op of f64 inputs. With a random weight w on each output, compares d(sum w y)/dx as the tape
+// has it with central differences, for every element of every input. Inputs are used twice over, so
+// that gradients are also added.
 using OpUnderTest = std::function<Var(Ctx&, const std::vector<Var>&)>;
-inline void check_gradients(const std::vector<Shape>& shapes, const OpUnderTest& op, bool training = false,
-                            double tolerance = 1e-6) {
+
+inline void check_gradients(const std::vector<Shape>& shapes, const OpUnderTest& op,
+                            bool training = false, double tolerance = 1e-6) {
   Engine engine;
   engine.set({.seed = 5, .draw = 3});
   std::vector<std::vector<double>> values;

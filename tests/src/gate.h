@@ -3,10 +3,11 @@
 #pragma once
 
 #ifdef WEFT_CUDA
+#include "src/cuda/staging.h"
+
 #include <chrono>
 #include <condition_variable>
 #include <mutex>
-#include "src/cuda/staging.h"
 
 namespace weft {
 // Holds a stream up until it is opened, ten seconds at most.
@@ -16,6 +17,7 @@ class Gate {
     WEFT_CUDA_CALL(cudaLaunchHostFunc(
         stream, [](void* gate) { static_cast<Gate*>(gate)->wait(); }, this));
   }
+
   // Whether it was still closed.
   bool open() {
     const std::lock_guard lock(mutex_);
@@ -29,6 +31,7 @@ class Gate {
     std::unique_lock lock(mutex_);
     left_ = !changed_.wait_for(lock, std::chrono::seconds(10), [&] { return open_; });
   }
+
   std::mutex mutex_;
   std::condition_variable changed_;
   bool open_ = false, left_ = false;

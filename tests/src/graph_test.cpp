@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A GraphedStep on the CPU, and its moves. What it does on CUDA: tests/models/training_test.cpp.
-#include <gtest/gtest.h>
 #include "src/device.h"
+
+#include <gtest/gtest.h>
+#include <utility>
 
 namespace weft {
 namespace {

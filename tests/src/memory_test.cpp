@@ -1,9 +1,17 @@
 // SPDX-License-Identifier: MIT
 // The pool: reuse, accounting, running out, the graph side.
-#include <gtest/gtest.h>
-#include <cstdlib>
-#include <set>
 #include "src/tensor.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <functional>
+#include <gtest/gtest.h>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -13,8 +21,11 @@ struct SmallMachine {
   std::map<void*, std::size_t> blocks;
   int allocations = 0;
 
-  explicit SmallMachine(std::size_t bytes) : limit(bytes) {}
+  explicit SmallMachine(std::size_t bytes)
+      : limit(bytes) {}
+
   ~SmallMachine() { EXPECT_TRUE(blocks.empty()) << "blocks the pool did not give back"; }
+
   std::shared_ptr<MemoryPool> pool() {
     return std::make_shared<MemoryPool>(
         "small:0",
@@ -37,7 +48,9 @@ struct SmallMachine {
 std::string error_of(const std::function<void()>& work) {
   try {
     work();
-  } catch (const Error& error) { return error.what(); }
+  } catch (const Error& error) {
+    return error.what();
+  }
   return "no error";
 }
 
@@ -75,7 +88,8 @@ TEST(Memory, ARepeatedStepStaysInItsBlocks) {
   step();
   const auto second = step(), third = step();
   EXPECT_EQ(machine.allocations, 3);
-  EXPECT_EQ(std::set<void*>(second.begin(), second.end()), std::set<void*>(third.begin(), third.end()));
+  EXPECT_EQ(std::set<void*>(second.begin(), second.end()),
+            std::set<void*>(third.begin(), third.end()));
 }
 
 TEST(Memory, Accounts) {
@@ -84,13 +98,15 @@ TEST(Memory, Accounts) {
   const auto weights = pool->take(2048, "weights");
   { const auto activations = pool->take(4096, "activations"); }
   EXPECT_EQ(pool->peak(), 6144u);
-  EXPECT_EQ(pool->table(),
-            "activations 4.00 KiB, weights 2.00 KiB, peak 6.00 KiB, in use 2.00 KiB, reserved 6.00 KiB");
+  EXPECT_EQ(
+      pool->table(),
+      "activations 4.00 KiB, weights 2.00 KiB, peak 6.00 KiB, in use 2.00 KiB, reserved 6.00 KiB");
   pool->reset_peak();
   EXPECT_EQ(pool->peak(), 2048u);
   const auto gradients = pool->take(16384, "gradients");
   EXPECT_EQ(pool->table(),
-            "gradients 16.00 KiB, weights 2.00 KiB, peak 18.00 KiB, in use 18.00 KiB, reserved 22.00 KiB");
+            "gradients 16.00 KiB, weights 2.00 KiB, peak 18.00 KiB, in use 18.00 KiB, reserved "
+            "22.00 KiB");
 }
 
 TEST(Memory, RunningOutIsSaidWithTheTableAndTheWayOut) {
@@ -98,8 +114,8 @@ TEST(Memory, RunningOutIsSaidWithTheTableAndTheWayOut) {
   const auto pool = machine.pool();
   const auto weights = pool->take(4096, "weights");
   const std::string error = error_of([&] { pool->take(5000, "activations"); });
-  for (const char* part :
-       {"small:0", "5.00 KiB", "weights 4.00 KiB", "train.batch", "model.context", "recompute: block"}) {
+  for (const char* part : {"small:0", "5.00 KiB", "weights 4.00 KiB", "train.batch",
+                           "model.context", "recompute: block"}) {
     EXPECT_NE(error.find(part), std::string::npos) << part << " in: " << error;
   }
   EXPECT_EQ(error.find('\n'), std::string::npos);

@@ -1,16 +1,25 @@
 // SPDX-License-Identifier: MIT
 // Every op against central differences, what it refuses, and what it keeps.
 #include "src/ops.h"
+
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
 #include "tests/src/engine_testing.h"
+
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
 TEST(Ops, LinearGradients) {
   check_gradients({{2, 3, 5}, {4, 5}, {4}},
                   [](Ctx& c, const auto& v) { return linear(c, v[0], v[1], v[2]); });
-  check_gradients({{3, 5}, {4, 5}}, [](Ctx& c, const auto& v) { return linear(c, v[0], v[1], Var{}); });
+  check_gradients({{3, 5}, {4, 5}},
+                  [](Ctx& c, const auto& v) { return linear(c, v[0], v[1], Var{}); });
 }
 
 TEST(Ops, LayerNormGradients) {
@@ -21,7 +30,9 @@ TEST(Ops, LayerNormGradients) {
 TEST(Ops, ActivationGradients) {
   for (const Activation f : {Activation::gelu, Activation::relu2}) {
     check_gradients({{3, 11}}, [=](Ctx& c, const auto& v) { return activation(c, v[0], f); });
-    check_gradients({{2, 3, 5}, {5}}, [=](Ctx& c, const auto& v) { return activation(c, {v[0], v[1]}, f); });
+    check_gradients({{2, 3, 5}, {5}}, [=](Ctx& c, const auto& v) {
+      return activation(c, {v[0], v[1]}, f);
+    });
   }
 }
 
@@ -84,8 +95,11 @@ TEST(Ops, ResidualAndNormGradients) {
 
 // Products of the norm wait for it; others have kept it.
 TEST(Ops, GradientsOfWhatReadsANorm) {
-  const std::vector<Shape> shapes = {{2, 3, 5}, {2, 3, 5}, {5}, {5}, {5, 5}, {5}, {7, 5}, {7}, {5, 7}};
-  const auto op = [](Ctx& c, const auto& v) { return residual_layernorm(c, v[0], v[1], 0.3, v[2], v[3]); };
+  const std::vector<Shape> shapes = {{2, 3, 5}, {2, 3, 5}, {5}, {5},   {5, 5},
+                                     {5},       {7, 5},    {7}, {5, 7}};
+  const auto op = [](Ctx& c, const auto& v) {
+    return residual_layernorm(c, v[0], v[1], 0.3, v[2], v[3]);
+  };
   check_gradients(
       shapes,
       [&](Ctx& c, const auto& v) {
@@ -108,8 +122,8 @@ TEST(Ops, ANormThatIsMadeAgainIsNotKept) {
   const auto var = [&](const Shape& shape) {
     return Var{engine.tensor(shape, normals(elements(shape), 3)), std::make_shared<Gradient>()};
   };
-  const Var x = var({8, 32}), branch = var({8, 32}), w = var({32}), b = var({32}), up = var({64, 32}),
-            up_bias = var({64});
+  const Var x = var({8, 32}), branch = var({8, 32}), w = var({32}), b = var({32}),
+            up = var({64, 32}), up_bias = var({64});
   Tape tape;
   Ctx ctx = engine.ctx(&tape);
   SumAndNorm y = residual_layernorm(ctx, x, branch, 0, w, b);
@@ -127,7 +141,8 @@ TEST(Ops, ResidualOfATensorWithItself) {
   check_gradients({{2, 9}}, op(0.0), true);
   check_gradients(
       {{2, 9}, {9}, {9}},
-      [](Ctx& c, const auto& v) { return residual_layernorm(c, v[0], v[0], 0.3, v[1], v[2]).norm; }, true);
+      [](Ctx& c, const auto& v) { return residual_layernorm(c, v[0], v[0], 0.3, v[1], v[2]).norm; },
+      true);
 }
 
 // x's gradient is added to after residual_dropout has handed dy on; h's must not change with it.
@@ -139,7 +154,8 @@ TEST(Ops, ResidualGradientsDoNotShareMemory) {
   });
 }
 
-// Without dropout the sum and its branch share one gradient; x's is added to while the branch's is read.
+// Without dropout the sum and its branch share one gradient; x's is added to while the branch's is
+// read.
 TEST(Ops, SharedGradientsAreCopiedBeforeTheyAreAddedTo) {
   const std::vector<Shape> shapes = {{2, 5}, {5, 5}, {5}, {5}};
   check_gradients(shapes, [](Ctx& c, const auto& v) {
@@ -155,7 +171,8 @@ TEST(Ops, SharedGradientsAreCopiedBeforeTheyAreAddedTo) {
 TEST(Ops, CrossEntropyGradients) {
   Engine engine;
   const Tensor targets = engine.tensor({2, 3}, {0, 4, 2, -1, 1, 4}, DType::i32);
-  check_gradients({{2, 3, 5}}, [&](Ctx& c, const auto& v) { return cross_entropy(c, v[0], targets); });
+  check_gradients({{2, 3, 5}},
+                  [&](Ctx& c, const auto& v) { return cross_entropy(c, v[0], targets); });
 }
 
 TEST(Ops, MeanGradients) {
@@ -164,12 +181,15 @@ TEST(Ops, MeanGradients) {
 
 TEST(Ops, EmbeddingGradients) {
   Engine engine;
-  const Tensor tokens = engine.tensor({2, 7}, {0, 4, 2, 2, 2, 1, 4, 3, 3, 0, 1, 2, 4, 0}, DType::i32);
+  const Tensor tokens =
+      engine.tensor({2, 7}, {0, 4, 2, 2, 2, 1, 4, 3, 3, 0, 1, 2, 4, 0}, DType::i32);
   check_gradients({{5, 3}, {3}, {4, 3}, {2, 3}}, [&](Ctx& c, const auto& v) {
     return embedding(c, tokens, v[0], v[1], {{v[2], 2}, {v[3], 1}});
   });
-  // Places in any order; a start table of four rows, one named twice in a sequence and one not at all.
-  const Tensor positions = engine.tensor({2, 7}, {3, 0, 7, 7, 1, 6, 2, 0, 5, 4, 1, 1, 2, 3}, DType::i32);
+  // Places in any order; a start table of four rows, one named twice in a sequence and one not at
+  // all.
+  const Tensor positions =
+      engine.tensor({2, 7}, {3, 0, 7, 7, 1, 6, 2, 0, 5, 4, 1, 1, 2, 3}, DType::i32);
   const Tensor conditions = engine.tensor({2, 3}, {0, 3, 1, 1, 3, 1}, DType::i32);
   check_gradients({{5, 3}, {4, 3}, {4, 3}, {2, 3}}, [&](Ctx& c, const auto& v) {
     const Sequences told(tokens, {}, positions, conditions);
@@ -185,17 +205,20 @@ TEST(Ops, AttentionGradients) {
     const AttentionShape shape{2, 3, 4};
     const int64_t n = 13;
     const DeviceMaps maps(*engine.device, *make_pattern(spec, 2), 2, n, 4);
-    check_gradients({{2, n, shape.columns()}},
-                    [&](Ctx& c, const auto& v) { return sparse_attention(c, v[0], shape, maps.maps()); });
+    check_gradients({{2, n, shape.columns()}}, [&](Ctx& c, const auto& v) {
+      return sparse_attention(c, v[0], shape, maps.maps());
+    });
   }
 }
 
-// Behind a matmul, which does not need what it computed. Then as a branch whose sum shares its gradient.
+// Behind a matmul, which does not need what it computed. Then as a branch whose sum shares its
+// gradient.
 TEST(Ops, NormAndRotateGradients) {
   const AttentionShape shape{2, 8, 4};
   Engine engine;
   std::vector<double> turns;
-  for (const double angle : normals(9 * 4, 40)) turns.insert(turns.end(), {std::cos(angle), std::sin(angle)});
+  for (const double angle : normals(9 * 4, 40))
+    turns.insert(turns.end(), {std::cos(angle), std::sin(angle)});
   const Tensor table = engine.tensor({9, 4, 2}, turns);
   const Tensor positions = engine.tensor({2, 3}, {5, 0, 7, 2, 7, 1}, DType::i32);
   const auto rotated = [&](Ctx& c, const auto& v, const QkOptions& options) {
@@ -204,7 +227,8 @@ TEST(Ops, NormAndRotateGradients) {
   const std::vector<Shape> shapes = {{2, 3, 2}, {40, 2}, {2, 3, 40}, {40}, {40}};
   for (const QkOptions& options :
        {QkOptions{0.1}, QkOptions{0, table}, QkOptions{0.1, table, {}, positions}}) {
-    check_gradients({shapes[0], shapes[1]}, [&](Ctx& c, const auto& v) { return rotated(c, v, options); });
+    check_gradients({shapes[0], shapes[1]},
+                    [&](Ctx& c, const auto& v) { return rotated(c, v, options); });
     check_gradients(shapes, [&](Ctx& c, const auto& v) {
       return residual_layernorm(c, v[2], rotated(c, v, options), 0.0, v[3], v[4]).norm;
     });
@@ -232,6 +256,7 @@ struct AttentionRun {
   std::vector<double> y, dqkv;
   std::size_t kept = 0;
 };
+
 AttentionRun run_attention(bool recompute) {
   Engine engine;
   engine.set({.loss_gradient = 1});
@@ -239,8 +264,9 @@ AttentionRun run_attention(bool recompute) {
   const DeviceMaps maps(*engine.device, *make_pattern({"local", 3}, 2), 2, 6, 16);
   Tape tape;
   Ctx ctx = engine.ctx(&tape);
-  const Var qkv{engine.tensor({2, 6, shape.columns()}, normals(2 * 6 * shape.columns(), 3), DType::f32),
-                std::make_shared<Gradient>()};
+  const Var qkv{
+      engine.tensor({2, 6, shape.columns()}, normals(2 * 6 * shape.columns(), 3), DType::f32),
+      std::make_shared<Gradient>()};
   const KeptMaps parted = segment_maps(ctx, maps.maps(), some_segments(engine));
   const std::size_t before = engine.device->pool->in_use();
   AttentionRun run;
@@ -268,6 +294,7 @@ struct MlpRun {
   std::vector<std::vector<double>> values;
   std::size_t kept = 0;
 };
+
 MlpRun run_mlp(const std::function<Var(Ctx&, const std::vector<Var>&)>& op) {
   Engine engine;
   engine.set({.loss_gradient = 1});
@@ -292,7 +319,8 @@ MlpRun run_mlp(const std::function<Var(Ctx&, const std::vector<Var>&)>& op) {
 }
 
 TEST(Ops, MlpGivesTheBitsOfItsPartsAndKeepsLess) {
-  const MlpRun whole = run_mlp([](Ctx& c, const auto& v) { return mlp(c, v[0], v[1], v[2], v[3]); });
+  const MlpRun whole =
+      run_mlp([](Ctx& c, const auto& v) { return mlp(c, v[0], v[1], v[2], v[3]); });
   const MlpRun parts = run_mlp([](Ctx& c, const auto& v) {
     return linear(c, activation(c, {linear(c, v[0], v[1], Var{}), v[2]}), v[3], Var{});
   });
@@ -313,8 +341,8 @@ TEST(Ops, MeanSetsTheLossAndTakesTheLossGradient) {
   EXPECT_EQ(engine.host(x.gradient->tensor), std::vector<double>(4, 2.0));
 }
 
-// Each call of a forward pass draws its own mask; the same call of another pass with the same draw repeats
-// it.
+// Each call of a forward pass draws its own mask; the same call of another pass with the same draw
+// repeats it.
 TEST(Ops, DropoutMasks) {
   Engine engine;
   engine.set({.seed = 1, .draw = 0});

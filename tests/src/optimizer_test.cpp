@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Schedules against tables, one update by hand, loss scaling.
 #include "src/optimizer.h"
-#include <limits>
+
 #include "kernels/optimizer/loss_scale.h"
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -41,11 +46,12 @@ TEST(Optimizer, ContextSchedule) {
   train.context_schedule = {{0, 64}, {10, 128}, {30, 512}};
   const std::vector<std::pair<int64_t, int64_t>> table = {{0, 64},   {9, 64},   {10, 128},
                                                           {29, 128}, {30, 512}, {1000, 512}};
-  for (const auto& [step, context] : table) EXPECT_EQ(context_at(train, 512, step), context) << step;
+  for (const auto& [step, context] : table)
+    EXPECT_EQ(context_at(train, 512, step), context) << step;
 }
 
-// Gradient 3, 4, 0: norm 5, clipped to 1. First update: m / c1 = g, v / c2 = g^2, so that the step is
-// g / (|g| + eps). No number is a default.
+// Gradient 3, 4, 0: norm 5, clipped to 1. First update: m / c1 = g, v / c2 = g^2, so that the step
+// is g / (|g| + eps). No number is a default.
 TEST(Optimizer, OneUpdateByHand) {
   Engine engine;
   ParameterStore store;
@@ -61,17 +67,23 @@ TEST(Optimizer, OneUpdateByHand) {
   train.eps = 0.2;
   train.weight_decay = 0.5;
   train.clip = 1;
-  engine.set(
-      {.learning_rate = 0.25f, .beta1_correction = 0.2f, .beta2_correction = 0.25f, .ema_decay = 0.75f});
+  engine.set({
+      .learning_rate = 0.25f,
+      .beta1_correction = 0.2f,
+      .beta2_correction = 0.25f,
+      .ema_decay = 0.75f,
+  });
   Ctx ctx = engine.ctx();
   update_parameters(ctx, store, train);
   EXPECT_FLOAT_EQ(engine.results().gradient_norm, 5);
   EXPECT_FLOAT_EQ(engine.results().update_scale, 0.2f);
-  expect_near(engine.host(store.var(weight).value), {1 - 0.25 * 1.25, 1 - 0.25 * 1.3}, 1e-6, "weight");
+  expect_near(engine.host(store.var(weight).value), {1 - 0.25 * 1.25, 1 - 0.25 * 1.3}, 1e-6,
+              "weight");
   expect_near(engine.host(store.var(bias).value), {1}, 1e-6, "bias");
   expect_near(engine.host(store.m().slice(0, {2})), {0.12, 0.16}, 1e-6, "m");
   expect_near(engine.host(store.v().slice(0, {2})), {0.25 * 0.36, 0.25 * 0.64}, 1e-6, "v");
-  expect_near(engine.host(store.ema().slice(0, {2})), {1 - 0.0625 * 1.25, 1 - 0.0625 * 1.3}, 1e-6, "ema");
+  expect_near(engine.host(store.ema().slice(0, {2})), {1 - 0.0625 * 1.25, 1 - 0.0625 * 1.3}, 1e-6,
+              "ema");
 }
 
 TEST(Optimizer, AGradientThatIsNotFiniteChangesNothing) {
@@ -102,8 +114,8 @@ TEST(Optimizer, UpdatesNeedTraining) {
 
 TEST(LossScale, HalvesAndDoubles) {
   LossScale state{.scale = 16};
-  const std::vector<std::pair<bool, double>> table = {{true, 16}, {true, 16}, {false, 8}, {true, 8},
-                                                      {true, 8},  {true, 16}, {false, 8}, {true, 8}};
+  const std::vector<std::pair<bool, double>> table = {
+      {true, 16}, {true, 16}, {false, 8}, {true, 8}, {true, 8}, {true, 16}, {false, 8}, {true, 8}};
   for (const auto& [finite, scale] : table) {
     state.count(finite, 3);
     EXPECT_EQ(state.scale, scale);
@@ -119,14 +131,16 @@ TEST(LossScale, CorrectionsCountUpdatesThatWereApplied) {
     StepScalars step{.draw = 5};
     StepResults results{.gradient_norm = finite ? 1.0f : std::numeric_limits<float>::infinity()};
     LossScale state{.scale = 16, .good_steps = 1, .skipped = 2};
-    launch(device->queue, UpdateLossScale{.state = &state,
-                                          .results = &results,
-                                          .step = &step,
-                                          .window = 2,
-                                          .beta1 = 0.5,
-                                          .beta2 = 0.75,
-                                          .ema_decay = 0.9,
-                                          .momentum = 0.95});
+    launch(device->queue, UpdateLossScale{
+                              .state = &state,
+                              .results = &results,
+                              .step = &step,
+                              .window = 2,
+                              .beta1 = 0.5,
+                              .beta2 = 0.75,
+                              .ema_decay = 0.9,
+                              .momentum = 0.95,
+                          });
     EXPECT_EQ(results.loss_scale, finite ? 32 : 8);
     EXPECT_EQ(state.skipped, finite ? 2 : 3);
     if (!finite) continue;

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT
 // Layout, initial values, gradients' bookkeeping, precision.
 #include "src/parameters.h"
-#include <omp.h>
+
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
+
+#include <cmath>
+#include <cstddef>
+#include <omp.h>
+#include <vector>
 
 namespace weft {
 namespace {
 struct Three {
   Param norm, weight, bias;
+
   explicit Three(ParameterStore& store)
       : norm(store.add("norm", {5}, Init::constant(1), ParamKind::wide)),
         weight(store.add("weight", {3, 5}, Init::normal(0.5))),
@@ -146,7 +152,8 @@ TEST(Parameters, FirstWriterStoresLaterOnesAddUnwrittenOnesBecomeZero) {
   const std::vector<double> once = gradient(three.weight);
   EXPECT_NEAR(gradient(three.bias)[0], 1.0 / 3, 1e-12);
   step(2);
-  for (std::size_t i = 0; i < once.size(); ++i) EXPECT_NEAR(gradient(three.weight)[i], 2 * once[i], 1e-12);
+  for (std::size_t i = 0; i < once.size(); ++i)
+    EXPECT_NEAR(gradient(three.weight)[i], 2 * once[i], 1e-12);
   step(1);
   EXPECT_EQ(gradient(three.weight), once);
   EXPECT_EQ(gradient(three.norm), std::vector<double>(5, 0.0));

@@ -1,8 +1,14 @@
 // SPDX-License-Identifier: MIT
 // Order, skipping and freeing on the tape; recompute against keeping everything, bit for bit.
 #include "src/tape.h"
+
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -34,7 +40,9 @@ TEST(Tape, AMarkIsPassedAfterAllThatIsRecordedBehindIt) {
   Tape tape;
   Ctx ctx = engine.ctx(&tape);
   std::vector<std::string> ran;
-  const GradientsComplete complete = [&](Ctx&, int32_t first) { ran.push_back(str("mark ", first)); };
+  const GradientsComplete complete = [&](Ctx&, int32_t first) {
+    ran.push_back(str("mark ", first));
+  };
   const Var a{Tensor(), std::make_shared<Gradient>()}, b{Tensor(), std::make_shared<Gradient>()};
   ctx.mark(9);
   EXPECT_EQ(tape.size(), 0u) << "nobody listens";
@@ -115,12 +123,15 @@ struct Toy {
       add({kWidth}), add({kWidth}), add({3 * kWidth, kWidth}), add({kWidth, 3 * kWidth});
     }
   }
+
   Var block(Ctx& ctx, int i, const Var& x) {
     ++calls;
     const Var* w = &weights[static_cast<std::size_t>(4 * i)];
-    const Var h = activation(ctx, linear(ctx, dropout(ctx, layernorm(ctx, x, w[0], w[1]), 0.1), w[2], Var{}));
+    const Var h =
+        activation(ctx, linear(ctx, dropout(ctx, layernorm(ctx, x, w[0], w[1]), 0.1), w[2], Var{}));
     return residual_dropout(ctx, x, linear(ctx, h, w[3], Var{}), 0.4);
   }
+
   // Loss, then the gradients of the input and of all weights.
   std::vector<std::vector<double>> run(bool recomputed) {
     Tape tape;
@@ -137,7 +148,8 @@ struct Toy {
     const Var loss = mean(ctx, activation(ctx, dropout(ctx, x, 0.2)));
     x = {};
     backward(ctx, loss);
-    std::vector<std::vector<double>> all = {engine.host(loss.value), engine.host(input.gradient->tensor)};
+    std::vector<std::vector<double>> all = {engine.host(loss.value),
+                                            engine.host(input.gradient->tensor)};
     for (const Var& w : weights) all.push_back(engine.host(w.gradient->tensor));
     return all;
   }

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// What initcheck sees of a store by TMA: the same tile is written twice, by ordinary stores and by TMA,
-// checked on the host, and read by a kernel of its own. Where only read_after_tma is reported, initcheck is
-// blind to TMA.
+// What initcheck sees of a store by TMA: the same tile is written twice, by ordinary stores and by
+// TMA, checked on the host, and read by a kernel of its own. Where only read_after_tma is reported,
+// initcheck is blind to TMA.
 //   nvcc -arch=sm_90a -std=c++20 -I. -o /tmp/initcheck_tma tests/tools/initcheck_tma.cu
 //   compute-sanitizer --tool initcheck /tmp/initcheck_tma
-#include <cstdio>
-#include <vector>
 #include "kernels/device/tma.cuh"
+
+#include <cstdio>
+#include <cstdlib>
+#include <vector>
 
 namespace {
 constexpr int kColumns = 64, kRows = 64, kCount = kColumns * kRows;  // a tile of 16-bit elements
@@ -32,7 +34,9 @@ __device__ void add_up(const Element* from, int* sum) {
   for (int i = threadIdx.x; i < kCount; i += blockDim.x) mine += from[i];
   sum[threadIdx.x] = mine;
 }
+
 __global__ void read_after_stores(const Element* from, int* sum) { add_up(from, sum); }
+
 __global__ void read_after_tma(const Element* from, int* sum) { add_up(from, sum); }
 
 void require(bool holds, const char* what) {
@@ -53,13 +57,14 @@ int sum_of(const int* sums) {
 int main() {
   Element *stored = nullptr, *sent = nullptr;
   int* sums = nullptr;
-  require(cudaMalloc(&stored, 2 * kCount) == cudaSuccess && cudaMalloc(&sent, 2 * kCount) == cudaSuccess &&
-              cudaMalloc(&sums, 512) == cudaSuccess,
+  require(cudaMalloc(&stored, 2 * kCount) == cudaSuccess &&
+              cudaMalloc(&sent, 2 * kCount) == cudaSuccess && cudaMalloc(&sums, 512) == cudaSuccess,
           "cudaMalloc");
   CUtensorMap map;
-  require(weft::device::encode_tensor_map<5>(map, weft::DType::bf16, sent, {kColumns, kRows, 1, 1, 1},
-                                             {kColumns, kCount, kCount, kCount}, {kColumns, kRows, 1, 1, 1},
-                                             CU_TENSOR_MAP_L2_PROMOTION_NONE),
+  require(weft::device::encode_tensor_map<5>(
+              map, weft::DType::bf16, sent, {kColumns, kRows, 1, 1, 1},
+              {kColumns, kCount, kCount, kCount}, {kColumns, kRows, 1, 1, 1},
+              CU_TENSOR_MAP_L2_PROMOTION_NONE),
           "tensor map");
   write_by_stores<<<1, 128>>>(stored);
   read_after_stores<<<1, 128>>>(stored, sums);

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT
-// What people get wrong: every program says so on one line and leaves with 1; checkpoints of before stay as
-// they were.
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <algorithm>
-#include <filesystem>
+// What people get wrong: every program says so on one line and leaves with 1; checkpoints of before
+// stay as they were.
 #include "data/dataset.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
 #include "train/program/loaded_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <string>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -21,22 +24,28 @@ class BadInputTest : public testing::Test {
     write_corpus(dir / "corpus.h5", 6000, 32);
     write_file(dir / "small.yaml", small_yaml(dir.path()));
   }
-  std::vector<std::string> train_with(const std::vector<std::string>& sets, const std::string& out = "run") {
-    std::vector<std::string> arguments{"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / out};
+
+  std::vector<std::string> train_with(const std::vector<std::string>& sets,
+                                      const std::string& out = "run") {
+    std::vector<std::string> arguments{"--config", dir / "small.yaml", "--device", "cpu",
+                                       "--out",    dir / out};
     for (const std::string& set : sets) arguments.insert(arguments.end(), {"--set", set});
     return arguments;
   }
+
   // The one line that the program leaves on stderr; its exit code must be 1.
   std::string error_line(const std::string& program, const std::vector<std::string>& arguments,
                          int64_t limit_bytes = 0) {
     Process process(dir, program, arguments, {.limit_bytes = limit_bytes});
     return error_line_of(process);
   }
+
   // Two steps into <dir>/run, saved.
   void train_two_steps() {
     train(small_config(dir.path(), {"train.steps=2", "train.eval_every=0"}),
           {.out = dir / "run", .device = "cpu"});
   }
+
   TempDir dir;
 };
 
@@ -50,7 +59,8 @@ TEST_F(BadInputTest, CommandLine) {
 
 TEST_F(BadInputTest, MistypedWordsNameTheNearest) {
   EXPECT_CONTAINS(error_line("train", {"--confg", "x"}), "did you mean --config?");
-  EXPECT_CONTAINS(error_line("sample", {"--checkpoint", "x", "--lenght=5"}), "did you mean --length?");
+  EXPECT_CONTAINS(error_line("sample", {"--checkpoint", "x", "--lenght=5"}),
+                  "did you mean --length?");
   EXPECT_CONTAINS(error_line("train", {"foo"}), "--config is required; found foo");
   EXPECT_CONTAINS(error_line("bench", {"stepp"}), "found stepp; did you mean step?");
   EXPECT_CONTAINS(error_line("bench", {"step", "--gpu", "2"}), "did you mean --gpus?");
@@ -60,8 +70,8 @@ TEST_F(BadInputTest, MistypedWordsNameTheNearest) {
 
 TEST_F(BadInputTest, OptionsAreCheckedBeforeDataIsLookedFor) {
   const auto without_data = [this](std::vector<std::string> more) {
-    more.insert(more.begin(), {"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / "none",
-                               "--set", "data.path=missing.h5"});
+    more.insert(more.begin(), {"--config", dir / "small.yaml", "--device", "cpu", "--out",
+                               dir / "none", "--set", "data.path=missing.h5"});
     return error_line("train", more);
   };
   EXPECT_CONTAINS(without_data({}), "missing.h5");
@@ -85,8 +95,10 @@ TEST_F(BadInputTest, Config) {
   EXPECT_CONTAINS(error_line("train", train_with({"train.learning_rat=1"})), "learning_rate");
   EXPECT_CONTAINS(error_line("train", train_with({"train.batch=many"})), "train.batch");
   EXPECT_CONTAINS(error_line("train", train_with({"model.position_axes=[3, 5]"})), "position_axes");
-  EXPECT_CONTAINS(error_line("train", train_with({"model.attention=[{kind: stridet}]"})), "strided");
-  EXPECT_CONTAINS(error_line("train", train_with({"model.attention=[{kind: local, stride: 0}]"})), "stride");
+  EXPECT_CONTAINS(error_line("train", train_with({"model.attention=[{kind: stridet}]"})),
+                  "strided");
+  EXPECT_CONTAINS(error_line("train", train_with({"model.attention=[{kind: local, stride: 0}]"})),
+                  "stride");
   EXPECT_FALSE(fs::exists(dir / "run"));
 }
 
@@ -94,8 +106,9 @@ TEST_F(BadInputTest, Data) {
   EXPECT_CONTAINS(error_line("train", train_with({"data.path=missing.h5"})), "missing.h5");
   EXPECT_CONTAINS(error_line("train", train_with({"model.vocab=16"})), "vocab");
 
-  EXPECT_CONTAINS(error_line("train", train_with({"model.context=8192", "model.position_axes=[128, 64]"})),
-                  "8192");
+  EXPECT_CONTAINS(
+      error_line("train", train_with({"model.context=8192", "model.position_axes=[128, 64]"})),
+      "8192");
 
   const std::string whole = read_file(dir / "corpus.h5");
   write_file(dir / "corpus.h5", whole.substr(0, whole.size() / 2));
@@ -149,16 +162,19 @@ TEST_F(BadInputTest, Sampling) {
   };
   EXPECT_CONTAINS(with({"--length", "5", "--stop", "abc"}), "the model knows 0 to 31");
   EXPECT_CONTAINS(with({"--length", "5", "--top-p", "2"}), "top-p");
-  EXPECT_CONTAINS(with({"--length", "5", "--prompt", "abc"}), "prompt");  // bytes beyond the vocabulary of 32
-  EXPECT_CONTAINS(with({"--length", "5", "--prompt", " "}), "token 0 is 32, the model knows 0 to 31");
-  EXPECT_CONTAINS(with({"--length", "5", "--tokens", "--prompt", "31 32"}), "32, the model knows 0 to 31");
+  // bytes beyond the vocabulary of 32
+  EXPECT_CONTAINS(with({"--length", "5", "--prompt", "abc"}), "prompt");
+  EXPECT_CONTAINS(with({"--length", "5", "--prompt", " "}),
+                  "token 0 is 32, the model knows 0 to 31");
+  EXPECT_CONTAINS(with({"--length", "5", "--tokens", "--prompt", "31 32"}),
+                  "32, the model knows 0 to 31");
   EXPECT_CONTAINS(with({"--length", "5", "--prompt-file", dir / "none.txt"}), "none.txt");
   EXPECT_CONTAINS(error_line("evaluate", {"--checkpoint", dir / "run/latest.h5", "--device", "cpu",
                                           "--min-context", "64"}),
                   "minimum context");
-  EXPECT_CONTAINS(
-      error_line("evaluate", {"--checkpoint", dir / "run/latest.h5", "--device", "cpu", "--split", "tst"}),
-      "tst");
+  EXPECT_CONTAINS(error_line("evaluate", {"--checkpoint", dir / "run/latest.h5", "--device", "cpu",
+                                          "--split", "tst"}),
+                  "tst");
 }
 
 TEST_F(BadInputTest, NoSuchDevice) {
@@ -211,10 +227,12 @@ TEST_F(BadInputTest, NonFiniteTensorIsNamed) {
   EXPECT_TRUE(read_file(latest) == before);
 }
 
-// A rate at which the first update sends the weights far away: the gradient or an activation is the first.
+// A rate at which the first update sends the weights far away: the gradient or an activation is the
+// first.
 TEST_F(BadInputTest, DivergenceIsNamed) {
-  const std::string line = error_line("train", train_with({"train.learning_rate=1e30", "train.clip=0",
-                                                           "train.warmup=0", "train.eval_every=0"}));
+  const std::string line =
+      error_line("train", train_with({"train.learning_rate=1e30", "train.clip=0", "train.warmup=0",
+                                      "train.eval_every=0"}));
   EXPECT_CONTAINS(line, "not finite; first tensor: ");
   EXPECT_CONTAINS(line, "train.learning_rate");
 }

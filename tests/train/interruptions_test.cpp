@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
-// What comes from outside while programs run: signals, a reader that leaves, too little memory; and the line
-// that says how a stopped run goes on.
-#include <gtest/gtest.h>
-#include <unistd.h>
-#include <csignal>
-#include <filesystem>
+// What comes from outside while programs run: signals, a reader that leaves, too little memory; and
+// the line that says how a stopped run goes on.
 #include "src/files/hdf5.h"
 #include "tests/train/shell_test.h"
 #include "train/program/program.h"
+
+#include <csignal>
+#include <cstddef>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <string>
+#include <unistd.h>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -15,18 +19,24 @@ namespace weft {
 namespace {
 class InterruptionsTest : public ShellTest {
  protected:
-  // Starts `command` in the background, `endless` training, and waits until it has logged two lines.
+  // Starts `command` in the background, `endless` training, and waits until it has logged two
+  // lines.
   static std::string running(const std::string& command) {
     return command +
-           " & p=$!; until [ \"$(cat run/metrics.jsonl 2>/dev/null | wc -l)\" -ge 2 ] || ! kill -0 $p "
+           " & p=$!; until [ \"$(cat run/metrics.jsonl 2>/dev/null | wc -l)\" -ge 2 ] || ! kill -0 "
+           "$p "
            "2>/dev/null; do sleep 0.02; done; ";
   }
+
   int64_t saved_step() const {
     return Hdf5File::open(dir / "run/latest.h5").int_attribute("step").value_or(-1);
   }
+
   std::vector<double> steps() const { return metric(dir / "run/metrics.jsonl", "step"); }
+
   const std::string endless =
-      "train --config small.yaml --device cpu --out run --set train.steps=1000000 --set train.save_every=0"
+      "train --config small.yaml --device cpu --out run --set train.steps=1000000 --set "
+      "train.save_every=0"
       " --set train.eval_every=0";
 };
 
@@ -57,6 +67,7 @@ TEST(StopSignal, ItsEndBringsBackWhatWasBefore) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
     struct sigaction before {
     }, during{}, after{};
+
     sigaction(number, nullptr, &before);
     {
       const StopSignal signal(true);
@@ -82,7 +93,8 @@ TEST_F(InterruptionsTest, NohupGoesOn) {
   for (const char* more : {"", " --gpus 2"}) {
     EXPECT_EQ(
         shell("trap '' HUP; " + running(endless + more) +
-              "kill -HUP $p; n=$(cat run/metrics.jsonl | wc -l); until [ $(cat run/metrics.jsonl | wc -l) "
+              "kill -HUP $p; n=$(cat run/metrics.jsonl | wc -l); until [ $(cat run/metrics.jsonl | "
+              "wc -l) "
               "-gt $((n + 2)) ] || ! kill -0 $p; do sleep 0.02; done; kill -TERM $p; wait $p"),
         0)
         << err_;
@@ -97,11 +109,13 @@ TEST_F(InterruptionsTest, ALogThatNobodyReadsIsNotTheEnd) {
     EXPECT_EQ(shell("set -o pipefail; " + train + " | head -n 1 > /dev/null"), 0) << err_;
     EXPECT_EQ(saved_step(), 20);
     EXPECT_EQ(steps().back(), 20);
-    EXPECT_EQ(err_, "warning: the output goes nowhere from here on (Broken pipe); the work goes on\n");
+    EXPECT_EQ(err_,
+              "warning: the output goes nowhere from here on (Broken pipe); the work goes on\n");
     fs::remove_all(dir / "run");
   }
   // Nor where nobody can be told.
-  EXPECT_EQ(shell("set -o pipefail; train --config small.yaml --device cpu --out run 2>&1 | true"), 0);
+  EXPECT_EQ(shell("set -o pipefail; train --config small.yaml --device cpu --out run 2>&1 | true"),
+            0);
   EXPECT_EQ(saved_step(), 20);
 }
 
@@ -112,40 +126,45 @@ TEST_F(InterruptionsTest, TheLineThatGoesOnDoes) {
     EXPECT_NE(at, std::string::npos) << out_ << err_;
     return out_.substr(at + 12, out_.find('\n', at) - at - 12);
   };
-  EXPECT_EQ(shell("train --config small.yaml --device cpu --out whole --batch 2 --gpus 2"), 0) << err_;
-  EXPECT_EQ(
-      shell("train --config small.yaml --device cpu --out \"a 'b' \\$c; d\" --batch 2 --gpus 2 --rank-log "
-            "--max-minutes 500 --max-steps 7"),
-      0)
+  EXPECT_EQ(shell("train --config small.yaml --device cpu --out whole --batch 2 --gpus 2"), 0)
       << err_;
-  EXPECT_EQ(
-      pasted(),
-      "train --config 'a '\\''b'\\'' $c; d/config.yaml' --out 'a '\\''b'\\'' $c; d/' --resume --device cpu "
-      "--gpus 2 --batch 2 --rank-log --max-minutes 500");
+  EXPECT_EQ(shell("train --config small.yaml --device cpu --out \"a 'b' \\$c; d\" --batch 2 --gpus "
+                  "2 --rank-log "
+                  "--max-minutes 500 --max-steps 7"),
+            0)
+      << err_;
+  EXPECT_EQ(pasted(),
+            "train --config 'a '\\''b'\\'' $c; d/config.yaml' --out 'a '\\''b'\\'' $c; d/' "
+            "--resume --device cpu "
+            "--gpus 2 --batch 2 --rank-log --max-minutes 500");
   EXPECT_EQ(shell(pasted()), 0) << err_;
   EXPECT_TRUE(read_file(dir / "whole/latest.h5") == read_file(dir / "a 'b' $c; d/latest.h5"));
   // A limit that was not reached stays.
   EXPECT_EQ(shell(running(endless + " --max-steps 900000") + "kill -TERM $p; wait $p"), 0) << err_;
-  EXPECT_EQ(pasted(), "train --config run/config.yaml --out run/ --resume --device cpu --max-steps 900000");
+  EXPECT_EQ(pasted(),
+            "train --config run/config.yaml --out run/ --resume --device cpu --max-steps 900000");
 }
 
 TEST_F(InterruptionsTest, FoldersThatCannotBe) {
   const std::string train = "train --config small.yaml --device cpu --out ";
   EXPECT_CONTAINS(refused(train + "''"), "--out: expected the name of a folder, got an empty one");
   for (const std::size_t length : {300, 5000})
-    EXPECT_CONTAINS(refused(train + std::string(length, 'x')), "--out: no folder: File name too long");
+    EXPECT_CONTAINS(refused(train + std::string(length, 'x')),
+                    "--out: no folder: File name too long");
   EXPECT_CONTAINS(refused(train + "small.yaml/run"), "--out: no folder: Not a directory");
   EXPECT_CONTAINS(refused(train + "small.yaml"), "small.yaml is not a folder");
 }
 
 TEST_F(InterruptionsTest, RanksThatCannotBe) {
-  EXPECT_CONTAINS(refused("RANK=-1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
-                          "MASTER_PORT=29500 train --config small.yaml --device cpu"),
-                  "RANK=-1: expected a number from 0");
+  EXPECT_CONTAINS(
+      refused("RANK=-1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
+              "MASTER_PORT=29500 train --config small.yaml --device cpu"),
+      "RANK=-1: expected a number from 0");
 }
 
-// Every program ends by itself, well or with one line, however little memory it may have: from less than its
-// libraries need (CUDA's: gigabytes) to enough. Each of a GEMM's threads asks for 128 MiB of addresses.
+// Every program ends by itself, well or with one line, however little memory it may have: from less
+// than its libraries need (CUDA's: gigabytes) to enough. Each of a GEMM's threads asks for 128 MiB
+// of addresses.
 TEST_F(InterruptionsTest, TooLittleMemoryIsSaid) {
 #ifdef __SANITIZE_ADDRESS__
   GTEST_SKIP() << "AddressSanitizer takes terabytes of addresses";
@@ -168,9 +187,10 @@ TEST_F(InterruptionsTest, TooLittleMemoryIsSaid) {
   };
   const std::string of_run = " --checkpoint run/latest.h5 --device cpu";
   for (int kilobytes = least - 50000; kilobytes <= least + 250000; kilobytes += 50000) {
-    expect_end(kilobytes,
-               "train --config small.yaml --device cpu --max-steps 1 --set data.path=corpus.h5 --out o" +
-                   std::to_string(kilobytes));
+    expect_end(
+        kilobytes,
+        "train --config small.yaml --device cpu --max-steps 1 --set data.path=corpus.h5 --out o" +
+            std::to_string(kilobytes));
     expect_end(kilobytes, "evaluate" + of_run + " --batch 8 > /dev/null");
     expect_end(kilobytes, "sample" + of_run + " --length 3 > /dev/null");
   }

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Every key of a config, set to another value, reaches what it is for: it reads back from YAML, --set and a
-// checkpoint, --resume compares it, and a run of a tiny model shows it. A new key needs a row in kRows.
-#include <array>
-#include <map>
-#include <optional>
+// Every key of a config, set to another value, reaches what it is for: it reads back from YAML,
+// --set and a checkpoint, --resume compares it, and a run of a tiny model shows it. A new key needs
+// a row in kRows.
 #include "data/batch_source.h"
 #include "src/config/fields.h"
 #include "src/files/checkpoint.h"
@@ -12,10 +10,31 @@
 #include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace weft {
 namespace {
 // What a run shows. `weights` and `average`: the bits in latest.h5.
-enum Shown : uint8_t { weights, average, loss_scale, metrics, files, memory, folder, dtype, kShown };
+enum Shown : uint8_t {
+  weights,
+  average,
+  loss_scale,
+  metrics,
+  files,
+  memory,
+  folder,
+  dtype,
+  kShown
+};
+
 using Results = std::array<std::string, kShown>;
 
 struct Row {
@@ -101,11 +120,14 @@ const std::map<std::string, Row> kRows{
     {"train.context_schedule", {"[[0, 32], [2, 64]]"}},
     {"train.loss_scale", {"1024", loss_scale, {"precision=f16"}}},
     {"train.loss_scale_window", {"1", loss_scale, {"precision=f16", "train.loss_scale=16"}}},
-    {"train.graph", {"false", weights, {}, false, "a GPU's; CudaTrainer.ACapturedStepIsTheEagerStep"}},
+    {"train.graph",
+     {"false", weights, {}, false, "a GPU's; CudaTrainer.ACapturedStepIsTheEagerStep"}},
     {"train.reduce_dtype",
      {"bf16", weights, {}, false, "DataParallel.SumsInBf16AreCloseAndTheSameOnEveryRank"}},
-    {"train.bucket_mb", {"0", weights, {}, false, "sizes of sums of several processes; GradientBuckets"}},
-    {"train.shard_optimizer", {"true", weights, {}, false, "ShardedOptimizer.LossesAreThoseOfOneProcess"}},
+    {"train.bucket_mb",
+     {"0", weights, {}, false, "sizes of sums of several processes; GradientBuckets"}},
+    {"train.shard_optimizer",
+     {"true", weights, {}, false, "ShardedOptimizer.LossesAreThoseOfOneProcess"}},
     {"train.log_every", {"1", metrics}},
     {"train.eval_every", {"1", metrics}},
     {"train.save_every", {"1", files}},
@@ -134,20 +156,26 @@ class EveryKey : public testing::Test {
     write_tiny_images(dir_ / "images.h5");
     write_tiny_images(dir_ / "mixed.h5", 9);
   }
+
   Config config(const Row& row, const std::string& set = "") const {
-    std::vector<std::string> overrides{"train.steps=3",      "train.warmup=1",     "train.log_every=9",
-                                       "train.eval_every=0", "train.save_every=0", "train.eval_tokens=0"};
+    std::vector<std::string> overrides{"train.steps=3",      "train.warmup=1",
+                                       "train.log_every=9",  "train.eval_every=0",
+                                       "train.save_every=0", "train.eval_tokens=0"};
     overrides.insert(overrides.end(), row.needs.begin(), row.needs.end());
     if (!set.empty()) overrides.push_back(set);
     for (std::string& text : overrides)
       if (const std::size_t at = text.find("FOLDER"); at != std::string::npos)
         text.replace(at, 6, dir_.path());
-    return row.image ? tiny_image_config(dir_.path(), overrides) : small_config(dir_.path(), overrides);
+    return row.image ? tiny_image_config(dir_.path(), overrides)
+                     : small_config(dir_.path(), overrides);
   }
-  // A run that leaves <dir>/<name>/latest.h5: of the trainer where its files count, else of its steps alone.
+
+  // A run that leaves <dir>/<name>/latest.h5: of the trainer where its files count, else of its
+  // steps alone.
   Results run(const Config& config, const std::string& name, Shown what) const {
     Results shown;
-    shown[memory] = str(plan_memory(config, config.train.batch, config.model.context, true).activations);
+    shown[memory] =
+        str(plan_memory(config, config.train.batch, config.model.context, true).activations);
     shown[folder] = RunFolder(config, "", std::nullopt).path("");
     shown[dtype] = name_of(compute_dtype(config));
     if (what == metrics || what == files) {
@@ -161,12 +189,14 @@ class EveryKey : public testing::Test {
     }
     return shown;
   }
+
   void train_steps(const Config& config, const std::string& name, Results& shown) const {
     const auto device = make_device("cpu");
     ParameterStore store;
     const auto model = make_model(config, store, *device);
     const bool is_f16 = config.precision == "f16";
-    store.allocate(*device, is_f16 ? DType::f16 : DType::f32, config.seed, true, config.train.ema_decay > 0);
+    store.allocate(*device, is_f16 ? DType::f16 : DType::f32, config.seed, true,
+                   config.train.ema_decay > 0);
     const TokenDataset data(config.data.path, "train", config.model.vocab);
     std::optional<TokenDataset> mixed;
     if (!config.data.mix.empty()) mixed.emplace(config.data.mix, "train", config.model.vocab);
@@ -179,10 +209,12 @@ class EveryKey : public testing::Test {
         for (const double x : to_host(*device, values))
           shown[of].append(reinterpret_cast<const char*>(&x), sizeof x);
     if (is_f16) shown[loss_scale] = str(step.loss_scale().scale);
-    save_checkpoint(dir_ / name + "/latest.h5", *device, store,
-                    {.step = config.train.steps, .updates = config.train.steps, .seed = config.seed},
-                    to_yaml(config));
+    save_checkpoint(
+        dir_ / name + "/latest.h5", *device, store,
+        {.step = config.train.steps, .updates = config.train.steps, .seed = config.seed},
+        to_yaml(config));
   }
+
   // The run without the key set, made once for all keys with these needs.
   const Results& base(const Row& row, std::string& name) {
     std::string needs = str(row.image, row.shown == metrics || row.shown == files);

@@ -1,23 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Damaged files and hostile configs against the code of the programs, each in a process of its own: an error
-// or a result, never a crash, never a hang. WEFT_MUTANTS and WEFT_SEED set how many and which.
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <hdf5.h>
-#include <omp.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <algorithm>
-#include <csignal>
-#include <cstdio>
-#include <cstdlib>
-#include <filesystem>
-#include <functional>
-#include <iostream>
-#include <map>
-#include <random>
-#include <sstream>
+// Damaged files and hostile configs against the code of the programs, each in a process of its own:
+// an error or a result, never a crash, never a hang. WEFT_MUTANTS and WEFT_SEED set how many and
+// which.
 #include "data/dataset.h"
 #include "models/model.h"
 #include "src/config/fields.h"
@@ -25,6 +9,29 @@
 #include "tests/train/training.h"
 #include "train/evaluation/evaluate_run.h"
 #include "train/sampling/sample_run.h"
+
+#include <algorithm>
+#include <array>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <cstdlib>
+#include <fcntl.h>
+#include <filesystem>
+#include <functional>
+#include <gtest/gtest.h>
+#include <hdf5.h>
+#include <iostream>
+#include <map>
+#include <omp.h>
+#include <random>
+#include <sstream>
+#include <string>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -37,6 +44,7 @@ int from_environment(const char* name, int otherwise) {
 
 struct Outcome {
   enum Kind { accepted, refused, hung, crashed } kind;
+
   std::string what;  // the text of the error, or the signal
 };
 
@@ -55,7 +63,9 @@ Outcome outcome_of(const std::function<void()>& work) {
     try {
       work();
       _exit(0);
-    } catch (const std::bad_alloc&) { error = "out of memory"; } catch (const Error& e) {
+    } catch (const std::bad_alloc&) {
+      error = "out of memory";
+    } catch (const Error& e) {
       error = e.what();
     }
     static_cast<void>(!write(ends[1], error.data(), std::min<std::size_t>(error.size(), 4000)));
@@ -104,11 +114,14 @@ struct Source {
 };
 
 using Random = std::mt19937;
-constexpr const char* kDamages[] = {"bit of metadata", "bit", "zeroed sector", "truncation", "random bytes"};
+constexpr const char* kDamages[] = {"bit of metadata", "bit", "zeroed sector", "truncation",
+                                    "random bytes"};
 
 std::string damaged(const Source& source, std::size_t how, Random& random) {
   std::string bytes = source.bytes;
-  const auto flip = [&](std::size_t at) { bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8); };
+  const auto flip = [&](std::size_t at) {
+    bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8);
+  };
   const std::size_t at = random() % bytes.size();
   switch (how) {
     case 0: flip(source.metadata[random() % source.metadata.size()]); break;
@@ -133,11 +146,14 @@ class SlowMutants : public testing::Test {
     train(small_config(dir.path(), {"train.steps=2", "train.eval_every=0", "train.save_every=0"}),
           {.out = dir / "run", .device = "cpu"});
   }
-  Source source(const std::string& name, const std::string& path, bool sealed, bool checkpoint) const {
+
+  Source source(const std::string& name, const std::string& path, bool sealed,
+                bool checkpoint) const {
     Source s{name, read_file(path), metadata_of(path), sealed, checkpoint};
     if (!sealed && s.bytes[0] == 'w') s.bytes[0] = '-';  // as files of old
     return s;
   }
+
   // What the programs do with a file of this kind.
   std::vector<std::pair<std::string, std::function<void()>>> uses(bool checkpoint) const {
     const std::string path = dir / "mutant.h5";
@@ -168,20 +184,23 @@ class SlowMutants : public testing::Test {
              }},
             {"train --resume", [=, this] {
                std::filesystem::remove_all(dir / "again");
-               train(small_config(dir.path(), {"train.steps=3", "train.eval_every=0", "train.save_every=0"}),
+               train(small_config(dir.path(),
+                                  {"train.steps=3", "train.eval_every=0", "train.save_every=0"}),
                      {.resume = path, .out = dir / "again", .device = "cpu"});
              }}};
   }
+
   TempDir dir;
 };
 
 TEST_F(SlowMutants, DamagedFilesAreRefusedOrRead) {
   const std::string golden = WEFT_TEST_SOURCE "/tests/golden/";
-  const std::vector<Source> sources{source("checkpoint", dir / "run/latest.h5", true, true),
-                                    source("checkpoint without hash", dir / "run/latest.h5", false, true),
-                                    source("data", dir / "corpus.h5", true, false),
-                                    source("data without hash", dir / "corpus.h5", false, false),
-                                    source("file of h5py", golden + "randaugment.h5", false, false)};
+  const std::vector<Source> sources{
+      source("checkpoint", dir / "run/latest.h5", true, true),
+      source("checkpoint without hash", dir / "run/latest.h5", false, true),
+      source("data", dir / "corpus.h5", true, false),
+      source("data without hash", dir / "corpus.h5", false, false),
+      source("file of h5py", golden + "randaugment.h5", false, false)};
   const int count = from_environment("WEFT_MUTANTS", 150);
   Random random(static_cast<unsigned>(from_environment("WEFT_SEED", 1)));
   std::map<std::string, std::array<int, 4>> table;
@@ -195,7 +214,8 @@ TEST_F(SlowMutants, DamagedFilesAreRefusedOrRead) {
     const auto& [program, use] = all[random() % all.size()];
     const Outcome outcome = outcome_of(use);
     ++table[from.name + ", " + kDamages[how]][outcome.kind];
-    const std::string which = str("mutant ", i, ": ", from.name, ", ", kDamages[how], ", ", program);
+    const std::string which =
+        str("mutant ", i, ": ", from.name, ", ", kDamages[how], ", ", program);
     EXPECT_LT(outcome.kind, Outcome::hung) << which << ": " << outcome.what;
     EXPECT_EQ(outcome.what.find(".cpp:"), std::string::npos)
         << which << ": " << outcome.what << ": an internal check";
@@ -208,7 +228,8 @@ TEST_F(SlowMutants, DamagedFilesAreRefusedOrRead) {
   }
   EXPECT_EQ(unnoticed, 0) << "a file that differs behind its seal";
   for (const auto& [name, n] : table)
-    std::printf("%-45s read %5d  refused %5d  hung %d  crashed %d\n", name.c_str(), n[0], n[1], n[2], n[3]);
+    std::printf("%-45s read %5d  refused %5d  hung %d  crashed %d\n", name.c_str(), n[0], n[1],
+                n[2], n[3]);
 }
 
 std::vector<std::string> hostile_values() {
@@ -272,8 +293,8 @@ TEST_F(SlowMutants, HostileConfigsAreRefusedOrTrain) {
     if (i >= keys.size() * values.size())
       set.push_back(one(random() % keys.size(), random() % values.size()));
     const Outcome outcome = outcome_of([&] {
-      set.insert(set.begin(),
-                 {"train.steps=1", "train.eval_every=0", "train.save_every=0", "train.eval_tokens=64"});
+      set.insert(set.begin(), {"train.steps=1", "train.eval_every=0", "train.save_every=0",
+                               "train.eval_tokens=64"});
       const Config config = small_config(dir.path(), set);
       const MemoryPlan plan = plan_memory(config, 1, config.model.context, true);
       if (config.train.steps > 1 || config.train.batch > 8 || config.model.layers > 4 ||
@@ -288,7 +309,8 @@ TEST_F(SlowMutants, HostileConfigsAreRefusedOrTrain) {
     EXPECT_LT(outcome.what.size(), 700u) << which << ": " << outcome.what;
     EXPECT_EQ(outcome.what.find(".cpp:"), std::string::npos) << which << ": " << outcome.what;
   }
-  std::printf("configs: accepted %d  refused %d  hung %d  crashed %d\n", sum[0], sum[1], sum[2], sum[3]);
+  std::printf("configs: accepted %d  refused %d  hung %d  crashed %d\n", sum[0], sum[1], sum[2],
+              sum[3]);
 }
 }  // namespace
 }  // namespace weft

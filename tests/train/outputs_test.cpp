@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// What the programs write to and read from that is no plain file, and what they say of numbers that cannot
-// be.
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <filesystem>
+// What the programs write to and read from that is no plain file, and what they say of numbers that
+// cannot be.
 #include "tests/train/shell_test.h"
+
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <string>
+#include <sys/stat.h>
 
 namespace fs = std::filesystem;
 
@@ -15,16 +17,22 @@ using OutputsTest = ShellTest;
 TEST_F(OutputsTest, AFullOrClosedStdoutIsAnError) {
   train_two_steps();
   for (const char* target : {"/dev/full", "&-"}) {
-    EXPECT_CONTAINS(refused(str("evaluate --checkpoint run/latest.h5 --device cpu --losses l.h5 2> e >",
-                                target, "; code=$?; tail -n 1 e >&2; exit $code")),
-                    "error: stdout: not all output could be written");
-    EXPECT_CONTAINS(refused(str("train --help >", target)), "stdout: not all output could be written");
-    EXPECT_CONTAINS(refused(str("prepare text small.yaml --out t.h5 >", target)), "stdout: not all output");
+    EXPECT_CONTAINS(
+        refused(str("evaluate --checkpoint run/latest.h5 --device cpu --losses l.h5 2> e >", target,
+                    "; code=$?; tail -n 1 e >&2; exit $code")),
+        "error: stdout: not all output could be written");
+    EXPECT_CONTAINS(refused(str("train --help >", target)),
+                    "stdout: not all output could be written");
+    EXPECT_CONTAINS(refused(str("prepare text small.yaml --out t.h5 >", target)),
+                    "stdout: not all output");
   }
   // With nowhere to speak, files still get their own bytes and nothing else.
-  EXPECT_EQ(shell("sample --checkpoint run/latest.h5 --device cpu --length 5 --out t <&- >&- 2>&-"), 0);
+  EXPECT_EQ(shell("sample --checkpoint run/latest.h5 --device cpu --length 5 --out t <&- >&- 2>&-"),
+            0);
   EXPECT_EQ(read_file(dir / "t").size(), 5u);
-  EXPECT_EQ(shell("sample --checkpoint run/latest.h5 --device cpu --length 5 2>/dev/null | head -c 1"), 0);
+  EXPECT_EQ(
+      shell("sample --checkpoint run/latest.h5 --device cpu --length 5 2>/dev/null | head -c 1"),
+      0);
 }
 
 TEST_F(OutputsTest, DevicesAndLinksAreNotReplaced) {
@@ -32,7 +40,8 @@ TEST_F(OutputsTest, DevicesAndLinksAreNotReplaced) {
   ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
   fs::create_symlink("target", dir / "link");
   const std::string on_run = " --checkpoint run/latest.h5 --device cpu ",
-                    pattern = "inspect --attention '{kind: local, stride: 4}' --length 8 --device cpu ";
+                    pattern =
+                        "inspect --attention '{kind: local, stride: 4}' --length 8 --device cpu ";
   EXPECT_EQ(shell("sample" + on_run + "--length 5 --out link"), 0) << err_;
   EXPECT_TRUE(fs::is_symlink(dir / "link"));
   EXPECT_EQ(read_file(dir / "target").size(), 5u);
@@ -40,16 +49,20 @@ TEST_F(OutputsTest, DevicesAndLinksAreNotReplaced) {
   EXPECT_EQ(out_, "5\n");
   EXPECT_EQ(shell(pattern + "--mask-out pipe > /dev/null & cat pipe | wc -c"), 0) << err_;
   EXPECT_EQ(out_, "192\n") << "128 of the header, 64 of the mask";
-  EXPECT_EQ(shell(pattern + "--png pipe > /dev/null & cat pipe | head -c 4 | tail -c 3"), 0) << err_;
+  EXPECT_EQ(shell(pattern + "--png pipe > /dev/null & cat pipe | head -c 4 | tail -c 3"), 0)
+      << err_;
   EXPECT_EQ(out_, "PNG");
   for (const std::string& line :
        {"evaluate" + on_run + "--losses pipe", std::string("prepare text small.yaml --out pipe"),
         std::string("attention --in x.h5 --pattern '{kind: local}' --out pipe")})
-    EXPECT_CONTAINS(refused(line), "pipe: is a device or pipe, expected the name of a regular file");
+    EXPECT_CONTAINS(refused(line),
+                    "pipe: is a device or pipe, expected the name of a regular file");
   EXPECT_TRUE(fs::is_fifo(dir / "pipe"));
-  EXPECT_CONTAINS(refused("sample" + on_run + "--length 5 --out ''"), "--out: expected the name of a file");
+  EXPECT_CONTAINS(refused("sample" + on_run + "--length 5 --out ''"),
+                  "--out: expected the name of a file");
   EXPECT_CONTAINS(refused("sample" + on_run + "--length 5 --out ."), "--out: .: is a folder");
-  EXPECT_CONTAINS(refused("prepare text small.yaml --out " + std::string(3000, 'x')), "File name too long");
+  EXPECT_CONTAINS(refused("prepare text small.yaml --out " + std::string(3000, 'x')),
+                  "File name too long");
 }
 
 TEST_F(OutputsTest, InputsThatAreNoFiles) {
@@ -62,11 +75,14 @@ TEST_F(OutputsTest, InputsThatAreNoFiles) {
   for (const char* line :
        {"train --config pipe", "train --config /dev/zero", "prepare text /dev/zero --out o.h5",
         "prepare text pipe --out o.h5", "prepare images images --out o.h5",
-        "prepare imagenet64 --from pipe --valid 1 --out o.h5", "prepare cifar10 --from pipe --out o.h5"})
+        "prepare imagenet64 --from pipe --valid 1 --out o.h5",
+        "prepare cifar10 --from pipe --out o.h5"})
     EXPECT_CONTAINS(refused(str("timeout 20 ", line)), "expected a file");
-  EXPECT_CONTAINS(refused("timeout 20 " + sample + "pipe"), "is a device or named pipe, expected a file");
+  EXPECT_CONTAINS(refused("timeout 20 " + sample + "pipe"),
+                  "is a device or named pipe, expected a file");
   EXPECT_CONTAINS(refused(sample + "images"), "images: is a folder, expected a file");
-  EXPECT_CONTAINS(refused("cat /dev/zero | " + sample + "/dev/stdin"), "has more than 67108864 bytes");
+  EXPECT_CONTAINS(refused("cat /dev/zero | " + sample + "/dev/stdin"),
+                  "has more than 67108864 bytes");
   EXPECT_CONTAINS(refused("train --config <(cat /dev/zero)"), "has more than 1048576 bytes");
   EXPECT_EQ(shell(sample + "<(printf '\\003')"), 0) << err_;
   const std::string expected = out_;
@@ -78,22 +94,27 @@ TEST_F(OutputsTest, InputsThatAreNoFiles) {
 
 TEST_F(OutputsTest, NumbersThatCannotBe) {
   const std::string sample = "sample --checkpoint x --device cpu ";
-  EXPECT_CONTAINS(refused(sample + "--length 0"), "--length: expected a number of at least 1, got 0");
+  EXPECT_CONTAINS(refused(sample + "--length 0"),
+                  "--length: expected a number of at least 1, got 0");
   EXPECT_CONTAINS(refused(sample + "--gpus 0"), "--gpus: expected a number of at least 1, got 0");
   EXPECT_CONTAINS(refused("prepare images x --out o.h5 --valid -1"),
                   "--valid: expected a number of at least 0, got -1");
-  EXPECT_CONTAINS(refused("selftest --minutes 0"), "--minutes: expected a number of more than 0, got 0");
-  EXPECT_CONTAINS(refused("selftest --minutes nan"), "--minutes: expected a number of more than 0, got nan");
+  EXPECT_CONTAINS(refused("selftest --minutes 0"),
+                  "--minutes: expected a number of more than 0, got 0");
+  EXPECT_CONTAINS(refused("selftest --minutes nan"),
+                  "--minutes: expected a number of more than 0, got nan");
   EXPECT_CONTAINS(refused("train --config small.yaml --gpus 1000000 --device cpu"),
                   "--gpus 1000000: expected at most ");
   for (const char* seed : {"-1", "18446744073709551616", "1.5"})
-    EXPECT_CONTAINS(refused(sample + "--length 5 --seed " + seed),
-                    str("--seed: expected a whole number from 0 to 18446744073709551615, got ", seed));
+    EXPECT_CONTAINS(
+        refused(sample + "--length 5 --seed " + seed),
+        str("--seed: expected a whole number from 0 to 18446744073709551615, got ", seed));
   EXPECT_EQ(shell("prepare copy --seed 18446744073709551615 --length 1000 --out o.h5"), 0) << err_;
   for (const char* seconds : {"abc", "12x", "0", "99999999999"})
     for (const char* gpus : {"", " --gpus 2"})
       EXPECT_CONTAINS(
-          refused(str("WEFT_HANG_SECONDS=", seconds, " train --config small.yaml --device cpu", gpus)),
+          refused(
+              str("WEFT_HANG_SECONDS=", seconds, " train --config small.yaml --device cpu", gpus)),
           str("WEFT_HANG_SECONDS: expected a whole number of seconds from 1, got '", seconds, "'"));
   EXPECT_CONTAINS(refused("train --config small.yaml --set model.dropout=0.999999"),
                   "--set model.dropout: model.dropout: expected less than 0.99999");
@@ -101,9 +122,12 @@ TEST_F(OutputsTest, NumbersThatCannotBe) {
                   "did you mean train.recompute?");
 }
 
-// A second and a half here, of which the model takes a tenth; minutes while adding one looked at all names.
+// A second and a half here, of which the model takes a tenth; minutes while adding one looked at
+// all names.
 TEST_F(OutputsTest, ManyLayersAreSeenAtOnce) {
-  EXPECT_EQ(shell("timeout 20 inspect --config small.yaml --device cpu --set model.layers=10000"), 0) << err_;
+  EXPECT_EQ(shell("timeout 20 inspect --config small.yaml --device cpu --set model.layers=10000"),
+            0)
+      << err_;
   EXPECT_CONTAINS(out_, "blocks.0-9999.attention.");
 }
 }  // namespace

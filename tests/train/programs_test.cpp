@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: MIT
 // The programs as people run them: train, evaluate, sample.
-#include <gtest/gtest.h>
-#include <chrono>
-#include <csignal>
-#include <filesystem>
-#include <numbers>
-#include <thread>
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
 #include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <numbers>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -23,6 +29,7 @@ class ProgramsTest : public testing::Test {
     write_corpus(dir / "corpus.h5", 6000, 32);
     train(small_config(dir.path()), {.out = dir / "run", .device = "cpu"});
   }
+
   // What the program writes to stdout; its exit code must be 0.
   std::string output(const std::string& program, const std::vector<std::string>& arguments) {
     Process process(dir, program, arguments);
@@ -30,6 +37,7 @@ class ProgramsTest : public testing::Test {
     notes_ = process.err();
     return process.out();
   }
+
   std::string sampled(const std::vector<std::string>& more) {
     std::vector<std::string> arguments{"--checkpoint", checkpoint(), "--device", "cpu"};
     if (std::ranges::find(more, "--length") == more.end())
@@ -37,18 +45,21 @@ class ProgramsTest : public testing::Test {
     arguments.insert(arguments.end(), more.begin(), more.end());
     return output("sample", arguments);
   }
+
   std::string checkpoint() const { return dir / "run/latest.h5"; }
+
   TempDir dir;
   std::string notes_;
 };
 
 TEST_F(ProgramsTest, TrainIsTheLibrary) {
   write_file(dir / "small.yaml", small_yaml(dir.path()));
-  const std::string out =
-      output("train", {"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / "program"});
+  const std::string out = output(
+      "train", {"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / "program"});
   EXPECT_TRUE(read_file(dir / "program/latest.h5") == read_file(checkpoint()));
-  for (const char* part : {"small", "CPU", "parameters", "layers 0: local(stride 8)", "256 tokens", "planned",
-                           "step 1/20", "step 20/20", "tok/s  MFU ", "finished 20 steps", "best validation"})
+  for (const char* part :
+       {"small", "CPU", "parameters", "layers 0: local(stride 8)", "256 tokens", "planned",
+        "step 1/20", "step 20/20", "tok/s  MFU ", "finished 20 steps", "best validation"})
     EXPECT_CONTAINS(out, part);
   EXPECT_EQ(out.find('\r'), std::string::npos) << "no passing lines in a file";
 }
@@ -59,8 +70,8 @@ TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
                           "--min-context", "60", "--batch", "3", "--weights", "last"});
   const auto loaded = load_model(checkpoint(), "cpu", Weights::last);
   const TokenDataset data(dir / "corpus.h5", "valid", 32);
-  const EvalResult result =
-      evaluate(*loaded->device, *loaded->model, data, {.context = 64, .min_context = 60, .batch = 3});
+  const EvalResult result = evaluate(*loaded->device, *loaded->model, data,
+                                     {.context = 64, .min_context = 60, .batch = 3});
   EXPECT_NEAR(json_number(line, "bits").value_or(0), result.bits, 1e-7);
   EXPECT_EQ(json_number(line, "tokens"), data.size());
   EXPECT_EQ(json_number(line, "min_context"), 60);
@@ -79,8 +90,9 @@ TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
                                      {"valid_bits_ema", "--weights=ema"},
                                      {"valid_bits_ema", "--ema"},
                                      {"valid_bits_ema", "--batch=4"}}) {
-    const std::vector<std::string> arguments{"--checkpoint",   checkpoint(), "--device", "cpu",  "--data",
-                                             dir / "first.h5", "--split",    "train",    weights};
+    const std::vector<std::string> arguments{"--checkpoint", checkpoint(), "--device",
+                                             "cpu",          "--data",     dir / "first.h5",
+                                             "--split",      "train",      weights};
     EXPECT_NEAR(json_number(output("evaluate", arguments), "bits").value_or(0),
                 metric(dir / "run/metrics.jsonl", key).back(), 1e-6)
         << key;
@@ -97,8 +109,9 @@ TEST_F(ProgramsTest, SampledTokensAreThoseOfTheText) {
 
 // Windows that overlap see tokens again; files have them once, at the place where they were scored.
 TEST_F(ProgramsTest, LossesAndHeatMapHaveEachTokenOnce) {
-  output("evaluate", {"--checkpoint", checkpoint(), "--device", "cpu", "--split", "valid", "--min-context",
-                      "40", "--losses", dir / "l.h5", "--heatmap", dir / "map.png"});
+  output("evaluate",
+         {"--checkpoint", checkpoint(), "--device", "cpu", "--split", "valid", "--min-context",
+          "40", "--losses", dir / "l.h5", "--heatmap", dir / "map.png"});
   const TokenDataset data(dir / "corpus.h5", "valid", 32);
   const std::vector<int64_t> shape{data.size()};
   std::vector<int32_t> tokens(static_cast<std::size_t>(data.size())), written(tokens.size());
@@ -110,7 +123,8 @@ TEST_F(ProgramsTest, LossesAndHeatMapHaveEachTokenOnce) {
   EXPECT_EQ(written, tokens);
   HeatMap map({8, 8, 1});
   for (int64_t t = 0; t < data.size(); ++t) {
-    // 64 of the first window, then 24 more a window at its places 40 to 63; the last one ends with the split.
+    // 64 of the first window, then 24 more a window at its places 40 to 63; the last one ends with
+    // the split.
     int64_t end = 64;
     while (end <= t) end = std::min(end + 24, data.size());
     map.add(64 - (end - t), nats[static_cast<std::size_t>(t)] / std::numbers::ln2);
@@ -130,11 +144,13 @@ TEST_F(ProgramsTest, SampleWritesWhatWasAskedFor) {
   EXPECT_EQ(sampled({"--seed", "5", "--count", "3", "--batch", "1"}), three);
   EXPECT_EQ(sampled({"--seed", "5", "--out", dir / "text"}), "");
   EXPECT_EQ(read_file(dir / "text"), one.substr(0, 20));
-  EXPECT_EQ(sampled({"--temperature", "0", "--seed", "1"}), sampled({"--top-k", "1", "--seed", "2"}));
+  EXPECT_EQ(sampled({"--temperature", "0", "--seed", "1"}),
+            sampled({"--top-k", "1", "--seed", "2"}));
   write_file(dir / "prompt", "\x03\x04");
   EXPECT_EQ(sampled({"--prompt-file", dir / "prompt", "--stats"}),
             sampled({"--prompt", "\x03\x04", "--stats"}));
-  for (const char* part : {"20 tokens in", "tokens/s", "keys read", "cache"}) EXPECT_CONTAINS(notes_, part);
+  for (const char* part : {"20 tokens in", "tokens/s", "keys read", "cache"})
+    EXPECT_CONTAINS(notes_, part);
   EXPECT_CONTAINS(sampled({"--temperature", "0", "--json"}).substr(20), "\n");
   EXPECT_CONTAINS(notes_, "greedy");
   for (const char* key : {"\"tok_s\": ", "\"first_ms\": "}) EXPECT_CONTAINS(notes_, key);
@@ -154,7 +170,8 @@ TEST_F(ProgramsTest, SampleStopsBeforeAText) {
 
 TEST_F(ProgramsTest, SampleSaysWhatItForgets) {
   EXPECT_EQ(sampled({"--seed", "5", "--length", "3000"}).size(), 3001u);  // a hundred windows
-  EXPECT_CONTAINS(notes_, "the context holds 64 tokens: when it is full, the last 32 are read again");
+  EXPECT_CONTAINS(notes_,
+                  "the context holds 64 tokens: when it is full, the last 32 are read again");
 }
 
 // Ctrl-C ends the text, with its line end and figures.
@@ -173,8 +190,9 @@ TEST_F(ProgramsTest, SampleEndsATextOnRequest) {
 }
 
 TEST_F(ProgramsTest, SampleIsInteractiveOrWritesFiles) {
-  Process process(dir, "sample",
-                  {"--checkpoint", checkpoint(), "--length", "5", "--interactive", "--out", dir / "t"});
+  Process process(
+      dir, "sample",
+      {"--checkpoint", checkpoint(), "--length", "5", "--interactive", "--out", dir / "t"});
   EXPECT_EQ(process.wait(), 1);
   EXPECT_CONTAINS(process.err(), "--interactive");
 }
@@ -182,10 +200,11 @@ TEST_F(ProgramsTest, SampleIsInteractiveOrWritesFiles) {
 // The second line goes on behind the first answer, and the program ends with stdin.
 TEST_F(ProgramsTest, SampleAnswersAPerson) {
   const auto typed = [&](const std::string& lines) {
-    Process process(dir, "/bin/bash",
-                    {"-c", "printf '" + lines + "' | " WEFT_TEST_BIN "/sample --checkpoint " + checkpoint() +
-                               " --device cpu --interactive --length 5 --temperature 0"},
-                    {.name = "shell"});
+    Process process(
+        dir, "/bin/bash",
+        {"-c", "printf '" + lines + "' | " WEFT_TEST_BIN "/sample --checkpoint " + checkpoint() +
+                   " --device cpu --interactive --length 5 --temperature 0"},
+        {.name = "shell"});
     EXPECT_EQ(process.wait(), 0) << process.err();
     return process.out();
   };

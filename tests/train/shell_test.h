@@ -4,6 +4,9 @@
 
 #include "tests/train/training.h"
 
+#include <algorithm>
+#include <string>
+
 namespace weft {
 class ShellTest : public testing::Test {
  protected:
@@ -11,18 +14,22 @@ class ShellTest : public testing::Test {
     write_corpus(dir / "corpus.h5", 6000, 32);
     write_file(dir / "small.yaml", small_yaml(dir.path()));
   }
+
   void train_two_steps() {
     train(small_config(dir.path(), {"train.steps=2", "train.eval_every=0"}),
           {.out = dir / "run", .device = "cpu"});
   }
+
   // A line of the shell, in which programs of weft need no path. Returns its exit code.
   int shell(const std::string& line) {
-    Process process(dir, "/bin/bash", {"-c", "PATH=" WEFT_TEST_BIN ":$PATH; cd " + dir.path() + "; " + line},
+    Process process(dir, "/bin/bash",
+                    {"-c", "PATH=" WEFT_TEST_BIN ":$PATH; cd " + dir.path() + "; " + line},
                     {.name = "shell"});
     const int code = process.wait();
     out_ = process.out(), err_ = process.err();
     return code;
   }
+
   // The one line of what must fail.
   std::string refused(const std::string& line) {
     EXPECT_EQ(shell(line), 1) << line << out_ << err_;
@@ -30,6 +37,7 @@ class ShellTest : public testing::Test {
     EXPECT_LT(err_.size(), 500u) << err_;
     return err_;
   }
+
   TempDir dir;
   std::string out_, err_;
 };

@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: MIT
 // Corpora, runs and processes for the tests of the programs.
 #include "tests/train/training.h"
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <sstream>
+
 #include "data/dataset.h"
 #include "kernels/philox.h"
 #include "src/files/hdf5.h"
+
+#include <cstddef>
+#include <fcntl.h>
+#include <signal.h>
+#include <sstream>
+#include <sys/resource.h>
+#include <sys/wait.h>
 
 namespace weft {
 void write_tokens(const std::string& path, const std::vector<uint16_t>& tokens, int64_t vocab,
@@ -21,20 +24,22 @@ void write_corpus(const std::string& path, int64_t count, int64_t vocab) {
   for (uint32_t word = 0; static_cast<int64_t>(tokens.size()) < count; ++word) {
     const uint32_t kind = philox4x32({word, 0, 0, 0}, 5)[0] % 7;
     for (uint32_t i = 0; i < 3 + kind; ++i)
-      tokens.push_back(static_cast<uint16_t>((kind * 11 + i * i + 1) % static_cast<uint32_t>(vocab)));
+      tokens.push_back(
+          static_cast<uint16_t>((kind * 11 + i * i + 1) % static_cast<uint32_t>(vocab)));
   }
   tokens.resize(static_cast<std::size_t>(count));
   write_tokens(path, tokens, vocab, {0.8, 0.1, 0.1});
 }
 
 std::string small_yaml(const std::string& folder) {
-  return str("name: small\nseed: 3\nprecision: f32\ndata:\n  path: ", folder,
-             "/corpus.h5\n"
-             "model:\n  vocab: 32\n  context: 64\n  layers: 2\n  width: 32\n  heads: 2\n  dropout: 0.1\n"
-             "  position_axes: [8, 8]\n"
-             "  attention:\n    - {kind: local, stride: 8}\n    - {kind: strided, stride: 8}\n"
-             "train:\n  steps: 20\n  batch: 4\n  learning_rate: 3e-3\n  warmup: 5\n  ema_decay: 0.9\n"
-             "  log_every: 4\n  eval_every: 8\n  save_every: 6\n  eval_tokens: 500\n");
+  return str(
+      "name: small\nseed: 3\nprecision: f32\ndata:\n  path: ", folder,
+      "/corpus.h5\n"
+      "model:\n  vocab: 32\n  context: 64\n  layers: 2\n  width: 32\n  heads: 2\n  dropout: 0.1\n"
+      "  position_axes: [8, 8]\n"
+      "  attention:\n    - {kind: local, stride: 8}\n    - {kind: strided, stride: 8}\n"
+      "train:\n  steps: 20\n  batch: 4\n  learning_rate: 3e-3\n  warmup: 5\n  ema_decay: 0.9\n"
+      "  log_every: 4\n  eval_every: 8\n  save_every: 6\n  eval_tokens: 500\n");
 }
 
 Config small_config(const std::string& folder, const std::vector<std::string>& overrides) {
@@ -85,8 +90,8 @@ std::string timeless_metrics(const std::string& metrics_path) {
   return text;
 }
 
-Process::Process(const TempDir& dir, const std::string& program, const std::vector<std::string>& arguments,
-                 const ProcessOptions& options)
+Process::Process(const TempDir& dir, const std::string& program,
+                 const std::vector<std::string>& arguments, const ProcessOptions& options)
     : out_(dir / ((options.name.empty() ? program : options.name) + ".out")),
       err_(dir / ((options.name.empty() ? program : options.name) + ".err")) {
   const std::string path = program.starts_with("/") ? program : str(WEFT_TEST_BIN, "/", program);

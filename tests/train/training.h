@@ -1,29 +1,33 @@
 // SPDX-License-Identifier: MIT
-// Small runs for tests: a corpus, a config, training through the library, and the programs as processes.
+// Small runs for tests: a corpus, a config, training through the library, and the programs as
+// processes.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <sys/types.h>
-#include <algorithm>
-#include <cstdint>
-#include <string>
-#include <vector>
 #include "src/config/config.h"
 #include "tests/temp_dir.h"
 #include "train/trainer/trainer.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <gtest/gtest.h>
+#include <string>
+#include <sys/types.h>
+#include <vector>
+
 namespace weft {
-// `count` tokens of a repetitive made-up language below `vocab`, with 80, 10 and 10 percent in the three
-// splits.
+// `count` tokens of a repetitive made-up language below `vocab`, with 80, 10 and 10 percent in the
+// three splits.
 void write_corpus(const std::string& path, int64_t count, int64_t vocab);
 void write_tokens(const std::string& path, const std::vector<uint16_t>& tokens, int64_t vocab,
                   const std::vector<double>& split);
 
 // Its layers, where content is to decide.
 inline constexpr const char* kContentLayers =
-    "[{kind: routing, clusters: 3, window: 20}, {kind: heads, of: [{kind: lsh, rounds: 2, window: 9}, "
+    "[{kind: routing, clusters: 3, window: 20}, {kind: heads, of: [{kind: lsh, rounds: 2, window: "
+    "9}, "
     "{kind: topk_blocks, block: 64, blocks: 2}]}]";
-// Two layers (local, strided) of width 32, context 64, batch 4, dropout, f32; reads <folder>/corpus.h5.
+// Two layers (local, strided) of width 32, context 64, batch 4, dropout, f32; reads
+// <folder>/corpus.h5.
 std::string small_yaml(const std::string& folder);
 // The same after "a.b=c" overrides.
 Config small_config(const std::string& folder, const std::vector<std::string>& overrides = {});
@@ -53,9 +57,13 @@ class Process {
   Process(const Process&) = delete;
   Process& operator=(const Process&) = delete;
   void signal(int number) const;
+
   pid_t pid() const { return pid_; }  // -1 when it was waited for
-  int wait();                         // exit code, or 128 + signal
+
+  int wait();  // exit code, or 128 + signal
+
   std::string out() const { return read_file(out_); }
+
   std::string err() const { return read_file(err_); }
 
  private:
@@ -63,8 +71,10 @@ class Process {
   pid_t pid_ = -1;
 };
 
-// The one line that a Process (or what has its wait() and err()) leaves on stderr; its exit code must be 1.
-template <class Program> std::string error_line_of(Program& program) {
+// The one line that a Process (or what has its wait() and err()) leaves on stderr; its exit code
+// must be 1.
+template <class Program>
+std::string error_line_of(Program& program) {
   EXPECT_EQ(program.wait(), 1) << program.out() << program.err();
   const std::string text = program.err();
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 1) << text;

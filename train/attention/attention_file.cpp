@@ -1,13 +1,22 @@
 // SPDX-License-Identifier: MIT
 #include "train/attention/attention_file.h"
-#include <filesystem>
-#include <numeric>
+
 #include "kernels/attention/select.h"
 #include "src/attention_maps.h"
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <memory>
+#include <numeric>
+#include <system_error>
+#include <variant>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -22,7 +31,8 @@ struct Sizes {
 };
 
 // The shape of `name`, whose axes must be `expected` (-1: any size of at least 1).
-Shape shape_in(const Hdf5File& file, const std::string& name, const char* axes, const Shape& expected) {
+Shape shape_in(const Hdf5File& file, const std::string& name, const char* axes,
+               const Shape& expected) {
   const auto extent = [](int64_t n) { return n < 0 ? "any" : std::to_string(n); };
   const auto text = [&](const Shape& shape) { return "(" + joined(shape, ", ", extent) + ")"; };
   const std::string what = str(name, " ", axes, " of shape ", text(expected));
@@ -54,7 +64,9 @@ Sizes sizes_in(const Hdf5File& file) {
 // All arrays of one run, on the device.
 class Arrays {
  public:
-  Arrays(Device& device, const Hdf5File& file, DType dtype) : device_(device), dtype_(dtype) {
+  Arrays(Device& device, const Hdf5File& file, DType dtype)
+      : device_(device),
+        dtype_(dtype) {
     size = sizes_in(file);
     q = read_heads(file, "q", size.queries, size.qk);
     k = read_heads(file, "k", size.keys, size.qk);
@@ -74,7 +86,10 @@ class Arrays {
     delta = Tensor(*device_.pool, lse.shape(), lse.dtype(), "attention");
   }
 
-  HeadsView view(const Tensor& t) const { return heads_of(t, 0, size.heads, t.view().cols() / size.heads); }
+  HeadsView view(const Tensor& t) const {
+    return heads_of(t, 0, size.heads, t.view().cols() / size.heads);
+  }
+
   Segments segments() const { return {query_segments, key_segments}; }
 
   void write(Hdf5File& file, const char* name, const Tensor& t, const Shape& shape) const {
@@ -91,6 +106,7 @@ class Arrays {
   Tensor heads(int64_t time, int64_t columns) const {
     return Tensor(*device_.pool, {size.batch, time, size.heads * columns}, dtype_, "attention");
   }
+
   Tensor read_heads(const Hdf5File& file, const char* name, int64_t time, int64_t columns) const {
     const Tensor t = heads(time, columns);
     std::vector<double> values(t.size());
@@ -103,7 +119,9 @@ class Arrays {
     });
     return t;
   }
-  Tensor read_segments(const Hdf5File& file, const char* name, const char* axes, int64_t time) const {
+
+  Tensor read_segments(const Hdf5File& file, const char* name, const char* axes,
+                       int64_t time) const {
     shape_in(file, name, axes, {size.batch, time});
     std::vector<int32_t> numbers(size.batch * time);
     file.read(name, StoredType::i32, {size.batch, time}, numbers.data());
@@ -127,7 +145,8 @@ std::unique_ptr<AttentionPattern> pattern_for(const std::string& yaml, const Siz
 }
 
 // Milliseconds of one launch. A GPU loads a kernel when it is first run: that is not counted.
-template <class Kernel> double run_timed(Device& device, const Kernel& kernel) {
+template <class Kernel>
+double run_timed(Device& device, const Kernel& kernel) {
   if (device.is_cuda()) launch(device.queue, kernel);
   const auto work = [&] { launch(device.queue, kernel); };
   const auto before = [] {};
@@ -135,24 +154,29 @@ template <class Kernel> double run_timed(Device& device, const Kernel& kernel) {
   return std::visit(time, device.queue);
 }
 
-AttentionForward forward(const Arrays& a, const AttentionMaps& maps, double scale, AttentionForm form) {
-  return {.y = a.view(a.o),
-          .lse = a.lse,
-          .q = a.view(a.q),
-          .k = a.view(a.k),
-          .v = a.view(a.v),
-          .maps = maps,
-          .scale = scale,
-          .segments = a.segments(),
-          .form = form};
+AttentionForward forward(const Arrays& a, const AttentionMaps& maps, double scale,
+                         AttentionForm form) {
+  return {
+      .y = a.view(a.o),
+      .lse = a.lse,
+      .q = a.view(a.q),
+      .k = a.view(a.k),
+      .v = a.view(a.v),
+      .maps = maps,
+      .scale = scale,
+      .segments = a.segments(),
+      .form = form,
+  };
 }
 
-AttentionBackward backward(const Arrays& a, const AttentionMaps& maps, double scale, AttentionForm form) {
-  return backward_of(forward(a, maps, scale, form), a.view(a.dq), a.view(a.dk), a.view(a.dv), a.delta,
-                     a.view(a.dout));
+AttentionBackward backward(const Arrays& a, const AttentionMaps& maps, double scale,
+                           AttentionForm form) {
+  return backward_of(forward(a, maps, scale, form), a.view(a.dq), a.view(a.dk), a.view(a.dv),
+                     a.delta, a.view(a.dout));
 }
 
-// The kernels that run the passes; refuses a wanted form that does not cover them before anything runs.
+// The kernels that run the passes; refuses a wanted form that does not cover them before anything
+// runs.
 std::string form_text(const Device& device, const Arrays& a, const AttentionMaps& maps,
                       AttentionForm wanted) {
   if (!device.is_cuda()) {
@@ -161,8 +185,9 @@ std::string form_text(const Device& device, const Arrays& a, const AttentionMaps
     return "cpu";
   }
   const AttentionForward f = forward(a, maps, 1, wanted);
-  return a.dout ? attention::kernels_text(f, backward(a, maps, 1, wanted), device.compute_capability)
-                : attention::kernels_text(f, device.compute_capability);
+  return a.dout
+             ? attention::kernels_text(f, backward(a, maps, 1, wanted), device.compute_capability)
+             : attention::kernels_text(f, device.compute_capability);
 }
 
 void write_results(const std::string& path, const Arrays& a) {
@@ -198,19 +223,22 @@ void run_attention_file(const AttentionFileOptions& options, std::ostream& repor
   const std::string form_name = form_text(*device, arrays, maps.maps(), form);
   PairCount pairs;
   for (int head = 0; head < size.heads; ++head) pairs += maps.pairs(head);
-  report << pattern->name() << ", " << size.queries << " queries, " << size.keys << " keys, " << size.heads
-         << " heads, " << size.batch << (size.batch == 1 ? " sequence" : " sequences") << "\npairs   "
-         << grouped_digits(pairs.needed * size.batch) << " needed, "
-         << grouped_digits(pairs.executed * size.batch) << " executed\nmemory  " << bytes_text(maps.bytes())
-         << " of tables, " << bytes_text(device->pool->in_use()) << " in all\nform    " << form_name << ", "
-         << name_of(dtype) << ", " << device->description() << std::endl;
+  report << pattern->name() << ", " << size.queries << " queries, " << size.keys << " keys, "
+         << size.heads << " heads, " << size.batch << (size.batch == 1 ? " sequence" : " sequences")
+         << "\npairs   " << grouped_digits(pairs.needed * size.batch) << " needed, "
+         << grouped_digits(pairs.executed * size.batch) << " executed\nmemory  "
+         << bytes_text(maps.bytes()) << " of tables, " << bytes_text(device->pool->in_use())
+         << " in all\nform    " << form_name << ", " << name_of(dtype) << ", "
+         << device->description() << std::endl;
   const double scale = options.scale.value_or(1 / std::sqrt(static_cast<double>(size.qk)));
-  report << "time    forward " << fixed_text(run_timed(*device, forward(arrays, maps.maps(), scale, form)), 3)
-         << " ms";
+  report << "time    forward "
+         << fixed_text(run_timed(*device, forward(arrays, maps.maps(), scale, form)), 3) << " ms";
   if (arrays.dout)
-    report << ", backward " << fixed_text(run_timed(*device, backward(arrays, maps.maps(), scale, form)), 3)
+    report << ", backward "
+           << fixed_text(run_timed(*device, backward(arrays, maps.maps(), scale, form)), 3)
            << " ms";
   write_results(options.out, arrays);
-  report << "\nwrote   " << options.out << (arrays.dout ? ": o, lse, dq, dk, dv" : ": o, lse") << std::endl;
+  report << "\nwrote   " << options.out << (arrays.dout ? ": o, lse, dq, dk, dv" : ": o, lse")
+         << std::endl;
 }
 }  // namespace weft

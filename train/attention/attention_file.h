@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The program `attention`: attention over a pattern, from arrays in one HDF5 file to arrays in another.
+// The program `attention`: attention over a pattern, from arrays in one HDF5 file to arrays in
+// another.
 #pragma once
 
 #include <iosfwd>
@@ -14,6 +15,8 @@ struct AttentionFileOptions {
   std::string device = "auto", form = "automatic", dtype = "f32";
   std::optional<double> scale;  // 1 / sqrt(Dqk)
 };
-// Prints pairs, planned bytes, the kernels that run, and milliseconds. After an Error `out` is as it was.
+
+// Prints pairs, planned bytes, the kernels that run, and milliseconds. After an Error `out` is as
+// it was.
 void run_attention_file(const AttentionFileOptions&, std::ostream& report);
 }  // namespace weft

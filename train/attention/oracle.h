@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
-// The oracle of `selftest` and the tests: attention by definition, random problems, tables in host memory.
+// The oracle of `selftest` and the tests: attention by definition, random problems, tables in host
+// memory.
 #pragma once
 
+#include "src/attention_maps.h"
+
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
 #include <limits>
 #include <random>
-#include "src/attention_maps.h"
+#include <vector>
 
 namespace weft::attention_oracle {
 // kBest: the edge that suits each part.
@@ -15,7 +20,8 @@ struct HostMaps {
   std::vector<char> memory;
   AttentionMaps maps;
 
-  HostMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size = 64, int edge = kBest) {
+  HostMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size = 64,
+           int edge = kBest) {
     const PackedMaps packed(pattern, heads, n, head_size, edge);
     memory.resize(packed.bytes());
     maps = packed.write(memory.data(), memory.data());
@@ -25,11 +31,14 @@ struct HostMaps {
 struct Sizes {
   int64_t batch, time, heads, qk, v;
   int64_t keys = 0;  // 0: as many as queries
+
   Lengths lengths() const { return {time, keys ? keys : time}; }
 };
 
-// Everything a forward and a backward pass read and write, (B, T, H, D) each, random and rounded to T.
-template <class T> struct Data {
+// Everything a forward and a backward pass read and write, (B, T, H, D) each, random and rounded to
+// T.
+template <class T>
+struct Data {
   using W = wide_t<T>;
   Sizes size;
   std::vector<T> q, k, v, y, dq, dk, dv, dy;
@@ -37,7 +46,8 @@ template <class T> struct Data {
   std::vector<int32_t> query_segments, key_segments;  // (B, T), (B, Tk); empty: none
   AttentionForm form = AttentionForm::automatic;
 
-  explicit Data(const Sizes& s, unsigned seed = 1) : size(s) {
+  explicit Data(const Sizes& s, unsigned seed = 1)
+      : size(s) {
     std::mt19937 random(seed);
     std::normal_distribution<double> normal;
     const auto fill = [&](std::vector<T>& x, int64_t time, int64_t columns) {
@@ -53,8 +63,11 @@ template <class T> struct Data {
     y = poisoned(dy), dq = poisoned(q), dk = poisoned(k), dv = poisoned(v);
     lse.assign(s.batch * s.heads * s.time, poison), delta = lse;
   }
+
   // The same inputs in another type.
-  template <class U> explicit Data(const Data<U>& other) : Data(other.size) {
+  template <class U>
+  explicit Data(const Data<U>& other)
+      : Data(other.size) {
     const auto copy = [](auto& to, const auto& from) {
       for (std::size_t i = 0; i < to.size(); ++i) to[i] = static_cast<T>(static_cast<W>(from[i]));
     };
@@ -62,7 +75,8 @@ template <class T> struct Data {
     query_segments = other.query_segments, key_segments = other.key_segments;
   }
 
-  // Documents of random lengths, some of them padding (negative); in self-attention keys have their queries'.
+  // Documents of random lengths, some of them padding (negative); in self-attention keys have their
+  // queries'.
   void pack_documents(unsigned seed = 1) {
     std::mt19937 random(seed);
     const auto documents = [&](int64_t n) {
@@ -70,20 +84,24 @@ template <class T> struct Data {
       for (int64_t b = 0; b < size.batch; ++b)
         for (int64_t t = 0, document = 0; t < n; ++document)
           for (int64_t end = std::min<int64_t>(n, t + 1 + random() % (n / 3 + 1)); t < end; ++t)
-            numbers.push_back(document % 4 == 2 ? -1 - (t & 1) : static_cast<int32_t>(document % 4));
+            numbers.push_back(document % 4 == 2 ? -1 - (t & 1)
+                                                : static_cast<int32_t>(document % 4));
       return numbers;
     };
     query_segments = documents(size.time);
     key_segments = size.keys ? documents(size.keys) : query_segments;
   }
+
   // Whether they are starts of documents, as DocumentStarts gives them.
   bool segments_are_starts() const {
     for (std::size_t i = 0; i < query_segments.size(); ++i) {
       const auto t = static_cast<int32_t>(static_cast<int64_t>(i) % size.time);
-      if (query_segments[i] != t && (t == 0 || query_segments[i] != query_segments[i - 1])) return false;
+      if (query_segments[i] != t && (t == 0 || query_segments[i] != query_segments[i - 1]))
+        return false;
     }
     return !query_segments.empty();
   }
+
   bool same_segment(int64_t b, int64_t i, int64_t j) const {
     if (query_segments.empty()) return true;
     const int32_t of_query = query_segments[b * size.time + i];
@@ -94,36 +112,44 @@ template <class T> struct Data {
     const int64_t row = size.heads * columns, time = std::ssize(x) / (size.batch * row);
     return {x.data(), dtype_of<T>, size.batch, time, size.heads, columns, time * row, row, columns};
   }
+
   TensorView rows(std::vector<W>& x) {
     return {x.data(), dtype_of<W>, 3, {size.batch, size.heads, size.time, 1, 1}};
   }
+
   Segments segments() {
     if (query_segments.empty()) return {};
     const auto [queries, keys] = size.lengths();
     return {{query_segments.data(), DType::i32, 2, {size.batch, queries, 1, 1, 1}},
             {key_segments.data(), DType::i32, 2, {size.batch, keys, 1, 1, 1}}};
   }
+
   double scale() const { return 1 / std::sqrt(static_cast<double>(size.qk)); }
+
   AttentionForward forward(const AttentionMaps& maps) {
     return {heads(y, size.v),  rows(lse),        heads(q, size.qk),
             heads(k, size.qk), heads(v, size.v), maps,
             scale(),           segments(),       form};
   }
+
   AttentionBackward backward(const AttentionMaps& maps) {
-    return backward_of(forward(maps), heads(dq, size.qk), heads(dk, size.qk), heads(dv, size.v), rows(delta),
-                       heads(dy, size.v));
+    return backward_of(forward(maps), heads(dq, size.qk), heads(dk, size.qk), heads(dv, size.v),
+                       rows(delta), heads(dy, size.v));
   }
 };
 
-template <class T> wide_t<T> inner(const T* a, const T* b, int64_t n) {
+template <class T>
+wide_t<T> inner(const T* a, const T* b, int64_t n) {
   wide_t<T> sum = 0;
-  for (int64_t d = 0; d < n; ++d) sum += static_cast<wide_t<T>>(a[d]) * static_cast<wide_t<T>>(b[d]);
+  for (int64_t d = 0; d < n; ++d)
+    sum += static_cast<wide_t<T>>(a[d]) * static_cast<wide_t<T>>(b[d]);
   return sum;
 }
 
-// y and lse by definition, over all pairs. In f64 they are the reference; in another type, with sums in
-// wide(T), their error is the measure of the kernels'.
-template <class T> void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
+// y and lse by definition, over all pairs. In f64 they are the reference; in another type, with
+// sums in wide(T), their error is the measure of the kernels'.
+template <class T>
+void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
   using W = wide_t<T>;
   const AttentionForward f = x.forward({});
   const auto [queries, keys] = x.size.lengths();
@@ -135,7 +161,8 @@ template <class T> void dense_forward(const AttentionPattern& pattern, Data<T>& 
         W top = -std::numeric_limits<W>::infinity(), sum = 0;
         for (int64_t j = 0; j < keys; ++j) {
           const bool seen = pattern.attends(static_cast<int>(h), i, j) && x.same_segment(b, i, j);
-          p[j] = seen ? static_cast<W>(f.scale) * inner(f.q.row<T>(b, i, h), f.k.row<T>(b, j, h), x.size.qk)
+          p[j] = seen ? static_cast<W>(f.scale) *
+                            inner(f.q.row<T>(b, i, h), f.k.row<T>(b, j, h), x.size.qk)
                       : -std::numeric_limits<W>::infinity();
           top = std::max(top, p[j]);
         }
@@ -152,7 +179,8 @@ template <class T> void dense_forward(const AttentionPattern& pattern, Data<T>& 
 // dq, dk and dv by definition, from dense_forward()'s y and lse:
 //   p_ij = exp(scale * q_i . k_j - lse_i), ds_ij = p_ij (dy_i . v_j - dy_i . y_i),
 //   dq_i = scale * sum_j ds_ij k_j, dk_j = scale * sum_i ds_ij q_i, dv_j = sum_i p_ij dy_i.
-template <class T> void dense_backward(const AttentionPattern& pattern, Data<T>& x) {
+template <class T>
+void dense_backward(const AttentionPattern& pattern, Data<T>& x) {
   using W = wide_t<T>;
   const AttentionBackward g = x.backward({});
   const auto [queries, keys] = x.size.lengths();
@@ -183,8 +211,10 @@ template <class T> void dense_backward(const AttentionPattern& pattern, Data<T>&
   round(dq, x.dq), round(dk, x.dk), round(dv, x.dv);
 }
 
-// Largest |a - b| over the largest |b| (or 1); infinite where one is NaN or infinite and the other not.
-template <class A, class B> double difference(const std::vector<A>& a, const std::vector<B>& b) {
+// Largest |a - b| over the largest |b| (or 1); infinite where one is NaN or infinite and the other
+// not.
+template <class A, class B>
+double difference(const std::vector<A>& a, const std::vector<B>& b) {
   if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
   double worst = 0, top = 1;
   for (std::size_t i = 0; i < b.size(); ++i) {
@@ -198,7 +228,8 @@ template <class A, class B> double difference(const std::vector<A>& a, const std
 }
 }  // namespace weft::attention_oracle
 
-// ---- some rows of attention, recomputed in f64 from the definition, for shapes too long for the whole ----
+// ---- some rows of attention, recomputed in f64 from the definition, for shapes too long for the
+// whole
 
 namespace weft {
 // Everything one forward and backward pass read and wrote.
@@ -208,7 +239,9 @@ struct AttentionTensors {
   int64_t heads = 0, qk_size = 0, v_size = 0;
 };
 
-// Recomputes y, lse, dq, dk and dv at `rows` positions of a few heads and sequences, chosen by `seed`.
-// Returns the largest error, relative to the largest number of the row, or to 0.5 where all are smaller.
-double spot_check(Device&, const AttentionPattern&, const AttentionTensors&, int rows, uint64_t seed);
+// Recomputes y, lse, dq, dk and dv at `rows` positions of a few heads and sequences, chosen by
+// `seed`. Returns the largest error, relative to the largest number of the row, or to 0.5 where all
+// are smaller.
+double spot_check(Device&, const AttentionPattern&, const AttentionTensors&, int rows,
+                  uint64_t seed);
 }  // namespace weft

@@ -6,6 +6,15 @@
 #include "train/bench/run_timer.h"
 #include "train/program/json.h"
 
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <random>
+#include <sstream>
+#include <string>
+#include <vector>
+
 namespace weft {
 namespace {
 // One shape of attention, with the numbers that its patterns take.
@@ -40,7 +49,8 @@ AttentionBenchShape custom_shape(const std::string& text) {
     if (numbers.back() < 1) fail("--shape: '", part, "' is not a positive whole number");
   }
   if (numbers.size() != 7) fail("--shape takes B,H,n,Dqk,Dv,stride,c, got '", text, "'");
-  return {"custom", numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6]};
+  return {"custom",   numbers[0], numbers[1], numbers[2],
+          numbers[3], numbers[4], numbers[5], numbers[6]};
 }
 
 std::vector<AttentionBenchShape> chosen_shapes(const BenchAttentionOptions& options) {
@@ -76,21 +86,27 @@ Tensor random_tensor(Device& device, const Shape& shape, DType dtype, unsigned s
 }
 
 // What rounding to the type may cost, relative to the largest number of a row.
-double tolerance(DType dtype) { return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4; }
-
-AttentionForward forward_of(const AttentionTensors& x, const AttentionMaps& maps, AttentionForm form) {
-  const auto [q, k, v] = packed_heads(x.qkv, x.heads, x.qk_size, x.v_size);
-  return {.y = heads_of(x.y, 0, x.heads, x.v_size),
-          .lse = x.lse,
-          .q = q,
-          .k = k,
-          .v = v,
-          .maps = maps,
-          .scale = 1 / std::sqrt(static_cast<double>(x.qk_size)),
-          .form = form};
+double tolerance(DType dtype) {
+  return dtype == DType::bf16 ? 3e-2 : dtype == DType::f16 ? 4e-3 : 1e-4;
 }
 
-AttentionBackward backward_of(const AttentionForward& f, const AttentionTensors& x, const Tensor& delta) {
+AttentionForward forward_of(const AttentionTensors& x, const AttentionMaps& maps,
+                            AttentionForm form) {
+  const auto [q, k, v] = packed_heads(x.qkv, x.heads, x.qk_size, x.v_size);
+  return {
+      .y = heads_of(x.y, 0, x.heads, x.v_size),
+      .lse = x.lse,
+      .q = q,
+      .k = k,
+      .v = v,
+      .maps = maps,
+      .scale = 1 / std::sqrt(static_cast<double>(x.qk_size)),
+      .form = form,
+  };
+}
+
+AttentionBackward backward_of(const AttentionForward& f, const AttentionTensors& x,
+                              const Tensor& delta) {
   const auto [dq, dk, dv] = packed_heads(x.dqkv, x.heads, x.qk_size, x.v_size);
   return weft::backward_of(f, dq, dk, dv, delta, heads_of(x.dy, 0, x.heads, x.v_size));
 }
@@ -110,21 +126,26 @@ PatternSpec pattern_spec(const std::string& mode, const AttentionBenchShape& sha
 struct AttentionWorkload {
   AttentionWorkload(Device& device, const AttentionBenchShape& s, DType dtype) {
     const Shape packed = {s.batch, s.length, s.heads * (2 * s.qk_size + s.v_size)};
-    const Shape attended = {s.batch, s.length, s.heads * s.v_size}, rows = {s.batch, s.heads, s.length};
+    const Shape attended = {s.batch, s.length, s.heads * s.v_size},
+                rows = {s.batch, s.heads, s.length};
     const auto empty = [&](const Shape& shape, DType type) {
       return Tensor(*device.pool, shape, type, "bench");
     };
-    tensors = {.qkv = random_tensor(device, packed, dtype, 1),
-               .y = empty(attended, dtype),
-               .dy = random_tensor(device, attended, dtype, 2),
-               .dqkv = empty(packed, dtype),
-               .lse = empty(rows, DType::f32),
-               .heads = s.heads,
-               .qk_size = s.qk_size,
-               .v_size = s.v_size};
+    tensors = {
+        .qkv = random_tensor(device, packed, dtype, 1),
+        .y = empty(attended, dtype),
+        .dy = random_tensor(device, attended, dtype, 2),
+        .dqkv = empty(packed, dtype),
+        .lse = empty(rows, DType::f32),
+        .heads = s.heads,
+        .qk_size = s.qk_size,
+        .v_size = s.v_size,
+    };
     delta = empty(rows, DType::f32);
   }
+
   DType dtype() const { return tensors.y.dtype(); }
+
   AttentionTensors tensors;
   Tensor delta;
 };
@@ -132,17 +153,21 @@ struct AttentionWorkload {
 // A pattern of a workload. Both outlive it.
 class AttentionBenchCase {
  public:
-  // Runs both passes once; with options.verify, Error if a result is further from f64 than rounding explains.
+  // Runs both passes once; with options.verify, Error if a result is further from f64 than rounding
+  // explains.
   AttentionBenchCase(Device& device, const AttentionBenchShape& shape, const std::string& mode,
                      const AttentionWorkload& load, const BenchAttentionOptions& options)
-      : device_(device), pattern_(make_pattern(pattern_spec(mode, shape), static_cast<int>(shape.heads))),
+      : device_(device),
+        pattern_(make_pattern(pattern_spec(mode, shape), static_cast<int>(shape.heads))),
         maps_(device, *pattern_, static_cast<int>(shape.heads), shape.length,
               std::max(shape.qk_size, shape.v_size)),
         forward_(forward_of(load.tensors, maps_.maps(), attention::parse_form(options.form))),
         backward_(backward_of(forward_, load.tensors, load.delta)),
         scratch_(attention_scratch(*device.pool, device.queue, backward_)) {
     backward_.scratch = scratch_;
-    form = device.is_cuda() ? attention::kernels_text(forward_, backward_, device.compute_capability) : "cpu";
+    form = device.is_cuda()
+               ? attention::kernels_text(forward_, backward_, device.compute_capability)
+               : "cpu";
     forward_bytes = forward_.cost().bytes;
     both_bytes = forward_bytes + backward_.cost().bytes;
     PairCount count;
@@ -157,14 +182,17 @@ class AttentionBenchCase {
            ": results differ from f64 by ", error, " of the largest number of a row; at most ",
            tolerance(load.dtype()), " was expected");
   }
+
   void run_forward() const { launch(device_.queue, forward_); }
+
   void run_both() const {
     launch(device_.queue, forward_);
     launch(device_.queue, backward_);
   }
 
-  std::string form;                          // the kernels that ran
-  double pairs = 0, waste = 0, error = 0;    // error: the largest, relative to the largest number of a row
+  std::string form;  // the kernels that ran
+  // error: the largest, relative to the largest number of a row
+  double pairs = 0, waste = 0, error = 0;
   double forward_bytes = 0, both_bytes = 0;  // of the tensors
 
  private:
@@ -190,13 +218,20 @@ struct Row {
   PassRow forward, both;
 };
 
-void print_json(const Row& r, Device& device, const BenchAttentionOptions& options, std::ostream& out) {
+void print_json(const Row& r, Device& device, const BenchAttentionOptions& options,
+                std::ostream& out) {
   const AttentionBenchShape& s = r.shape;
-  JsonMembers members = {{"case", s.name}, {"mode", r.mode}, {"B", s.batch}, {"H", s.heads}, {"N", s.length}};
-  const auto add = [&](const JsonMembers& more) { members.insert(members.end(), more.begin(), more.end()); };
+  JsonMembers members = {
+      {"case", s.name}, {"mode", r.mode}, {"B", s.batch}, {"H", s.heads}, {"N", s.length}};
+  const auto add = [&](const JsonMembers& more) {
+    members.insert(members.end(), more.begin(), more.end());
+  };
   const PassRow &f = r.forward, &b = r.both;
   add({{"D", s.qk_size}, {"Dv", s.v_size}, {"s", s.stride}, {"c", s.c}});
-  add({{"peer", "weft"}, {"asked", options.form}, {"form", r.work.form}, {"dtype", name_of(r.dtype)}});
+  add({{"peer", "weft"},
+       {"asked", options.form},
+       {"form", r.work.form},
+       {"dtype", name_of(r.dtype)}});
   add({{"fwd_ms", f.ms}, {"fwdbwd_ms", b.ms}, {"fwd_MHz", f.clock}, {"fwdbwd_MHz", b.clock}});
   add({{"pause_ms", options.pause_ms}, {"fwd_tflops", f.tflops}, {"fwdbwd_tflops", b.tflops}});
   add({{"fwd_TBps", f.tbps}, {"fwdbwd_TBps", b.tbps}});
@@ -215,30 +250,35 @@ const Columns kColumns = {{"shape", 17},     {"pattern", 15},      {"type", 5}, 
 
 void print_text(const Row& r, std::ostream& out) {
   print_row(out, kColumns,
-            {r.shape.name, r.mode, name_of(r.dtype), r.forward.ms, r.both.ms, r.forward.tflops, r.both.tflops,
-             r.forward.tbps, r.both.tbps, r.forward.of_all, r.both.of_all, r.work.waste, r.work.error,
-             r.work.form});
+            {r.shape.name, r.mode, name_of(r.dtype), r.forward.ms, r.both.ms, r.forward.tflops,
+             r.both.tflops, r.forward.tbps, r.both.tbps, r.forward.of_all, r.both.of_all,
+             r.work.waste, r.work.error, r.work.form});
 }
 
 // What bounds every row of this device.
-void print_ceilings(Device& device, const BenchAttentionOptions& options, const std::vector<DType>& dtypes,
-                    std::ostream& out) {
+void print_ceilings(Device& device, const BenchAttentionOptions& options,
+                    const std::vector<DType>& dtypes, std::ostream& out) {
   if (options.json) {
     const auto ceiling = [&](const std::string& name, double value) {
-      out << json_object({{"ceiling", name}, {"peer", "weft"}, {"value", value * 1e-12}}) << std::endl;
+      out << json_object({{"ceiling", name}, {"peer", "weft"}, {"value", value * 1e-12}})
+          << std::endl;
     };
-    for (const DType dtype : dtypes) ceiling(str(name_of(dtype), "_matmul_tflops"), device.peak_flops(dtype));
+    for (const DType dtype : dtypes)
+      ceiling(str(name_of(dtype), "_matmul_tflops"), device.peak_flops(dtype));
     return ceiling("copy_TBps", device.copy_bandwidth());
   }
   out << device.description() << ", form " << options.form << "\n"
       << (options.verify ? "sampled rows of outputs and gradients are compared with f64 first\n"
                          : "NOT compared with f64 (--no-verify)\n");
-  if (device.is_cuda()) out << "medians; 256 MiB are cleared before each run, so that caches are cold\n";
+  if (device.is_cuda())
+    out << "medians; 256 MiB are cleared before each run, so that caches are cold\n";
   if (options.pause_ms > 0) out << options.pause_ms << " ms idle before each run (--pause-ms)\n";
-  out << "TFLOP/s count needed pairs: forward 2 (Dqk + Dv), backward 6 Dqk + 4 Dv; TB/s count each tensor "
+  out << "TFLOP/s count needed pairs: forward 2 (Dqk + Dv), backward 6 Dqk + 4 Dv; TB/s count each "
+         "tensor "
          "once; x all: speedup over `all`\nthis device:";
   for (const DType dtype : dtypes)
-    out << " " << device.peak_flops(dtype) * 1e-12 << " TFLOP/s of a GEMM in " << name_of(dtype) << ",";
+    out << " " << device.peak_flops(dtype) * 1e-12 << " TFLOP/s of a GEMM in " << name_of(dtype)
+        << ",";
   out << " copy bandwidth " << device.copy_bandwidth() * 1e-12 << " TB/s\n";
   print_head(out, kColumns);
 }
@@ -255,15 +295,16 @@ void measure_shape(Device& device, const AttentionBenchShape& shape, DType dtype
       const TimedRuns runs = RunTimer(device, options.pause_ms).time_for(200, run);
       const double ms = runs.median_ms();
       if (mode == "all") of_all = ms;
-      return PassRow{ms, runs.mean_clock(), flop_of_pair * work.pairs / ms * 1e-9, bytes / ms * 1e-9,
-                     of_all / ms};
+      return PassRow{ms, runs.mean_clock(), flop_of_pair * work.pairs / ms * 1e-9,
+                     bytes / ms * 1e-9, of_all / ms};
     };
-    const Row row{shape,
-                  mode,
-                  dtype,
-                  work,
-                  time(2 * (qk + v), work.forward_bytes, forward_of_all, [&] { work.run_forward(); }),
-                  time(8 * qk + 6 * v, work.both_bytes, both_of_all, [&] { work.run_both(); })};
+    const Row row{
+        shape,
+        mode,
+        dtype,
+        work,
+        time(2 * (qk + v), work.forward_bytes, forward_of_all, [&] { work.run_forward(); }),
+        time(8 * qk + 6 * v, work.both_bytes, both_of_all, [&] { work.run_both(); })};
     options.json ? print_json(row, device, options, out) : print_text(row, out);
   }
 }

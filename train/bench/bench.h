@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The commands of `bench`. Each prints rows to `out`, as text or JSON objects. Error: a result is wrong.
+// The commands of `bench`. Each prints rows to `out`, as text or JSON objects. Error: a result is
+// wrong.
 #pragma once
 
-#include <iosfwd>
 #include "src/ranks/process_group.h"
+
+#include <iosfwd>
+#include <string>
+#include <vector>
 
 namespace weft {
 // `bench kernels`: verifies each kernel at awkward sizes, then times its realistic ones.
@@ -14,11 +18,12 @@ struct BenchKernelsOptions {
   bool json = false;           // one object a row
   bool verify = true;
 };
+
 // `notes` names what is left out and why.
 void bench_kernels(const BenchKernelsOptions&, std::ostream& out, std::ostream& notes);
 
-// `bench attention`: both passes at the shapes of the paper's models or at others. Each row is checked
-// against f64 first; every timed run starts with cold caches.
+// `bench attention`: both passes at the shapes of the paper's models or at others. Each row is
+// checked against f64 first; every timed run starts with cold caches.
 struct BenchAttentionOptions {
   std::string shapes = "paper";  // "paper": all of them; or names, separated by commas
   std::string modes;             // separated by commas; empty: those of the shape
@@ -29,15 +34,18 @@ struct BenchAttentionOptions {
   int pause_ms = 0;                  // the device is idle for so long before each timed run
   bool json = false, verify = true;  // one object a row; check first
 };
-// A row a pattern: median times of the forward pass and of both passes, FLOP/s of the needed pairs, bandwidth
-// with each tensor counted once, speedup over `all` if measured before, the kernels that ran. JSON rows add
-// the mean clock. GEMM rate and copy bandwidth of the device come first, measured in the same process.
+
+// A row a pattern: median times of the forward pass and of both passes, FLOP/s of the needed pairs,
+// bandwidth with each tensor counted once, speedup over `all` if measured before, the kernels that
+// ran. JSON rows add the mean clock. GEMM rate and copy bandwidth of the device come first,
+// measured in the same process.
 void bench_attention(const BenchAttentionOptions&, std::ostream& out);
 
-// `bench decode`: sampling in batches from a model with random weights, once cached logits agree with those
-// of forward passes, from the first position on and behind a prompt. `floor_ms` of a position is the time for
-// its bytes, weights and keys and values that are read, at the measured copy bandwidth; `steps` depend on
-// each other. `first_ms`: until the first token of one text, behind prompts of several lengths.
+// `bench decode`: sampling in batches from a model with random weights, once cached logits agree
+// with those of forward passes, from the first position on and behind a prompt. `floor_ms` of a
+// position is the time for its bytes, weights and keys and values that are read, at the measured
+// copy bandwidth; `steps` depend on each other. `first_ms`: until the first token of one text,
+// behind prompts of several lengths.
 struct BenchDecodeOptions {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
@@ -47,6 +55,7 @@ struct BenchDecodeOptions {
   int64_t prompt = 0;     // tokens of its prompt
   bool json = false;
 };
+
 void bench_decode(const BenchDecodeOptions&, std::ostream& out);
 
 // `bench step`: times whole updates of a config on random tokens.
@@ -58,9 +67,10 @@ struct BenchStepOptions {
   bool json = false;      // one object
   bool breakdown = true;  // by kernel, too
 };
-// Milliseconds a step (median, fastest, slowest, and back to back), tokens/s, FLOP/s of the needed pairs, MFU
-// of the measured GEMM rate, peak memory, the seconds up to the end of the first step, and where the time of
-// a step goes (train/bench/step_breakdown.h). Several ranks time the update of all of them, then what they
-// lose to each other (train/bench/ranks.h). `out` counts on rank 0.
+
+// Milliseconds a step (median, fastest, slowest, and back to back), tokens/s, FLOP/s of the needed
+// pairs, MFU of the measured GEMM rate, peak memory, the seconds up to the end of the first step,
+// and where the time of a step goes (train/bench/step_breakdown.h). Several ranks time the update
+// of all of them, then what they lose to each other (train/bench/ranks.h). `out` counts on rank 0.
 void bench_step(const BenchStepOptions&, ProcessGroup&, std::ostream& out);
 }  // namespace weft

@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
 // `bench decode`: checks a model with random weights, then times it as `sample` runs it.
-#include <random>
 #include "train/bench/bench.h"
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
 #include "train/sampling/sampler.h"
 #include "train/trainer/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <random>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -35,7 +40,8 @@ std::vector<int32_t> no_conditions(const Config& config) {
 
 // Largest difference between cached logits and those of a forward pass, of their size.
 double check_cache(Device& device, Model& model, const Config& config, DType dtype) {
-  const int64_t length = std::min(kCheckedPositions, config.model.context), vocab = config.model.vocab;
+  const int64_t length = std::min(kCheckedPositions, config.model.context),
+                vocab = config.model.vocab;
   const auto integers = [&](const Shape& shape, const std::vector<int32_t>& values) {
     const Tensor t(*device.pool, shape, DType::i32, "sampling");
     device.upload(t, values.data());
@@ -45,7 +51,8 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
   std::vector<int32_t> values(static_cast<std::size_t>(kCheckedTexts * length)), given;
   for (int32_t& v : values) v = static_cast<int32_t>(random() % static_cast<uint64_t>(vocab));
   const std::vector<int32_t> rows = no_conditions(config);
-  const Tensor told = rows.empty() ? Tensor{} : integers({1, static_cast<int64_t>(rows.size())}, rows);
+  const Tensor told =
+      rows.empty() ? Tensor{} : integers({1, static_cast<int64_t>(rows.size())}, rows);
   for (int64_t b = 0; b < kCheckedTexts; ++b) given.insert(given.end(), rows.begin(), rows.end());
   Sequences sequences(integers({kCheckedTexts, length}, values));
   if (!rows.empty())
@@ -59,14 +66,16 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
   for (int64_t step = 0; step < length + length - prompt; ++step) {
     const int64_t position = step < length ? step : step - length + prompt;
     for (int64_t b = 0; step == length && prompt > 0 && b < kCheckedTexts; ++b)
-      model.read_prompt(ctx, *cache, {sequences.tokens.slice(b * length, {1, length}), {}, {}, told}, prompt,
-                        b, 1);
+      model.read_prompt(ctx, *cache,
+                        {sequences.tokens.slice(b * length, {1, length}), {}, {}, told}, prompt, b,
+                        1);
     const Tensor logits = model.decode(ctx, *cache, sequences, position);
     if (position % 16 != 0 && position + 1 < length) continue;
     for (int64_t b = 0; b < kCheckedTexts; ++b)
       largest = std::max(
-          largest, relative_error(to_host(device, logits.slice(b * vocab, {vocab})),
-                                  to_host(device, whole.slice((b * length + position) * vocab, {vocab}))));
+          largest,
+          relative_error(to_host(device, logits.slice(b * vocab, {vocab})),
+                         to_host(device, whole.slice((b * length + position) * vocab, {vocab}))));
   }
   const double allowed = dtype == DType::f32 ? 1e-3 : 0.1;
   if (!(largest <= allowed))
@@ -75,7 +84,8 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
   return largest;
 }
 
-// Bytes that a position of `batch` texts reads: weights but rows of tables, and listed keys and values.
+// Bytes that a position of `batch` texts reads: weights but rows of tables, and listed keys and
+// values.
 double bytes_of_position(const ParameterStore& store, const Config& config, DType dtype,
                          const SampleStats& stats, const SampleOptions& o) {
   double bytes = 0;
@@ -83,17 +93,21 @@ double bytes_of_position(const ParameterStore& store, const Config& config, DTyp
     const bool table = p.name == "start" || p.name.starts_with("position.") ||
                        (p.name == "token_embedding" && !config.model.tied_output);
     if (!table)
-      bytes += static_cast<double>(p.size * size_of(p.kind == ParamKind::wide ? wide(dtype) : dtype));
+      bytes +=
+          static_cast<double>(p.size * size_of(p.kind == ParamKind::wide ? wide(dtype) : dtype));
   }
   const AttentionShape shape = attention_shape(config.model);
   for (const CacheUse& use : stats.cache)
-    bytes += keys_read(*use.pattern, static_cast<int>(shape.heads), o.given(), o.given() + o.length).pattern *
+    bytes += keys_read(*use.pattern, static_cast<int>(shape.heads), o.given(), o.given() + o.length)
+                 .pattern *
              static_cast<double>(use.layers.size()) *
-             static_cast<double>(o.batch * shape.heads * (shape.qk_size + shape.v_size) * size_of(dtype));
+             static_cast<double>(o.batch * shape.heads * (shape.qk_size + shape.v_size) *
+                                 size_of(dtype));
   return bytes;
 }
 
-// Milliseconds to the first token of one text, once tile tables are there; by the length of its prompt.
+// Milliseconds to the first token of one text, once tile tables are there; by the length of its
+// prompt.
 JsonMembers first_tokens(Device& device, Model& model, const Config& config, SampleOptions o) {
   JsonMembers members;
   o.count = o.batch = o.length = 1;
@@ -118,14 +132,15 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   store.allocate(*device, dtype, config.seed, false, false);
   fill_output(*device, store);
   SampleOptions sampling;
-  sampling.length = (options.positions > 0 ? options.positions : config.model.context) - options.prompt;
+  sampling.length =
+      (options.positions > 0 ? options.positions : config.model.context) - options.prompt;
   sampling.prompt.assign(static_cast<std::size_t>(options.prompt), 1);
   sampling.count = sampling.batch = options.batch;
   sampling.conditions = no_conditions(config);
   check_sample_options(sampling, config.model);
   if (options.positions > config.model.context)
-    fail("bench decode: --positions must be at most the context of ", config.model.context, ", got ",
-         options.positions);
+    fail("bench decode: --positions must be at most the context of ", config.model.context,
+         ", got ", options.positions);
   const double difference = check_cache(*device, *model, config, dtype);
   const SampleStats stats = sample(*device, *model, config.model, sampling, [](auto...) {});
   const double ms = stats.position_ms();
@@ -166,6 +181,7 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
       << "first token " << json_members(first) << " (prompt: ms)\n"
       << "tokens/s    " << count_text(tokens_per_s) << "\n"
       << "cache       " << bytes_text(stats.cache_bytes) << "\n"
-      << "checked     cached logits are within " << difference << " of those of forward passes" << std::endl;
+      << "checked     cached logits are within " << difference << " of those of forward passes"
+      << std::endl;
 }
 }  // namespace weft

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
 // `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
-#include <set>
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
 #include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
+
+#include <set>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -12,17 +15,18 @@ constexpr double kLongestOnCpu = 1e12;  // FLOP of a case: a minute or so
 
 std::string title(const KernelCase& c) { return str(c.kernel, " (", c.sizes, ")"); }
 
-const Columns kColumns = {{"kernel", 24}, {"sizes", 52}, {"ms", 12, 4}, {"TB/s", 9, 3}, {"TFLOP/s", 10, 2}};
+const Columns kColumns = {
+    {"kernel", 24}, {"sizes", 52}, {"ms", 12, 4}, {"TB/s", 9, 3}, {"TFLOP/s", 10, 2}};
 
-void time_case(Device& device, const KernelCase& c, CaseRun& run, const BenchKernelsOptions& options,
-               std::ostream& out) {
+void time_case(Device& device, const KernelCase& c, CaseRun& run,
+               const BenchKernelsOptions& options, std::ostream& out) {
   const double ms =
       RunTimer(device).time_for(device.is_cuda() ? 400 : 1000, [&] { run.launch(); }).median_ms();
   const double tbps = run.bytes() / ms * 1e-9, tflops = run.flops() / ms * 1e-9;
   if (!options.json) return print_row(out, kColumns, {c.kernel, c.sizes, ms, tbps, tflops});
-  const JsonMembers members = {{"kernel", c.kernel},    {"sizes", c.sizes}, {"dtype", options.dtype},
-                               {"device", device.name}, {"ms", ms},         {"tb_per_s", tbps},
-                               {"tflop_per_s", tflops}};
+  const JsonMembers members = {
+      {"kernel", c.kernel}, {"sizes", c.sizes}, {"dtype", options.dtype}, {"device", device.name},
+      {"ms", ms},           {"tb_per_s", tbps}, {"tflop_per_s", tflops}};
   out << json_object(members) << std::endl;
 }
 }  // namespace
@@ -51,7 +55,8 @@ void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::o
           verify(*device, small, {type, type, false, false});
     CaseRun run(*device, *c, {type, type, false, false});
     if (!device->is_cuda() && run.flops() > kLongestOnCpu) {
-      notes << "left out on the CPU, " << run.flops() * 1e-12 << " TFLOP: " << title(*c) << std::endl;
+      notes << "left out on the CPU, " << run.flops() * 1e-12 << " TFLOP: " << title(*c)
+            << std::endl;
       continue;
     }
     time_case(*device, *c, run, options, out);

@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "train/bench/run_timer.h"
+
 #include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <functional>
 #include <numeric>
+#include <span>
+#include <string>
 #include <thread>
+#include <variant>
+#include <vector>
 
 namespace weft {
 constexpr int64_t kFlushBytes = int64_t{256} << 20;  // more than any cache holds
@@ -21,7 +29,9 @@ DType bench_dtype(const std::string& name) {
 
 std::function<void()> l2_flush(Device& device) {
   if (!device.is_cuda()) return [] {};
-  return [&device, flush = Tensor(*device.pool, {kFlushBytes}, DType::u8, "bench")] { device.zero(flush); };
+  return [&device, flush = Tensor(*device.pool, {kFlushBytes}, DType::u8, "bench")] {
+    device.zero(flush);
+  };
 }
 
 double TimedRuns::median_ms() const { return median(milliseconds); }
@@ -31,8 +41,10 @@ double TimedRuns::mean_clock() const {
 }
 
 RunTimer::RunTimer(Device& device, int pause_ms)
-    : device_(device), pause_ms_(pause_ms),
-      multiprocessors_(std::visit([](auto& queue) { return multiprocessors(queue); }, device.queue)),
+    : device_(device),
+      pause_ms_(pause_ms),
+      multiprocessors_(
+          std::visit([](auto& queue) { return multiprocessors(queue); }, device.queue)),
       flush_(l2_flush(device)) {}
 
 TimedRuns RunTimer::time_for(double ms, const std::function<void()>& work) {
@@ -40,12 +52,13 @@ TimedRuns RunTimer::time_for(double ms, const std::function<void()>& work) {
   return time(std::clamp(static_cast<int>(ms / first), 3, 50), work);
 }
 
-// The end of a run is read just before the next one begins: nothing stands between a run and its events.
+// The end of a run is read just before the next one begins: nothing stands between a run and its
+// events.
 TimedRuns RunTimer::time(int repeats, const std::function<void()>& work) {
   const auto count = static_cast<std::size_t>(multiprocessors_);
   std::vector<ClockReading> readings(2 * static_cast<std::size_t>(repeats) * count);
-  const Tensor on_device(*device_.pool, {std::ssize(readings) * int64_t{sizeof(ClockReading)}}, DType::u8,
-                         "bench");
+  const Tensor on_device(*device_.pool, {std::ssize(readings) * int64_t{sizeof(ClockReading)}},
+                         DType::u8, "bench");
   device_.zero(on_device);
   const auto read = [&](int reading) {
     auto* const to = static_cast<ClockReading*>(on_device.view().data) + reading * multiprocessors_;
@@ -62,8 +75,8 @@ TimedRuns RunTimer::time(int repeats, const std::function<void()>& work) {
     read(2 * started++);
   };
   TimedRuns runs;
-  runs.milliseconds =
-      std::visit([&](auto& queue) { return time_runs(queue, repeats, before, work); }, device_.queue);
+  runs.milliseconds = std::visit(
+      [&](auto& queue) { return time_runs(queue, repeats, before, work); }, device_.queue);
   read(2 * repeats - 1);
   device_.download(readings.data(), on_device);
   for (std::size_t i = 0; i < static_cast<std::size_t>(repeats); ++i) {

@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Times of runs on a device, with the GPU's clock meanwhile: time x clock does not depend on the power limit.
+// Times of runs on a device, with the GPU's clock meanwhile: time x clock does not depend on the
+// power limit.
 #pragma once
 
 #include "src/device.h"
 #include "train/program/progress.h"
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
 
 namespace weft {
 // Of each run.
@@ -42,6 +49,7 @@ struct Column {
   int width = 0;    // 0: the last column, a text of any length
   int digits = -1;  // of a number, flush right; -1: a text, flush left
 };
+
 using Columns = std::vector<Column>;
 using Cell = std::variant<std::string, double>;
 

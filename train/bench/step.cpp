@@ -1,25 +1,43 @@
 // SPDX-License-Identifier: MIT
 // `bench step`: the training step alone, without data, logs and checkpoints.
 #include "train/trainer/step.h"
+
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
 #include "train/bench/step_breakdown.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
 namespace weft {
 namespace {
-constexpr int64_t kWarmUp = 5;  // eager runs, capture, and replays until clocks and caches have settled
+// eager runs, capture, and replays until clocks and caches have settled
+constexpr int64_t kWarmUp = 5;
 
 struct Timing {
-  Laps start;                        // from the start of the program's work to the end of the first step
+  // from the start of the program's work to the end of the first step
+  Laps start;
   std::vector<double> milliseconds;  // sorted
   double in_a_row = 0;               // milliseconds of a step among several, launched back to back
+
   double median() const { return milliseconds[milliseconds.size() / 2]; }
 };
 
-// Waits for each step and times it; then, on a GPU, launches as many back to back, as training does.
-Timing time_steps(TrainStep& step, Device& device, const BatchSource& source, int64_t steps, Laps& start) {
+// Waits for each step and times it; then, on a GPU, launches as many back to back, as training
+// does.
+Timing time_steps(TrainStep& step, Device& device, const BatchSource& source, int64_t steps,
+                  Laps& start) {
   Timing timing;
   const auto launch = [&](int64_t i) { step.run(source, i); };
   for (int64_t i = 0; i < kWarmUp + steps; ++i) {
@@ -36,7 +54,8 @@ Timing time_steps(TrainStep& step, Device& device, const BatchSource& source, in
   device.synchronize();
   const double row_ms = row.seconds() * 1e3;
   const StepResults last = step.results().back();
-  WEFT_CHECK(std::isfinite(last.loss), "bench step: the loss is not finite; its times mean nothing");
+  WEFT_CHECK(std::isfinite(last.loss),
+             "bench step: the loss is not finite; its times mean nothing");
   std::ranges::sort(timing.milliseconds);
   timing.start = start;
   timing.in_a_row = more > 0 ? row_ms / static_cast<double>(more) : timing.median();
@@ -67,8 +86,12 @@ struct Report {
   std::optional<Exchange> exchange = {};
   std::optional<StepBreakdown> breakdown = {};
 
-  double tokens_per_s() const { return static_cast<double>(shape.tokens()) / timing.median() * 1e3; }
+  double tokens_per_s() const {
+    return static_cast<double>(shape.tokens()) / timing.median() * 1e3;
+  }
+
   double flops() const { return tokens_per_s() * flops_per_token(config.model, shape.context); }
+
   double mfu() const { return flops() / peak_flops / static_cast<double>(config.ranks); }
 };
 
@@ -77,25 +100,33 @@ void write_json(const Report& r, std::ostream& out) {
   for (const auto& [part, seconds] : r.timing.start.parts()) parts.emplace_back(part, seconds);
   const Timing& t = r.timing;
   JsonMembers members;
-  const auto add = [&](const JsonMembers& more) { members.insert(members.end(), more.begin(), more.end()); };
+  const auto add = [&](const JsonMembers& more) {
+    members.insert(members.end(), more.begin(), more.end());
+  };
   add({{"config", r.config.name}, {"device", r.device.name}, {"dtype", name_of(r.dtype)}});
   add({{"context", r.shape.context}, {"tokens", r.shape.tokens()}, {"ms", t.median()}});
-  add({{"ms_min", t.milliseconds.front()}, {"ms_max", t.milliseconds.back()}, {"ms_in_a_row", t.in_a_row}});
+  add({{"ms_min", t.milliseconds.front()},
+       {"ms_max", t.milliseconds.back()},
+       {"ms_in_a_row", t.in_a_row}});
   add({{"tok_s", r.tokens_per_s()}, {"tflop_per_s", r.flops() * 1e-12}, {"mfu", r.mfu()}});
   add({{"peak_bytes", r.peak}, {"optimizer_bytes", r.state_bytes}, {"update_ms", r.update_ms}});
-  add({{"first_step_s", t.start.last()}, {"first_step_parts_s", JsonMember::Raw{json_object(parts)}}});
+  add({{"first_step_s", t.start.last()},
+       {"first_step_parts_s", JsonMember::Raw{json_object(parts)}}});
   members.emplace_back("ranks", r.config.ranks);
   out << "{" << json_members(members) << (r.exchange ? exchange_json(*r.exchange) : "")
-      << (r.breakdown ? ", " + breakdown_json(*r.breakdown, r.timing.median()) : "") << "}" << std::endl;
+      << (r.breakdown ? ", " + breakdown_json(*r.breakdown, r.timing.median()) : "") << "}"
+      << std::endl;
 }
 
 void write_text(const Report& r, std::ostream& out) {
   out << r.config.name << " on " << r.device.description() << ", " << name_of(r.dtype) << "\n"
-      << "step        " << r.timing.median() << " ms (median of " << r.timing.milliseconds.size() << ", "
-      << r.timing.milliseconds.front() << " to " << r.timing.milliseconds.back() << "; " << r.timing.in_a_row
-      << " in a row), " << r.shape.tokens() << " tokens of context " << r.shape.context << "\n"
-      << "rate        " << static_cast<int64_t>(r.tokens_per_s()) << " tokens/s, " << r.flops() * 1e-12
-      << " TFLOP/s, MFU " << r.mfu() * 100 << "% of the GEMM peak measured here\n"
+      << "step        " << r.timing.median() << " ms (median of " << r.timing.milliseconds.size()
+      << ", " << r.timing.milliseconds.front() << " to " << r.timing.milliseconds.back() << "; "
+      << r.timing.in_a_row << " in a row), " << r.shape.tokens() << " tokens of context "
+      << r.shape.context << "\n"
+      << "rate        " << static_cast<int64_t>(r.tokens_per_s()) << " tokens/s, "
+      << r.flops() * 1e-12 << " TFLOP/s, MFU " << r.mfu() * 100
+      << "% of the GEMM peak measured here\n"
       << "memory      peak " << bytes_text(r.peak) << "\n"
       << "optimizer   " << r.optimizer << "; update " << r.update_ms << " ms\n"
       << "first step  " << r.timing.start.last() << " s after the start: " << r.timing.start.text()
@@ -107,24 +138,30 @@ void write_text(const Report& r, std::ostream& out) {
 // ---- where a step spends its time ----
 
 constexpr int kSteps = 5;  // profiled, after one that fills the pool
-// Clears of the caches first, some 10 ms: the host stays ahead. Else small kernels take as long as launches.
+// Clears of the caches first, some 10 ms: the host stays ahead. Else small kernels take as long as
+// launches.
 constexpr int kHeadStart = 160;
 
 // The queue has a profile for as long as this lives.
 class Profiled {
  public:
-  explicit Profiled(Device& device) : device_(device) {
+  explicit Profiled(Device& device)
+      : device_(device) {
     std::visit([&](auto& queue) { profile_ = make_launch_profile(queue); }, device.queue);
     set(profile_.get());
   }
+
   Profiled& operator=(Profiled&&) = delete;  // nor copied
+
   ~Profiled() { set(nullptr); }
+
   std::vector<LaunchRecord> take() { return profile_->take(); }
 
  private:
   void set(LaunchProfile* profile) {
     std::visit([&](auto& queue) { queue.profile = profile; }, device_.queue);
   }
+
   Device& device_;
   std::unique_ptr<LaunchProfile> profile_;
 };
@@ -147,7 +184,8 @@ double per_second(double amount, double milliseconds) {
   return milliseconds > 0 ? amount / milliseconds * 1e3 : 0;
 }
 
-// The kernels do not know how many pairs they have, the model does. Recomputed forward passes count again.
+// The kernels do not know how many pairs they have, the model does. Recomputed forward passes count
+// again.
 void add_attention_flops(std::vector<KernelGroup>& groups, const Config& config) {
   const StepShape shape = step_shape(config, 0);
   const double of_step =
@@ -160,7 +198,9 @@ void add_attention_flops(std::vector<KernelGroup>& groups, const Config& config)
   }
 }
 
-double share(const KernelGroup& g) { return g.milliseconds > 0 ? g.roofline_ms / g.milliseconds : 0; }
+double share(const KernelGroup& g) {
+  return g.milliseconds > 0 ? g.roofline_ms / g.milliseconds : 0;
+}
 }  // namespace
 
 void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostream& out) {
@@ -179,8 +219,9 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
                  sharding_of(config.train, communicator.get(), dtype));
   start.lap("weights");
   const bool augmented = !augmentations(config).empty() || config.augment.flip;
-  const TokenDataset data = TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
-                                                 augmented ? image_shape(config) : ImageShape{});
+  const TokenDataset data =
+      TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
+                           augmented ? image_shape(config) : ImageShape{});
   const BatchSource source(config, data, config.data.mix.empty() ? nullptr : &data);
   auto step = std::make_unique<TrainStep>(*device, *model, store, config, communicator.get());
   Report report{config,
@@ -219,8 +260,9 @@ std::vector<KernelGroup> group_launches(const std::vector<LaunchRecord>& launche
   return sorted;
 }
 
-StepBreakdown measure_breakdown(Device& device, Model& model, ParameterStore& store, const Config& config,
-                                const BatchSource& source, Communicator* communicator) {
+StepBreakdown measure_breakdown(Device& device, Model& model, ParameterStore& store,
+                                const Config& config, const BatchSource& source,
+                                Communicator* communicator) {
   Config eager = config;
   eager.train.graph = false;
   TrainStep step(device, model, store, eager, communicator);
@@ -254,8 +296,9 @@ void print_breakdown(const StepBreakdown& b, double step_ms, std::ostream& out) 
   KernelGroup all{"all kernels"};
   const auto row = [&](const KernelGroup& g) {
     print_row(out, columns,
-              {g.shape.empty() ? g.kernel : g.kernel + " (" + g.shape + ")", static_cast<double>(g.launches),
-               g.milliseconds, 100 * g.milliseconds / step_ms, per_second(g.flops, g.milliseconds) * 1e-12,
+              {g.shape.empty() ? g.kernel : g.kernel + " (" + g.shape + ")",
+               static_cast<double>(g.launches), g.milliseconds, 100 * g.milliseconds / step_ms,
+               per_second(g.flops, g.milliseconds) * 1e-12,
                per_second(g.bytes, g.milliseconds) * 1e-12, g.roofline_ms, 100 * share(g)});
   };
   for (const KernelGroup& g : b.groups) row(g), all += g;
@@ -263,8 +306,8 @@ void print_breakdown(const StepBreakdown& b, double step_ms, std::ostream& out) 
   const double gap_ms = step_ms - all.milliseconds;
   print_row(out, {{"", 65}, {"", 10, 3}, {"", 7, 1}},
             {"gaps: launches, copies, clears", gap_ms, 100 * gap_ms / step_ms});
-  out << "measured here: copy bandwidth " << fixed_text(b.copy_bandwidth * 1e-12, 3) << " TB/s, GEMM "
-      << fixed_text(b.peak_flops * 1e-12, 3) << " TFLOP/s" << std::endl;
+  out << "measured here: copy bandwidth " << fixed_text(b.copy_bandwidth * 1e-12, 3)
+      << " TB/s, GEMM " << fixed_text(b.peak_flops * 1e-12, 3) << " TFLOP/s" << std::endl;
 }
 
 std::string breakdown_json(const StepBreakdown& b, double step_ms) {

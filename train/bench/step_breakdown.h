@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: MIT
-// What `bench step` measures: where a step's time goes, by kernel and shape, and their roofline times.
+// What `bench step` measures: where a step's time goes, by kernel and shape, and their roofline
+// times.
 #pragma once
 
 #include "data/batch_source.h"
 #include "models/model.h"
+
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace weft {
 struct KernelGroup {
   std::string kernel = {}, shape = {};
   int64_t launches = 0;  // in one step
   double milliseconds = 0, bytes = 0, flops = 0;
-  double roofline_ms = 0;  // the longer of: its bytes at the copy bandwidth, its operations at the GEMM rate
+  // the longer of: its bytes at the copy bandwidth, its operations at the GEMM rate
+  double roofline_ms = 0;
+
   void operator+=(const KernelGroup& g) {
     launches += g.launches, milliseconds += g.milliseconds, bytes += g.bytes, flops += g.flops;
     roofline_ms += g.roofline_ms;
@@ -18,29 +25,33 @@ struct KernelGroup {
 };
 
 struct StepBreakdown {
-  double copy_bandwidth = 0, peak_flops = 0;  // copy bandwidth in bytes/s, GEMM in FLOP/s, measured here
-  std::vector<KernelGroup> groups;            // longest first
+  // copy bandwidth in bytes/s, GEMM in FLOP/s, measured here
+  double copy_bandwidth = 0, peak_flops = 0;
+  std::vector<KernelGroup> groups;  // longest first
 };
 
 // Groups of the launches of one step.
 std::vector<KernelGroup> group_launches(const std::vector<LaunchRecord>&);
 
-// Runs a few steps without a CUDA graph, times each launch and takes the median of each. Operations of
-// attention count the needed pairs. `communicator` as for TrainStep.
+// Runs a few steps without a CUDA graph, times each launch and takes the median of each. Operations
+// of attention count the needed pairs. `communicator` as for TrainStep.
 StepBreakdown measure_breakdown(Device&, Model&, ParameterStore&, const Config&, const BatchSource&,
                                 Communicator* communicator = nullptr);
 
-// `step_ms`: of the step as trained. The gap is what kernels do not account for: launches, copies, clears.
+// `step_ms`: of the step as trained. The gap is what kernels do not account for: launches, copies,
+// clears.
 void print_breakdown(const StepBreakdown&, double step_ms, std::ostream&);
-std::string breakdown_json(const StepBreakdown&, double step_ms);  // members of an object, without braces
+// members of an object, without braces
+std::string breakdown_json(const StepBreakdown&, double step_ms);
 
 // ---- of several ranks: each rank's own work, waiting for each other, all-reduces ----
 
 // One kind of update: medians over rows of several, each the mean over the ranks; or one such row.
 struct KindTimes {
   double ms = 0;
-  double clock_mhz = 0;           // mean over the multiprocessors; 0 on the CPU
-  double join_wait_ms = 0;        // the queue is stalled for collectives: at joins, and where none overlaps
+  double clock_mhz = 0;  // mean over the multiprocessors; 0 on the CPU
+  // the queue is stalled for collectives: at joins, and where none overlaps
+  double join_wait_ms = 0;
   double least_join_wait_ms = 0;  // of the rank that waits least, for which the others wait
 };
 
@@ -49,24 +60,30 @@ struct Exchange {
   int64_t collectives = 0, bytes = 0;  // of an update, of each rank
   KindTimes together;                  // as trained
   KindTimes without;                   // in lockstep, without all-reduces
-  KindTimes alone;                     // each rank by itself, all at once, with its share of the update
-  double exposed_ms = 0;               // communication: median of together - without
-  double wait_ms = 0;                  // for the slowest rank of each step: median of without - alone
-  // The part of exposed_ms that is cycles, at the clock of `without`; the rest is the clock. 0 on the CPU.
+  // each rank by itself, all at once, with its share of the update
+  KindTimes alone;
+  double exposed_ms = 0;  // communication: median of together - without
+  // for the slowest rank of each step: median of without - alone
+  double wait_ms = 0;
+  // The part of exposed_ms that is cycles, at the clock of `without`; the rest is the clock. 0 on
+  // the CPU.
   double exposed_cycles_ms = 0;
+
   double scaling() const { return alone.ms / together.ms; }
 };
 
-// Rows of `steps` updates of the three kinds, in turn, so that clocks and temperatures are alike. Collective.
-Exchange measure_exchange(Device&, ProcessGroup&, Communicator&, Model&, ParameterStore&, const Config&,
-                          const TokenDataset&, int64_t steps);
+// Rows of `steps` updates of the three kinds, in turn, so that clocks and temperatures are alike.
+// Collective.
+Exchange measure_exchange(Device&, ProcessGroup&, Communicator&, Model&, ParameterStore&,
+                          const Config&, const TokenDataset&, int64_t steps);
 
-// A communicator that sums eight numbers in place of gradients: ranks wait for each other as in training, and
-// communication takes next to no time. Other ranks' weights stay. Device and communicator outlive it.
+// A communicator that sums eight numbers in place of gradients: ranks wait for each other as in
+// training, and communication takes next to no time. Other ranks' weights stay. Device and
+// communicator outlive it.
 std::unique_ptr<Communicator> make_lockstep(Device&, Communicator&);
 
-// The same collectives; *nanoseconds, in the queue's memory, counts how long the queue is stalled for them.
-// On the CPU none overlaps with the queue: all of them count. All outlive it.
+// The same collectives; *nanoseconds, in the queue's memory, counts how long the queue is stalled
+// for them. On the CPU none overlaps with the queue: all of them count. All outlive it.
 std::unique_ptr<Communicator> make_timed(Device&, Communicator&, int64_t* nanoseconds);
 
 std::string exchange_json(const Exchange&);  // fields of an object, each with a comma before it

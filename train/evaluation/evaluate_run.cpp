@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluation/evaluate_run.h"
-#include <cstdio>
-#include <limits>
-#include <numbers>
+
 #include "src/files/hdf5.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/counts.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <limits>
+#include <memory>
+#include <numbers>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -31,12 +42,14 @@ struct Losses {
   std::vector<float> nats;
   std::vector<int32_t> tokens;
 
-  void add(const EvalWindow& window, std::span<const int32_t> seen, std::span<const double> of_seen) {
+  void add(const EvalWindow& window, std::span<const int32_t> seen,
+           std::span<const double> of_seen) {
     for (auto t = static_cast<std::size_t>(window.scored); t < of_seen.size(); ++t) {
       nats.push_back(static_cast<float>(of_seen[t]));
       tokens.push_back(seen[t]);
     }
   }
+
   void write(Hdf5File& file, const std::string& group, const ImageShape& image) const {
     std::vector<int64_t> shape{std::ssize(nats)};
     if (image) shape = {shape[0] / image.tokens(), image.height, image.width, image.channels};
@@ -61,9 +74,12 @@ const char* unit_of(const TokenDataset& data) {
 class Evaluation {
  public:
   Evaluation(const EvaluateArguments& arguments, ProcessGroup& group, Progress& progress)
-      : a_(arguments), group_(group), progress_(progress),
+      : a_(arguments),
+        group_(group),
+        progress_(progress),
         loaded_(load_model(
-            a_.checkpoint, [&] { return open_rank_device(group, a_.device); }, weights_from(a_.weights))),
+            a_.checkpoint, [&] { return open_rank_device(group, a_.device); },
+            weights_from(a_.weights))),
         path_(a_.data.empty() ? find_data(loaded_->config.data.path, a_.checkpoint) : a_.data),
         data_(path_, a_.split, loaded_->config.model.vocab),
         augmenter_(augmenter_for(loaded_->config, data_)) {
@@ -83,8 +99,8 @@ class Evaluation {
     for (std::size_t i = 0; i < choices_.size(); ++i) {
       HeatMap map(map_shape(data_, loaded_->config.model));
       Losses losses;
-      const EvalResult result =
-          evaluate_one(i, a_.losses.empty() ? nullptr : &losses, a_.heatmap.empty() ? nullptr : &map);
+      const EvalResult result = evaluate_one(i, a_.losses.empty() ? nullptr : &losses,
+                                             a_.heatmap.empty() ? nullptr : &map);
       const std::string choice = choice_text(choices_[i], loaded_->config);
       progress_.line(sentence(result, choice));
       out << json(result, choice) << std::endl;
@@ -100,18 +116,21 @@ class Evaluation {
  private:
   EvalResult evaluate_one(std::size_t number, Losses* losses, HeatMap* map) {
     const Config& config = loaded_->config;
-    EvalOptions options{.context = config.model.context,
-                        .min_context = a_.min_context,
-                        .batch = a_.batch,
-                        .augmenter = augmenter_ ? &*augmenter_ : nullptr,
-                        .choice = choices_[number],
-                        .decode = a_.decode};
+    EvalOptions options{
+        .context = config.model.context,
+        .min_context = a_.min_context,
+        .batch = a_.batch,
+        .augmenter = augmenter_ ? &*augmenter_ : nullptr,
+        .choice = choices_[number],
+        .decode = a_.decode,
+    };
     if (options.batch == 0)
       options.batch = std::max<int64_t>(1, config.train.batch / config.train.accumulation);
     options.group = &group_;
     const auto keep = [&](const EvalWindow& window, auto tokens, auto nats) {
       if (losses) losses->add(window, tokens, nats);
-      for (int64_t t = window.scored; map && t < window.length; ++t) map->add(t, nats[t] / std::numbers::ln2);
+      for (int64_t t = window.scored; map && t < window.length; ++t)
+        map->add(t, nats[t] / std::numbers::ln2);
     };
     if (losses || map) options.on_losses = keep;
     int64_t rounds = 0;
@@ -127,9 +146,11 @@ class Evaluation {
       fail(a_.checkpoint, ": the loss on ", path_, " is not finite; training diverged");
     return result;
   }
+
   std::string part_text(std::size_t number) const {
     return choices_.size() > 1 ? str(", combination ", number + 1, " of ", choices_.size()) : "";
   }
+
   std::string sentence(const EvalResult& result, const std::string& choice) const {
     const auto of_byte = per_byte(result);
     return str(a_.split, ": ", fixed_text(result.bits, 4), " ", unit_of(data_),
@@ -138,11 +159,14 @@ class Evaluation {
                              : str(grouped_digits(result.tokens), " tokens"),
                choice == "none" ? "" : ", " + choice, ", ", loaded_->weights_text());
   }
+
   // Of data that tells how many bytes a token stands for.
   std::optional<double> per_byte(const EvalResult& result) const {
     const double bytes = data_.bytes_per_token();
-    return data_.image() || bytes == 0 || bytes == 1 ? std::nullopt : std::optional(result.bits / bytes);
+    return data_.image() || bytes == 0 || bytes == 1 ? std::nullopt
+                                                     : std::optional(result.bits / bytes);
   }
+
   std::string json(const EvalResult& result, const std::string& choice) const {
     const auto digits = [](double value) {
       char text[32];
@@ -169,7 +193,10 @@ class Evaluation {
 };
 }  // namespace
 
-HeatMap::HeatMap(const ImageShape& shape) : shape_(shape), sum_(shape.tokens(), 0), count_(sum_.size(), 0) {}
+HeatMap::HeatMap(const ImageShape& shape)
+    : shape_(shape),
+      sum_(shape.tokens(), 0),
+      count_(sum_.size(), 0) {}
 
 void HeatMap::add(int64_t position, double bits) {
   sum_.at(position) += bits;
@@ -182,7 +209,9 @@ double HeatMap::mean(int64_t position) const {
                            : sum_[p] / static_cast<double>(count_[p]);
 }
 
-double HeatMap::pixel(int64_t row, int64_t column) const { return value(row * shape_.width + column, -1); }
+double HeatMap::pixel(int64_t row, int64_t column) const {
+  return value(row * shape_.width + column, -1);
+}
 
 double HeatMap::value(int64_t pixel, int64_t channel) const {
   if (channel >= 0) return mean(pixel * shape_.channels + channel);
@@ -199,10 +228,13 @@ struct HeatMap::Scale {
   Rgb colour(double v) const {
     return std::isnan(v) ? kNothing : heat(most > least ? (v - least) / (most - least) : 0);
   }
+
   std::string text(const char* what, int64_t width) const {
-    const auto place = [&](int64_t at) { return str("(row ", at / width, ", column ", at % width, ")"); };
-    return str(what, ": ", fixed_text(least, 4), " dark ", place(least_at), " to ", fixed_text(most, 4),
-               " bright ", place(most_at));
+    const auto place = [&](int64_t at) {
+      return str("(row ", at / width, ", column ", at % width, ")");
+    };
+    return str(what, ": ", fixed_text(least, 4), " dark ", place(least_at), " to ",
+               fixed_text(most, 4), " bright ", place(most_at));
   }
 };
 
@@ -222,13 +254,14 @@ Image HeatMap::image() const {
   const int64_t panel = shape_.width * zoom + kMargin, bar = kBar + kMargin;
   const int64_t height = shape_.height * zoom;
   const int64_t channels = shape_.channels > 1 ? shape_.channels : 0;
-  Image image(kMargin + panel + bar + (channels > 0 ? channels * panel + bar : 0), height + 2 * kMargin);
+  Image image(kMargin + panel + bar + (channels > 0 ? channels * panel + bar : 0),
+              height + 2 * kMargin);
   fill(image, 0, 0, image.width, image.height, kPaper);
   int64_t x = kMargin;
   const auto draw_panel = [&](int64_t channel, const Scale& s) {
     for (int64_t pixel = 0; pixel < shape_.height * shape_.width; ++pixel)
-      fill(image, x + pixel % shape_.width * zoom, kMargin + pixel / shape_.width * zoom, zoom, zoom,
-           s.colour(value(pixel, channel)));
+      fill(image, x + pixel % shape_.width * zoom, kMargin + pixel / shape_.width * zoom, zoom,
+           zoom, s.colour(value(pixel, channel)));
     x += panel;
   };
   const auto draw_bar = [&] {

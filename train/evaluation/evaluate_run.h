@@ -7,9 +7,13 @@
 #include "train/inspect/picture.h"
 #include "train/program/progress.h"
 
+#include <string>
+#include <vector>
+
 namespace weft {
 struct EvaluateArguments {
-  std::string checkpoint, data, split = "test", device = "auto";  // data "": the file named in the checkpoint
+  // data "": the file named in the checkpoint
+  std::string checkpoint, data, split = "test", device = "auto";
   int gpus = 0;
   int64_t min_context = 0;
   int64_t batch = 0;            // 0: that of training
@@ -18,7 +22,9 @@ struct EvaluateArguments {
   std::string augmentations;    // "all", or one combination: "rotation=1,color=2"
   std::string heatmap, losses;  // files to write
 };
-// A JSON line for each evaluation to `out`, a sentence to `progress`. Collective; rank 0 writes the files.
+
+// A JSON line for each evaluation to `out`, a sentence to `progress`. Collective; rank 0 writes the
+// files.
 void run_evaluate(const EvaluateArguments&, ProcessGroup&, std::ostream& out, Progress& progress);
 
 // Where a model finds it hard: mean bits by position, as a picture.
@@ -30,7 +36,8 @@ class HeatMap {
   double mean(int64_t position) const;  // NaN where nothing was added
   // The sum over the channels of a pixel.
   double pixel(int64_t row, int64_t column) const;
-  // A panel for the sum over channels with its colour bar, dark to bright, then one for each of several.
+  // A panel for the sum over channels with its colour bar, dark to bright, then one for each of
+  // several.
   Image image() const;
   // What the bars stand for, a line each.
   std::string text() const;

@@ -1,21 +1,31 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluation/evaluator.h"
-#include <algorithm>
-#include <cmath>
-#include <numbers>
-#include <numeric>
+
 #include "data/batch_source.h"
 #include "kernels/layers/pointwise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <numbers>
+#include <numeric>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
 // Row `b` of a (count, size) matrix.
-template <class T> std::span<T> row(std::vector<T>& matrix, int64_t b, int64_t size) {
+template <class T>
+std::span<T> row(std::vector<T>& matrix, int64_t b, int64_t size) {
   return std::span(matrix).subspan(b * size, size);
 }
 
-HostBatch read_windows(const TokenDataset& data, const EvalOptions& options, const EvalWindow* windows,
-                       int64_t count) {
+HostBatch read_windows(const TokenDataset& data, const EvalOptions& options,
+                       const EvalWindow* windows, int64_t count) {
   const int64_t length = windows[0].length;
   HostBatch batch;
   batch.tokens.resize(count * length);
@@ -27,10 +37,12 @@ HostBatch read_windows(const TokenDataset& data, const EvalOptions& options, con
   batch.conditions.resize(count * kinds);
   for (int64_t b = 0; b < count; ++b) {
     AugmentChoice choice = options.choice;
-    choice.key = static_cast<uint64_t>(windows[b].first / length);  // an image's own random operations
+    // an image's own random operations
+    choice.key = static_cast<uint64_t>(windows[b].first / length);
     choice[Augment::label] = augmenter->label(windows[b].first / length);
-    augmenter->apply(choice, row(batch.tokens, b, length),
-                     batch.positions.empty() ? std::span<int32_t>{} : row(batch.positions, b, length));
+    augmenter->apply(
+        choice, row(batch.tokens, b, length),
+        batch.positions.empty() ? std::span<int32_t>{} : row(batch.positions, b, length));
     augmenter->rows(choice, row(batch.conditions, b, kinds));
   }
   return batch;
@@ -45,7 +57,8 @@ struct Scored {
 
 // Nats of each of the tokens (B, T) by what sampling would draw them from.
 std::vector<double> decoded_nats(Ctx& ctx, Device& device, Model& model, const Sequences& s,
-                                 const std::vector<int32_t>& tokens, int64_t count, int64_t length) {
+                                 const std::vector<int32_t>& tokens, int64_t count,
+                                 int64_t length) {
   const auto cache = model.make_cache(device, count, length);
   std::vector<double> nats(tokens.size());
   for (int64_t t = 0; t < length; ++t) {
@@ -62,8 +75,8 @@ std::vector<double> decoded_nats(Ctx& ctx, Device& device, Model& model, const S
   return nats;
 }
 
-Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, const EvalOptions& options,
-             const EvalWindow* windows, int64_t count) {
+Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data,
+             const EvalOptions& options, const EvalWindow* windows, int64_t count) {
   const int64_t length = windows[0].length;
   HostBatch host = read_windows(data, options, windows, count);
   DeviceBatch batch(device, "evaluation");
@@ -82,7 +95,8 @@ Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data, c
 }
 
 // The values of all ranks one after the other, on every rank, or with `to_first` on rank 0 alone.
-template <class T> void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
+template <class T>
+void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
   const std::string mine = message_of(values);
   values.clear();
   for (const std::string& of_rank : to_first ? group.gather(mine) : group.all_gather(mine))
@@ -91,7 +105,8 @@ template <class T> void gather(ProcessGroup& group, std::vector<T>& values, bool
 
 // Windows first .. first + (ranks * batch) - 1, one batch a rank.
 Scored score_round(Ctx& ctx, Device& device, Model& model, const TokenDataset& data,
-                   const EvalOptions& options, const std::vector<EvalWindow>& windows, int64_t first) {
+                   const EvalOptions& options, const std::vector<EvalWindow>& windows,
+                   int64_t first) {
   if (options.group) first += options.group->rank() * options.batch;
   const int64_t count = std::min(options.batch, std::ssize(windows) - first);
   Scored scored;
@@ -115,7 +130,8 @@ int64_t tokens_to_score(const TokenDataset& data, const EvalOptions& options) {
 
 std::vector<EvalWindow> plan_windows(int64_t size, int64_t context, int64_t min_context) {
   if (min_context < 0 || min_context >= context)
-    fail("the minimum context must be at least 0 and below the context of ", context, ", got ", min_context);
+    fail("the minimum context must be at least 0 and below the context of ", context, ", got ",
+         min_context);
   if (size <= 0) fail("there is nothing to evaluate: the split is empty");
   std::vector<EvalWindow> windows{{0, std::min(size, context), 0}};
   for (int64_t done = windows[0].length; done < size;) {
@@ -135,21 +151,23 @@ std::optional<Augmenter> augmenter_for(const Config& config, const TokenDataset&
   }
   if (model.position_axes.size() != 3 || model.context != image_shape(config).tokens())
     fail(data.path(), " has images of ", data.image().text(), "; this model reads ", model.context,
-         " tokens that are no image (model.position_axes has ", model.position_axes.size(), " axes)");
+         " tokens that are no image (model.position_axes has ", model.position_axes.size(),
+         " axes)");
   if (!(image_shape(config) == data.image()))
     fail(data.path(), " has images of ", data.image().text(), ", this model is made for ",
          image_shape(config).text());
   return Augmenter(config, data.image(), labels_of(config, data));
 }
 
-EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, const EvalOptions& options,
+EvalResult evaluate(Device& device, Model& model, const TokenDataset& data,
+                    const EvalOptions& options,
                     const std::function<void(int64_t, int64_t)>& progress) {
   WEFT_CHECK(options.batch >= 1, "evaluation needs a batch of at least 1, got ", options.batch);
-  WEFT_CHECK(!data.image() || options.context == data.image().tokens(), "images of ", data.image().tokens(),
-             " tokens in windows of ", options.context);
+  WEFT_CHECK(!data.image() || options.context == data.image().tokens(), "images of ",
+             data.image().tokens(), " tokens in windows of ", options.context);
   if (data.image() && options.min_context > 0)
-    fail(data.path(), " has images, which are scored whole: a minimum context (", options.min_context,
-         ") is for text");
+    fail(data.path(), " has images, which are scored whole: a minimum context (",
+         options.min_context, ") is for text");
   const int64_t size = tokens_to_score(data, options);
   const std::vector<EvalWindow> windows = plan_windows(size, options.context, options.min_context);
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
@@ -165,7 +183,8 @@ EvalResult evaluate(Device& device, Model& model, const TokenDataset& data, cons
       nats += sum;
       result.tokens += length - window.scored;
       if (options.on_losses && !scored.nats.empty())
-        options.on_losses(window, row(scored.tokens, i - first, length), row(scored.nats, i - first, length));
+        options.on_losses(window, row(scored.tokens, i - first, length),
+                          row(scored.nats, i - first, length));
       ++i;
     }
     if (progress) progress(result.tokens, size);

@@ -5,34 +5,44 @@
 #include "data/augment/augment.h"
 #include "models/model.h"
 
+#include <functional>
+#include <optional>
+#include <span>
+#include <vector>
+
 namespace weft {
 // Tokens first .. first + length - 1; those from index `scored` of the window on count.
 struct EvalWindow {
   int64_t first = 0, length = 0, scored = 0;
 };
 
-// Windows over `size` tokens that score each exactly once. They advance by context - min_context, and all but
-// the first score only as many of their last tokens, so that each has at least min_context tokens before it
-// (arXiv 1904.10509, table 3). The last window ends with the last token and scores what is left.
+// Windows over `size` tokens that score each exactly once. They advance by context - min_context,
+// and all but the first score only as many of their last tokens, so that each has at least
+// min_context tokens before it (arXiv 1904.10509, table 3). The last window ends with the last
+// token and scores what is left.
 std::vector<EvalWindow> plan_windows(int64_t size, int64_t context, int64_t min_context);
 
-// How a model is given the images of `data`; nothing for a stream. Error when it is made for other data.
+// How a model is given the images of `data`; nothing for a stream. Error when it is made for other
+// data.
 std::optional<Augmenter> augmenter_for(const Config&, const TokenDataset& data);
 
 // The losses in nats of one window's tokens, in the order in which the model saw them.
-using OnLosses =
-    std::function<void(const EvalWindow&, std::span<const int32_t> tokens, std::span<const double> nats)>;
+using OnLosses = std::function<void(const EvalWindow&, std::span<const int32_t> tokens,
+                                    std::span<const double> nats)>;
 
 struct EvalOptions {
-  int64_t context = 0;                   // window length
-  int64_t min_context = 0;               // 0 <= min_context < context
-  int64_t batch = 1;                     // windows at a time
-  int64_t max_tokens = 0;                // only the first tokens of the split (images: whole ones); 0: all
+  int64_t context = 0;      // window length
+  int64_t min_context = 0;  // 0 <= min_context < context
+  int64_t batch = 1;        // windows at a time
+  // only the first tokens of the split (images: whole ones); 0: all
+  int64_t max_tokens = 0;
   const Augmenter* augmenter = nullptr;  // of images
   AugmentChoice choice = {};             // of each of them
   bool decode = false;                   // a position at a time, as texts are sampled
-  OnLosses on_losses = {};               // called for every window, in the order of the split; on rank 0
-  ProcessGroup* group = nullptr;         // whose ranks share the windows out, batch by batch; null: none
+  // called for every window, in the order of the split; on rank 0
+  OnLosses on_losses = {};
+  // whose ranks share the windows out, batch by batch; null: none
+  ProcessGroup* group = nullptr;
 };
 
 struct EvalResult {
@@ -40,9 +50,9 @@ struct EvalResult {
   int64_t tokens = 0;
 };
 
-// Collective. Sums nats in f64 on the host, of each window and then of the windows, in the order of the
-// split: `batch` changes no more than the model's own arithmetic, the number of ranks nothing. `progress`
-// hears (tokens scored, tokens in all) after every batch.
+// Collective. Sums nats in f64 on the host, of each window and then of the windows, in the order of
+// the split: `batch` changes no more than the model's own arithmetic, the number of ranks nothing.
+// `progress` hears (tokens scored, tokens in all) after every batch.
 EvalResult evaluate(Device&, Model&, const TokenDataset&, const EvalOptions&,
                     const std::function<void(int64_t, int64_t)>& progress = {});
 

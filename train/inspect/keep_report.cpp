@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include <cstdio>
-#include <filesystem>
 #include "train/inspect/run_page.h"
 #include "train/sampling/sample_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <string>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -58,7 +63,9 @@ EvaluationHook keep_report() {
     const fs::path folder = now.folder;
     try {
       if (draws) draw_sample(now, folder / "samples");
-    } catch (const TooSlow&) { draws = false; }
+    } catch (const TooSlow&) {
+      draws = false;
+    }
     const auto keep = [&](const char* name, const std::string& text) {
       write_whole_file((folder / name).string(), [&](std::ostream& out) { out << text; });
     };

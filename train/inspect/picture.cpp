@@ -1,11 +1,17 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/picture.h"
-#include <png.h>
-#include <algorithm>
-#include <ostream>
+
 #include "src/files/files.h"
 #include "src/files/npy.h"
 #include "src/patterns/pattern.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <ostream>
+#include <png.h>
+#include <string>
+#include <vector>
 
 namespace weft {
 static_assert(sizeof(Rgb) == 3, "libpng reads pixels of three bytes");
@@ -25,18 +31,23 @@ void fill(Image& image, int64_t x, int64_t y, int64_t w, int64_t h, const Rgb& c
 namespace {
 constexpr int64_t kPanel = 768;  // pixels: the longest side of a panel
 constexpr int64_t kMargin = 24;
-constexpr Rgb kAttended{31, 90, 166}, kEmptyCell{255, 255, 255}, kQuery{200, 55, 20}, kUnseen{232, 232, 232},
-    kBackground{250, 250, 250}, kFrame{120, 120, 120}, kQueryRow{250, 225, 205};
+constexpr Rgb kAttended{31, 90, 166}, kEmptyCell{255, 255, 255}, kQuery{200, 55, 20},
+    kUnseen{232, 232, 232}, kBackground{250, 250, 250}, kFrame{120, 120, 120},
+    kQueryRow{250, 225, 205};
 
 // Thin lines of a sparse pattern stay visible when many positions share a pixel.
 double tint(double share) { return share == 0 ? 0 : 0.3 + 0.7 * std::sqrt(share); }
 
-// Splits n positions into cells: starts of the cells (cells + 1 of them), and the cell of each position.
+// Splits n positions into cells: starts of the cells (cells + 1 of them), and the cell of each
+// position.
 struct Cells {
   std::vector<int64_t> start, of;
-  Cells(int64_t n, int64_t cells) : of(n) {
+
+  Cells(int64_t n, int64_t cells)
+      : of(n) {
     for (int64_t c = 0; c <= cells; ++c) start.push_back(c * n / cells);
-    for (int64_t c = 0; c < cells; ++c) std::fill(of.begin() + start[c], of.begin() + start[c + 1], c);
+    for (int64_t c = 0; c < cells; ++c)
+      std::fill(of.begin() + start[c], of.begin() + start[c + 1], c);
   }
 };
 
@@ -63,7 +74,8 @@ std::string text_of(const ConnectivityGrid& grid) {
 }
 
 // A receptive field whose cells cover factor x factor keys.
-ConnectivityGrid field_grid(const AttentionPattern& pattern, const FieldSpec& spec, int64_t factor) {
+ConnectivityGrid field_grid(const AttentionPattern& pattern, const FieldSpec& spec,
+                            int64_t factor) {
   std::vector<int32_t> keys;
   pattern.keys_of(spec.head, spec.position, spec.n.keys, keys);
   std::vector<char> seen(spec.n.keys, 0);
@@ -84,7 +96,8 @@ ConnectivityGrid field_grid(const AttentionPattern& pattern, const FieldSpec& sp
         attended += seen[key];
         if (key == own) grid.own = cell;
       }
-    grid.share.push_back(count == 0 ? -1 : static_cast<double>(attended) / static_cast<double>(count));
+    grid.share.push_back(count == 0 ? -1
+                                    : static_cast<double>(attended) / static_cast<double>(count));
   }
   return grid;
 }
@@ -98,7 +111,8 @@ struct Panel {
 
 Panel field_panel(const AttentionPattern& pattern, const FieldSpec& spec) {
   const int64_t longest = std::max(spec.layout.height, spec.layout.columns());
-  return {field_grid(pattern, spec, (longest + kPanel - 1) / kPanel), std::max<int64_t>(1, kPanel / longest)};
+  return {field_grid(pattern, spec, (longest + kPanel - 1) / kPanel),
+          std::max<int64_t>(1, kPanel / longest)};
 }
 
 Panel matrix_panel(const AttentionPattern& pattern, const PictureSpec& spec) {
@@ -127,9 +141,11 @@ void draw(Image& image, int64_t x0, int64_t y0, const Panel& panel) {
 }
 }  // namespace
 
-ConnectivityGrid connectivity(const AttentionPattern& pattern, int head, Lengths n, int64_t max_cells) {
+ConnectivityGrid connectivity(const AttentionPattern& pattern, int head, Lengths n,
+                              int64_t max_cells) {
   const int64_t longest = std::max(n.queries, n.keys);
-  ConnectivityGrid grid{cells_of(n.queries, longest, max_cells), cells_of(n.keys, longest, max_cells)};
+  ConnectivityGrid grid{cells_of(n.queries, longest, max_cells),
+                        cells_of(n.keys, longest, max_cells)};
   const Cells rows(n.queries, grid.rows), columns(n.keys, grid.columns);
   std::vector<int64_t> attended(grid.rows * grid.columns, 0);
   std::vector<KeyRun> runs;
@@ -148,13 +164,16 @@ ConnectivityGrid connectivity(const AttentionPattern& pattern, int head, Lengths
   }
   for (int64_t r = 0; r < grid.rows; ++r)
     for (int64_t c = 0; c < grid.columns; ++c) {
-      const int64_t pairs = (rows.start[r + 1] - rows.start[r]) * (columns.start[c + 1] - columns.start[c]);
-      grid.share.push_back(static_cast<double>(attended[r * grid.columns + c]) / static_cast<double>(pairs));
+      const int64_t pairs =
+          (rows.start[r + 1] - rows.start[r]) * (columns.start[c + 1] - columns.start[c]);
+      grid.share.push_back(static_cast<double>(attended[r * grid.columns + c]) /
+                           static_cast<double>(pairs));
     }
   return grid;
 }
 
-std::string connectivity_text(const AttentionPattern& pattern, int head, Lengths n, int64_t max_cells) {
+std::string connectivity_text(const AttentionPattern& pattern, int head, Lengths n,
+                              int64_t max_cells) {
   return text_of(connectivity(pattern, head, n, max_cells));
 }
 
@@ -191,10 +210,11 @@ std::string field_text(const AttentionPattern& pattern, const FieldSpec& spec, i
 }
 
 Image pattern_image(const AttentionPattern& pattern, const PictureSpec& spec) {
-  WEFT_CHECK(spec.n.queries >= 1 && spec.n.keys >= 1, "a picture needs at least one query and one key, got ",
-             spec.n.queries, " and ", spec.n.keys);
-  WEFT_CHECK(spec.position >= 0 && spec.position < spec.n.queries, "position must be between 0 and ",
-             spec.n.queries - 1, ", got ", spec.position);
+  WEFT_CHECK(spec.n.queries >= 1 && spec.n.keys >= 1,
+             "a picture needs at least one query and one key, got ", spec.n.queries, " and ",
+             spec.n.keys);
+  WEFT_CHECK(spec.position >= 0 && spec.position < spec.n.queries,
+             "position must be between 0 and ", spec.n.queries - 1, ", got ", spec.position);
   const auto field = [&](const FieldLayout& layout) {
     return field_panel(pattern, {spec.head, spec.position, spec.n, layout});
   };
@@ -225,7 +245,8 @@ std::string png_bytes(const Image& image) {
   png_alloc_size_t bytes = PNG_IMAGE_PNG_SIZE_MAX(png);
   std::string encoded(bytes, '\0');
   if (!png_image_write_to_memory(&png, encoded.data(), &bytes, 0, image.pixels.data(), 0, nullptr))
-    fail("libpng cannot encode an image of ", image.width, " x ", image.height, " pixels: ", png.message);
+    fail("libpng cannot encode an image of ", image.width, " x ", image.height,
+         " pixels: ", png.message);
   encoded.resize(bytes);
   return encoded;
 }
@@ -237,8 +258,10 @@ void write_png(const std::string& path, const Image& image) {
 void write_mask_npy(const std::string& path, const AttentionPattern& pattern, int head, Lengths n) {
   for (const int64_t length : {n.queries, n.keys})
     if (length < 1 || length > kMaxMaskLength)
-      fail("a mask file holds one byte for each of length * length pairs: length must be between 1 and ",
-           kMaxMaskLength, ", got ", length, "; choose a shorter --length");
+      fail(
+          "a mask file holds one byte for each of length * length pairs: length must be between 1 "
+          "and ",
+          kMaxMaskLength, ", got ", length, "; choose a shorter --length");
   NewFile file(path, Devices::written);
   std::string row = npy_header("|b1", {n.queries, n.keys});
   file.write(row.data(), row.size());

@@ -1,24 +1,31 @@
 // SPDX-License-Identifier: MIT
-// Pictures of an attention pattern: the connectivity matrix (which query sees which key) and the receptive
-// field of one position, as in Figure 3 of arXiv 1904.10509. Long sequences are cheap.
+// Pictures of an attention pattern: the connectivity matrix (which query sees which key) and the
+// receptive field of one position, as in Figure 3 of arXiv 1904.10509. Long sequences are cheap.
 #pragma once
 
 #include "src/patterns/spec.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
 
 namespace weft {
 // The matrix of one head, queries x keys, in at most max_cells cells a side. Row r covers queries
 // r * n / rows .. (r + 1) * n / rows - 1; columns likewise.
 struct ConnectivityGrid {
   int64_t rows = 0, columns = 0;
-  std::vector<double> share = {};  // (rows, columns): attended pairs of the cell / all its pairs; -1: none
-  int64_t own = -1;                // of a receptive field: the cell of the query itself
+  // (rows, columns): attended pairs of the cell / all its pairs; -1: none
+  std::vector<double> share = {};
+  int64_t own = -1;  // of a receptive field: the cell of the query itself
 };
+
 ConnectivityGrid connectivity(const AttentionPattern&, int head, Lengths, int64_t max_cells);
 
 // One line a row of cells: '#' everything attended, '.' nothing, ":-=+*" a growing share.
 std::string connectivity_text(const AttentionPattern&, int head, Lengths, int64_t max_cells = 64);
 
-// Where the keys lie in a receptive field: in rows of `width`, or as an image with its channels side by side.
+// Where the keys lie in a receptive field: in rows of `width`, or as an image with its channels
+// side by side.
 struct FieldLayout {
   int64_t keys = 0, height = 0, width = 1, channels = 1;
 
@@ -27,6 +34,7 @@ struct FieldLayout {
   static FieldLayout image(int64_t keys, const std::vector<int64_t>& grid);
 
   int64_t columns() const { return channels * (width + 1) - 1; }
+
   // The key in this row and column; -1: none.
   int64_t key_at(int64_t row, int64_t column) const;
 };
@@ -38,22 +46,31 @@ struct FieldSpec {
   Lengths n;
   FieldLayout layout;
 };
+
 std::string field_text(const AttentionPattern&, const FieldSpec&, int64_t max_cells = 64);
 
 struct Rgb {
   uint8_t red = 255, green = 255, blue = 255;
 };
+
 struct Image {
   int64_t width = 0, height = 0;
   std::vector<Rgb> pixels;  // (height, width)
-  Image(int64_t w, int64_t h) : width(w), height(h), pixels(static_cast<std::size_t>(w * h)) {}
+
+  Image(int64_t w, int64_t h)
+      : width(w),
+        height(h),
+        pixels(static_cast<std::size_t>(w * h)) {}
+
   Rgb& at(int64_t x, int64_t y) { return pixels[y * width + x]; }
 };
+
 Rgb mix(const Rgb& a, const Rgb& b, double t);  // t 0: a, 1: b
 void fill(Image&, int64_t x, int64_t y, int64_t w, int64_t h, const Rgb&);
 
-// Panels side by side: the receptive field of `position` in rows of `row_length` (the position red, the keys
-// that it sees blue), with `grid` the same on an image, and the connectivity matrix with the position's row.
+// Panels side by side: the receptive field of `position` in rows of `row_length` (the position red,
+// the keys that it sees blue), with `grid` the same on an image, and the connectivity matrix with
+// the position's row.
 struct PictureSpec {
   int head = 0;
   Lengths n;
@@ -61,12 +78,14 @@ struct PictureSpec {
   int64_t row_length = 1;
   std::vector<int64_t> grid = {};  // H, W or H, W, C; empty: none
 };
+
 Image pattern_image(const AttentionPattern&, const PictureSpec&);
 
 std::string png_bytes(const Image&);
 // Files appear whole or not at all; Error when they cannot be written.
 void write_png(const std::string& path, const Image&);
-// The boolean matrix (queries, keys) as .npy (format 1.0, '|b1', C order), at most kMaxMaskLength a side.
+// The boolean matrix (queries, keys) as .npy (format 1.0, '|b1', C order), at most kMaxMaskLength a
+// side.
 inline constexpr int64_t kMaxMaskLength = 32768;
 void write_mask_npy(const std::string& path, const AttentionPattern&, int head, Lengths);
 }  // namespace weft

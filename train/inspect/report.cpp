@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/report.h"
-#include <cstdio>
+
 #include "src/files/files.h"
 #include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"
@@ -8,6 +8,13 @@
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"
 #include "train/sampling/sampler.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <memory>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -17,6 +24,7 @@ struct ParameterGroup {
   std::vector<int64_t> numbers;
   Shape shape;
   int64_t elements = 0;  // of all
+
   std::string name() const { return before + numbers_text(numbers) + after; }
 };
 
@@ -24,13 +32,15 @@ std::vector<ParameterGroup> parameter_groups(const ParameterStore& store) {
   std::vector<ParameterGroup> groups;
   for (const ParamInfo& info : store.params()) {
     const std::size_t first = std::min(info.name.find_first_of("0123456789"), info.name.size());
-    const std::size_t end = std::min(info.name.find_first_not_of("0123456789", first), info.name.size());
+    const std::size_t end =
+        std::min(info.name.find_first_not_of("0123456789", first), info.name.size());
     const std::string before = info.name.substr(0, first), after = info.name.substr(end);
     const auto like = std::ranges::find_if(groups, [&](const ParameterGroup& group) {
       return group.before == before && group.after == after && group.shape == info.shape;
     });
     ParameterGroup& group =
-        like != groups.end() ? *like : groups.emplace_back(ParameterGroup{before, after, {}, info.shape});
+        like != groups.end() ? *like
+                             : groups.emplace_back(ParameterGroup{before, after, {}, info.shape});
     group.elements += info.size;
     if (end > first) group.numbers.push_back(std::stoll(info.name.substr(first, end - first)));
   }
@@ -53,8 +63,8 @@ void print_parameters(const ParameterStore& store, std::ostream& out) {
 
 void print_memory(const Config& config, std::ostream& out) {
   const int64_t micro_batch = config.train.batch / config.train.accumulation;
-  out << "\nmemory for training, " << micro_batch << " x " << config.model.context << " tokens at a time, "
-      << name_of(compute_dtype(config)) << "\n";
+  out << "\nmemory for training, " << micro_batch << " x " << config.model.context
+      << " tokens at a time, " << name_of(compute_dtype(config)) << "\n";
   std::vector<std::vector<std::string>> rows = {
       {"recompute", "weights", "gradients", "optimizer", "activations", "workspace", "all"}};
   for (const char* recompute : {"none", "attention", "block"}) {
@@ -63,8 +73,9 @@ void print_memory(const Config& config, std::ostream& out) {
     const MemoryPlan plan = plan_memory(variant, micro_batch, config.model.context, true);
     const bool chosen = config.train.recompute == recompute;
     rows.push_back({str(recompute, chosen ? " (this config)" : ""), bytes_text(plan.weights),
-                    bytes_text(plan.gradients), bytes_text(plan.optimizer), bytes_text(plan.activations),
-                    bytes_text(plan.workspace), bytes_text(plan.total())});
+                    bytes_text(plan.gradients), bytes_text(plan.optimizer),
+                    bytes_text(plan.activations), bytes_text(plan.workspace),
+                    bytes_text(plan.total())});
   }
   out << text_table(rows, 1);
 }
@@ -72,7 +83,8 @@ void print_memory(const Config& config, std::ostream& out) {
 void print_conditions(const Config& config, std::ostream& out) {
   const std::vector<Condition> told = conditions(config);
   if (told.empty()) {
-    if (!augmentations(config).empty()) out << "\nthe model is not conditioned on its augmentations\n";
+    if (!augmentations(config).empty())
+      out << "\nthe model is not conditioned on its augmentations\n";
     return;
   }
   out << "\nconditions: the start vector is the sum of one row for each kind\n";
@@ -88,9 +100,10 @@ const std::vector<std::string> kAttentionColumns = {
     "layers",      "heads", "pattern", "pairs needed", "executed", "waste", "density",
     "keys: least", "mean",  "most",    "cache rows",   "tiles",    "form",  "tables"};
 
-std::vector<std::string> attention_row(const std::string& layers, const AttentionCounts& counts, Lengths n) {
-  const double all =
-      static_cast<double>(n.queries) * static_cast<double>(n.keys) * static_cast<double>(counts.heads.size());
+std::vector<std::string> attention_row(const std::string& layers, const AttentionCounts& counts,
+                                       Lengths n) {
+  const double all = static_cast<double>(n.queries) * static_cast<double>(n.keys) *
+                     static_cast<double>(counts.heads.size());
   return {layers,
           numbers_text(counts.heads),
           counts.pattern,
@@ -107,8 +120,8 @@ std::vector<std::string> attention_row(const std::string& layers, const Attentio
           bytes_text(counts.table_bytes)};
 }
 
-void print_attention(const Config& config, const Model& model, Lengths n, const AttentionTarget& target,
-                     std::ostream& out) {
+void print_attention(const Config& config, const Model& model, Lengths n,
+                     const AttentionTarget& target, std::ostream& out) {
   const auto heads = static_cast<int>(config.model.heads);
   out << "\nattention over " << grouped_digits(n.queries) << " positions";
   if (n.keys != n.queries) out << " and " << grouped_digits(n.keys) << " keys";
@@ -123,10 +136,10 @@ void print_attention(const Config& config, const Model& model, Lengths n, const 
 void print_report(const Config& config, const Model& model, const ParameterStore& store, Lengths n,
                   const AttentionTarget& target, std::ostream& out) {
   const ModelConfig& m = config.model;
-  out << config.source << ": " << config.name << ", " << m.kind << ", " << m.layers << " layers, width "
-      << m.width << ", " << m.heads << " heads, context " << m.context
-      << (m.positions == "rotary" ? ", rotary positions" : "") << (m.qk_norm == "rms" ? ", QK-norm" : "")
-      << "\n\n";
+  out << config.source << ": " << config.name << ", " << m.kind << ", " << m.layers
+      << " layers, width " << m.width << ", " << m.heads << " heads, context " << m.context
+      << (m.positions == "rotary" ? ", rotary positions" : "")
+      << (m.qk_norm == "rms" ? ", QK-norm" : "") << "\n\n";
   print_parameters(store, out);
   print_conditions(config, out);
   print_memory(config, out);
@@ -161,13 +174,15 @@ int64_t typical_position(int64_t length, int64_t row_length) {
 }
 
 std::string counts_text(const PatternView& view, const AttentionTarget& target) {
-  const std::vector<AttentionCounts> groups = count_attention(view.pattern, view.heads, view.n, target);
+  const std::vector<AttentionCounts> groups =
+      count_attention(view.pattern, view.heads, view.n, target);
   AttentionCounts counts = groups.at(static_cast<std::size_t>(view.pattern.group(view.head)));
   const auto alike = static_cast<int64_t>(counts.heads.size());
   counts.pairs.needed /= alike;
   counts.pairs.executed /= alike;
   counts.heads = {view.head};
-  std::vector<std::vector<std::string>> rows = {kAttentionColumns, attention_row("", counts, view.n)};
+  std::vector<std::vector<std::string>> rows = {kAttentionColumns,
+                                                attention_row("", counts, view.n)};
   for (auto& row : rows) row.erase(row.begin());  // the layers
   return text_table(rows, 2);
 }
@@ -199,7 +214,8 @@ bool draws(const InspectOptions& o) {
   return !o.png.empty() || !o.mask_out.empty() || o.position || o.columns || !o.grid.empty();
 }
 
-// Prints counts, receptive field and connectivity matrix as text; writes the files that `options` ask for.
+// Prints counts, receptive field and connectivity matrix as text; writes the files that `options`
+// ask for.
 void show_pattern(const PatternView& view, const InspectOptions& options, const std::string& counts,
                   std::ostream& out) {
   const auto& [pattern, spec, heads, head, n] = view;
@@ -207,14 +223,15 @@ void show_pattern(const PatternView& view, const InspectOptions& options, const 
   if (columns < 1) fail("--columns must be at least 1, got ", columns);
   const int64_t position = options.position.value_or(typical_position(n.queries, columns));
   if (position < 0 || position >= n.queries)
-    fail("--position must be between 0 and ", n.queries - 1, " (the length is ", n.queries, "), got ",
-         position);
+    fail("--position must be between 0 and ", n.queries - 1, " (the length is ", n.queries,
+         "), got ", position);
   std::vector<FieldLayout> layouts = {FieldLayout::in_rows(n.keys, columns)};
   if (!options.grid.empty()) layouts.push_back(FieldLayout::image(n.keys, options.grid));
   if (!options.mask_out.empty()) write_mask_npy(options.mask_out, pattern, head, n);
   if (!options.png.empty())
     write_png(options.png, pattern_image(pattern, {head, n, position, columns, options.grid}));
-  out << "head " << head << ": " << pattern.name() << ", " << grouped_digits(n.queries) << " positions";
+  out << "head " << head << ": " << pattern.name() << ", " << grouped_digits(n.queries)
+      << " positions";
   if (n.keys != n.queries) out << ", " << grouped_digits(n.keys) << " keys";
   out << "\n" << counts << "# attended, . not, :-=+* a growing share of what a character covers\n";
   for (const FieldLayout& layout : layouts) {
@@ -243,21 +260,24 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
   const auto heads = static_cast<int>(options.heads);
   const std::unique_ptr<AttentionPattern> pattern = make_pattern(spec, heads);
   const Lengths made_for = pattern->lengths();
-  if (!options.length && made_for.queries == 0) fail("--attention needs --length, the number of positions");
+  if (!options.length && made_for.queries == 0)
+    fail("--attention needs --length, the number of positions");
   InspectOptions chosen = options;
   if (!options.length) chosen.length = made_for.queries;
   if (!options.keys && !options.length && made_for.keys > 0) chosen.keys = made_for.keys;
   const Lengths n = lengths_of(chosen, 1);
-  if ((made_for.queries > 0 && n.queries > made_for.queries) || (made_for.keys > 0 && n.keys > made_for.keys))
-    fail("--length: ", pattern->name(), " is made for ", made_for.queries, " queries and ", made_for.keys,
-         " keys, got ", n.queries, " and ", n.keys);
+  if ((made_for.queries > 0 && n.queries > made_for.queries) ||
+      (made_for.keys > 0 && n.keys > made_for.keys))
+    fail("--length: ", pattern->name(), " is made for ", made_for.queries, " queries and ",
+         made_for.keys, " keys, got ", n.queries, " and ", n.keys);
   const auto [layer, head] =
       read_layer_head(options.pattern.empty() ? "0,0" : options.pattern, 1, options.heads);
   if (chosen.grid.empty() && spec.grid.size() == 2) chosen.grid = spec.grid;
   const std::unique_ptr<Device> device = make_device(options.device);
   const PatternView view = {*pattern, spec, heads, head, n};
   const AttentionTarget target = {options.head_size, options.head_size,
-                                  device->is_cuda() ? DType::bf16 : DType::f32, device->compute_capability};
+                                  device->is_cuda() ? DType::bf16 : DType::f32,
+                                  device->compute_capability};
   show_pattern(view, chosen, counts_text(view, target), out);
 }
 
@@ -281,7 +301,8 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   int64_t pairs = 0;
   std::vector<bool> sees(static_cast<std::size_t>(length * length));
   for (int64_t i = 0; i < length; ++i)
-    for (const int32_t j : seen.keys[static_cast<std::size_t>(i)]) sees[i * length + j] = true, ++pairs;
+    for (const int32_t j : seen.keys[static_cast<std::size_t>(i)])
+      sees[i * length + j] = true, ++pairs;
   std::string counts = "pairs seen " + grouped_digits(pairs);
   counts += ", executed " + grouped_digits(seen.executed) + "\n";
   for (const auto& sizes : seen.label_sizes)
@@ -289,21 +310,28 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   BlockLayout layout;
   layout.query_blocks = layout.key_blocks = (length + 63) / 64;
   layout.active.assign(static_cast<std::size_t>(layout.query_blocks * layout.key_blocks), 1);
-  layout.keep = [&](int, int64_t i, int64_t j) { return i < length && j < length && sees[i * length + j]; };
+  layout.keep = [&](int, int64_t i, int64_t j) {
+    return i < length && j < length && sees[i * length + j];
+  };
   layout.source = str(loaded->model->patterns().at(at)->name(), " on ", options.text);
   const auto drawn = layout_pattern(layout, static_cast<int>(m.heads));
   out << "layer " << layer << ", ";
-  show_pattern({*drawn, m.attention[at % m.attention.size()], 1, head, length}, options, counts, out);
+  show_pattern({*drawn, m.attention[at % m.attention.size()], 1, head, length}, options, counts,
+               out);
 }
 }  // namespace
 
 void inspect(const InspectOptions& options, std::ostream& out) {
   if (!options.checkpoint.empty()) return inspect_text(options, out);
   if (options.config.empty() == options.attention.empty())
-    fail("inspect looks at --config FILE, or at a pattern alone: --attention '{kind: local, stride: 128}'");
+    fail(
+        "inspect looks at --config FILE, or at a pattern alone: --attention '{kind: local, stride: "
+        "128}'");
   if (!options.attention.empty()) return inspect_attention(options, out);
   if (options.pattern.empty() && draws(options))
-    fail("--png, --mask-out, --position, --columns and --grid draw one head: add --pattern LAYER,HEAD");
+    fail(
+        "--png, --mask-out, --position, --columns and --grid draw one head: add --pattern "
+        "LAYER,HEAD");
   const Config config = load_config(options.config, options.overrides, ConfigUse::picture);
   const Lengths n = lengths_of(options, config.model.context);
   const std::unique_ptr<Device> cpu = make_device("cpu"), device = make_device(options.device);
@@ -313,13 +341,15 @@ void inspect(const InspectOptions& options, std::ostream& out) {
   const AttentionTarget target = {shape.qk_size, shape.v_size, dtype_on(*device, config),
                                   device->compute_capability, config.data.separator >= 0};
   if (options.pattern.empty()) return print_report(config, *model, store, n, target, out);
-  const auto [layer, head] = read_layer_head(options.pattern, config.model.layers, config.model.heads);
+  const auto [layer, head] =
+      read_layer_head(options.pattern, config.model.layers, config.model.heads);
   const auto& specs = config.model.attention;
   const PatternView view = {*model->patterns().at(static_cast<std::size_t>(layer)),
                             specs[static_cast<std::size_t>(layer) % specs.size()],
                             static_cast<int>(config.model.heads), head, n};
   InspectOptions drawn = options;
-  if (drawn.grid.empty() && config.model.position_axes.size() == 3) drawn.grid = config.model.position_axes;
+  if (drawn.grid.empty() && config.model.position_axes.size() == 3)
+    drawn.grid = config.model.position_axes;
   out << "layer " << layer << ", ";
   show_pattern(view, drawn, counts_text(view, target), out);
 }

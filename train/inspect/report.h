@@ -14,17 +14,20 @@ struct InspectOptions {
   std::vector<std::string> overrides;  // --set
   std::string attention;               // a pattern as in a config, looked at without one
   int64_t heads = 1, head_size = 64;   // with `attention`
-  std::string pattern;                 // "LAYER,HEAD"; empty: the report, or with `attention` the first head
-  std::optional<int64_t> length;       // of the sequences looked at; the config's context
-  std::optional<int64_t> keys;         // another number of keys than of queries
-  std::optional<int64_t> position;     // whose receptive field is drawn; about 5/8 of the length
-  std::optional<int64_t> columns;      // positions in a row of the receptive field; the stride
-  std::vector<int64_t> grid;           // H, W or H, W, C: the field is drawn on an image, too
-  std::string png, mask_out;           // files to write, with a picture
-  std::string device = "auto";         // whose kernels are named
-  std::string checkpoint, text;        // in place of a config: what a head of this model sees of this text
+  // "LAYER,HEAD"; empty: the report, or with `attention` the first head
+  std::string pattern;
+  std::optional<int64_t> length;    // of the sequences looked at; the config's context
+  std::optional<int64_t> keys;      // another number of keys than of queries
+  std::optional<int64_t> position;  // whose receptive field is drawn; about 5/8 of the length
+  std::optional<int64_t> columns;   // positions in a row of the receptive field; the stride
+  std::vector<int64_t> grid;        // H, W or H, W, C: the field is drawn on an image, too
+  std::string png, mask_out;        // files to write, with a picture
+  std::string device = "auto";      // whose kernels are named
+  // in place of a config: what a head of this model sees of this text
+  std::string checkpoint, text;
 };
 
-// A head's pattern as text and files; without `pattern` and `attention` parameters, memory, FLOPs, patterns.
+// A head's pattern as text and files; without `pattern` and `attention` parameters, memory, FLOPs,
+// patterns.
 void inspect(const InspectOptions&, std::ostream&);
 }  // namespace weft

@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/run_page.h"
-#include <cstdio>
-#include <filesystem>
-#include <limits>
+
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
 #include "train/program/json.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -23,11 +33,13 @@ Points thinned(const Points& all, bool log_y) {
   double x = 0, y = 0;
   std::size_t count = 0;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    if (std::isfinite(all[i].first) && std::isfinite(all[i].second) && !(log_y && all[i].second <= 0)) {
+    if (std::isfinite(all[i].first) && std::isfinite(all[i].second) &&
+        !(log_y && all[i].second <= 0)) {
       x += all[i].first, y += all[i].second, ++count;
     }
     if ((i + 1) % group != 0 && i + 1 < all.size()) continue;
-    if (count > 0) some.emplace_back(x / static_cast<double>(count), y / static_cast<double>(count));
+    if (count > 0)
+      some.emplace_back(x / static_cast<double>(count), y / static_cast<double>(count));
     x = y = 0, count = 0;
   }
   return some;
@@ -41,7 +53,8 @@ std::vector<double> ticks(double low, double high, double count) {
                       : raw / unit < 7.5 ? 5 * unit
                                          : 10 * unit;
   std::vector<double> at;
-  for (double t = std::ceil(low / step - 1e-9); t * step <= high + 1e-9 * step; ++t) at.push_back(t * step);
+  for (double t = std::ceil(low / step - 1e-9); t * step <= high + 1e-9 * step; ++t)
+    at.push_back(t * step);
   return at;
 }
 
@@ -54,7 +67,9 @@ std::string tick_text(double value) {
 
 struct Range {
   double low = std::numeric_limits<double>::infinity(), high = -low;
+
   void add(double v) { low = std::min(low, v), high = std::max(high, v); }
+
   void widen() {
     if (high > low) return;
     const double by = low == 0 ? 1 : std::abs(low) / 10;
@@ -65,10 +80,13 @@ struct Range {
 struct Plot {
   Range x, y;
   bool log_y;
+
   double value(double v) const { return log_y ? std::log10(v) : v; }
+
   std::string px(double v) const {
     return fixed_text(kLeft + (v - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight), 1);
   }
+
   std::string py(double v) const {
     const double at = (std::clamp(value(v), y.low, y.high) - y.low) / (y.high - y.low);
     return fixed_text(kHeight - kBottom - at * (kHeight - kTop - kBottom), 1);
@@ -78,8 +96,8 @@ struct Plot {
 // A label at (x, y), moved by (0, dy); anchor: start, middle or end.
 std::string label(const std::string& x, const std::string& y, int dy, const char* anchor,
                   const std::string& text) {
-  return str("<text x='", x, "' y='", y, "' dy='", dy, "' text-anchor='", anchor, "'>", html_text(text),
-             "</text>");
+  return str("<text x='", x, "' y='", y, "' dy='", dy, "' text-anchor='", anchor, "'>",
+             html_text(text), "</text>");
 }
 
 // Decades where a logarithmic axis spans two or more, else round numbers.
@@ -96,7 +114,8 @@ std::string axes(const Plot& f, const std::string& x_name) {
   const std::string left = fixed_text(kLeft, 0), right = fixed_text(kWidth - kRight, 0),
                     bottom = fixed_text(kHeight - kBottom, 0);
   for (const double v : heights_of(f)) {
-    svg += str("<line class='g' x1='", left, "' x2='", right, "' y1='", f.py(v), "' y2='", f.py(v), "'/>");
+    svg += str("<line class='g' x1='", left, "' x2='", right, "' y1='", f.py(v), "' y2='", f.py(v),
+               "'/>");
     svg += label(fixed_text(kLeft - 6, 0), f.py(v), 4, "end", tick_text(v));
   }
   for (const double t : ticks(f.x.low, f.x.high, 5))
@@ -108,7 +127,8 @@ std::string line_of(const Plot& f, const Series& s, const Points& points) {
   std::string path, dots;
   for (const auto& [x, y] : points) {
     path += str(path.empty() ? "" : " ", f.px(x), ",", f.py(y));
-    if (s.marks || points.size() == 1) dots += str("<circle r='3' cx='", f.px(x), "' cy='", f.py(y), "'/>");
+    if (s.marks || points.size() == 1)
+      dots += str("<circle r='3' cx='", f.px(x), "' cy='", f.py(y), "'/>");
   }
   return str("<g style='--c:var(--c", s.colour, ")'><polyline points='", path, "'/>", dots, "</g>");
 }
@@ -139,7 +159,8 @@ font-weight:600}b{color:var(--fg)}.d{color:var(--dim)}
 std::string text_of(const fs::path& file) { return read_text(file.string(), kMostBytes); }
 
 std::string base64(const std::string& bytes) {
-  constexpr const char* kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  constexpr const char* kDigits =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::string out;
   for (std::size_t i = 0; i < bytes.size(); i += 3) {
     uint32_t three = 0;
@@ -152,8 +173,8 @@ std::string base64(const std::string& bytes) {
 }
 
 std::string picture(const std::string& png, const std::string& caption) {
-  return str("<figure><figcaption>", html_text(caption), "</figcaption><img alt='", html_text(caption),
-             "' src='data:image/png;base64,", base64(png), "'></figure>\n");
+  return str("<figure><figcaption>", html_text(caption), "</figcaption><img alt='",
+             html_text(caption), "' src='data:image/png;base64,", base64(png), "'></figure>\n");
 }
 
 struct Run {
@@ -162,7 +183,8 @@ struct Run {
   std::vector<std::pair<int64_t, fs::path>> samples;  // by step
   std::optional<Config> config;
 
-  // The points of a key against seconds of training; those of evaluations have no seconds of their own.
+  // The points of a key against seconds of training; those of evaluations have no seconds of their
+  // own.
   std::vector<std::pair<double, double>> points(const char* key, double factor = 1) const {
     std::vector<std::pair<double, double>> all;
     for (const std::string& line : lines)
@@ -170,18 +192,22 @@ struct Run {
         all.emplace_back(*x, *y * factor);
     return all;
   }
+
   const char* unit() const {
-    return config && config->model.position_axes.size() == 3 ? "bits per dimension" : "bits per token";
+    return config && config->model.position_axes.size() == 3 ? "bits per dimension"
+                                                             : "bits per token";
   }
 };
 
 Run read_run(const std::string& folder) {
   const fs::path root = folder;
   if (!fs::is_regular_file(root / "metrics.jsonl"))
-    fail(folder, ": is no folder of a run: it has no metrics.jsonl; train makes such folders, runs/NAME");
+    fail(folder,
+         ": is no folder of a run: it has no metrics.jsonl; train makes such folders, runs/NAME");
   Run run;
   run.name = fs::absolute(root).lexically_normal().filename().string();
-  if (run.name.empty()) run.name = fs::absolute(root).lexically_normal().parent_path().filename().string();
+  if (run.name.empty())
+    run.name = fs::absolute(root).lexically_normal().parent_path().filename().string();
   const std::string metrics = text_of(root / "metrics.jsonl");
   for (std::size_t at = 0, end; (end = metrics.find('\n', at)) != std::string::npos; at = end + 1)
     run.lines.push_back(metrics.substr(at, end - at));
@@ -193,7 +219,8 @@ Run read_run(const std::string& folder) {
   const double last = run.lines.empty() ? 0 : json_number(run.lines.back(), "step").value_or(0);
   if (fs::is_directory(root / "samples"))
     for (const auto& entry : fs::directory_iterator(root / "samples"))
-      if (const int64_t step = std::atoll(entry.path().stem().c_str()); static_cast<double>(step) <= last)
+      if (const int64_t step = std::atoll(entry.path().stem().c_str());
+          static_cast<double>(step) <= last)
         run.samples.emplace_back(step, entry.path());
   std::ranges::sort(run.samples);
   if (run.samples.size() > kMostSamples)
@@ -206,6 +233,7 @@ struct Curve {
   double factor = 1;
   bool log_y = false;
 };
+
 constexpr Curve kCurves[] = {{"Learning rate", "lr"},
                              {"Gradient norm", "grad_norm", 1, true},
                              {"Tokens per second", "tokens_per_s"},
@@ -214,7 +242,13 @@ constexpr const char* kSeconds = "seconds of training";
 
 // Each run in a colour of its own; of one run the three kinds of bits.
 std::string curves(const std::vector<Run>& runs) {
-  Chart bits{.title = runs[0].unit(), .x_name = kSeconds, .series = {}, .log_y = true, .low_share = 0.03};
+  Chart bits{
+      .title = runs[0].unit(),
+      .x_name = kSeconds,
+      .series = {},
+      .log_y = true,
+      .low_share = 0.03,
+  };
   for (std::size_t i = 0; i < runs.size(); ++i) {
     if (runs.size() == 1) {
       bits.series = {{"train", 7, false, runs[i].points("bits")},
@@ -232,8 +266,8 @@ std::string curves(const std::vector<Run>& runs) {
   for (const Curve& curve : kCurves) {
     Chart chart{.title = curve.title, .x_name = kSeconds, .series = {}, .log_y = curve.log_y};
     for (std::size_t i = 0; i < runs.size(); ++i)
-      chart.series.push_back(
-          {runs.size() == 1 ? "last" : runs[i].name, i % 8, false, runs[i].points(curve.key, curve.factor)});
+      chart.series.push_back({runs.size() == 1 ? "last" : runs[i].name, i % 8, false,
+                              runs[i].points(curve.key, curve.factor)});
     html += svg_of(chart);
   }
   return "<div class=f>" + html + "</div>\n";
@@ -251,10 +285,11 @@ std::string patterns(const Config& config) {
       const int64_t row = m.position_axes.size() == 3 ? m.position_axes[1] * m.position_axes[2]
                                                       : static_cast<int64_t>(square);
       const Image image = pattern_image(
-          *layers.pattern, {.head = head, .n = m.context, .position = m.context * 5 / 8, .row_length = row});
-      html += picture(png_bytes(image),
-                      str("layers ", numbers_text(layers.members),
-                          drawn.size() > 1 ? str(", head ", head) : "", ": ", layers.pattern->name()));
+          *layers.pattern,
+          {.head = head, .n = m.context, .position = m.context * 5 / 8, .row_length = row});
+      html += picture(png_bytes(image), str("layers ", numbers_text(layers.members),
+                                            drawn.size() > 1 ? str(", head ", head) : "", ": ",
+                                            layers.pattern->name()));
     }
   }
   return "<h2>What a position sees</h2><div class=f>" + html + "</div>\n";
@@ -264,9 +299,10 @@ std::string samples(const Run& run) {
   std::string html;
   for (auto at = run.samples.rbegin(); at != run.samples.rend(); ++at) {
     const std::string bytes = text_of(at->second), step = str("step ", at->first);
-    html += at->second.extension() == ".png" ? picture(bytes, step)
-                                             : str("<figure><figcaption>", step, "</figcaption><pre>",
-                                                   html_text(bytes), "</pre></figure>\n");
+    html += at->second.extension() == ".png"
+                ? picture(bytes, step)
+                : str("<figure><figcaption>", step, "</figcaption><pre>", html_text(bytes),
+                      "</pre></figure>\n");
   }
   return html.empty() ? "" : "<h2>Samples</h2><div class=f>" + html + "</div>\n";
 }
@@ -337,19 +373,21 @@ std::string svg_of(const Chart& chart) {
     legend += str("<span style='--c:var(--c", s.colour, ")'>", html_text(s.name), " <b>",
                   tick_text(lines[i].back().second), "</b></span>");
   }
-  return str("<figure><figcaption>", html_text(chart.title), "</figcaption><svg viewBox='0 0 ", kWidth, " ",
-             kHeight, "' role=img aria-label='", html_text(chart.title), "'>", axes(f, chart.x_name), drawn,
-             "</svg><p class=k>", legend, "</p></figure>\n");
+  return str("<figure><figcaption>", html_text(chart.title), "</figcaption><svg viewBox='0 0 ",
+             kWidth, " ", kHeight, "' role=img aria-label='", html_text(chart.title), "'>",
+             axes(f, chart.x_name), drawn, "</svg><p class=k>", legend, "</p></figure>\n");
 }
 
 std::string run_page(const std::vector<std::string>& folders) {
   std::vector<Run> runs;
   for (const std::string& folder : folders) runs.push_back(read_run(folder));
   const std::string title = joined(runs, ", ", &Run::name);
-  std::string html = str("<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport "
-                         "content='width=device-width,initial-scale=1'><title>",
-                         html_text(title), "</title>", kStyle, "\n<h1>", html_text(title), "</h1>\n");
-  if (runs.size() == 1) return html + facts(runs[0]) + curves(runs) + details(runs[0]) + "</html>\n";
+  std::string html =
+      str("<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport "
+          "content='width=device-width,initial-scale=1'><title>",
+          html_text(title), "</title>", kStyle, "\n<h1>", html_text(title), "</h1>\n");
+  if (runs.size() == 1)
+    return html + facts(runs[0]) + curves(runs) + details(runs[0]) + "</html>\n";
   html += curves(runs);
   for (const Run& run : runs)
     html += "<h1>" + html_text(run.name) + "</h1>\n" + facts(run) + curves({run}) + details(run);

@@ -5,16 +5,26 @@
 #include "src/attention_maps.h"
 #include "train/kernel_cases/kernel_cases.h"
 
+#include <algorithm>
+#include <cmath>
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
 namespace weft {
 namespace {
 struct Sizes {
   int64_t b, t, h, qk, v;  // B, T, H, Dqk, Dv
+
   int64_t packed() const { return h * (2 * qk + v); }
+
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk)); }
 };
 
 std::string text_of(const PatternSpec& spec, const Sizes& s) {
-  return str(spec.kind, " ", spec.stride, ", B ", s.b, ", T ", s.t, ", H ", s.h, ", D ", s.qk, " and ", s.v);
+  return str(spec.kind, " ", spec.stride, ", B ", s.b, ", T ", s.t, ", H ", s.h, ", D ", s.qk,
+             " and ", s.v);
 }
 
 struct Prepared {
@@ -25,14 +35,16 @@ struct Prepared {
 Prepared prepare(CaseRun& r, const PatternSpec& spec, const Sizes& s) {
   const auto heads = static_cast<int>(s.h);
   const auto pattern = make_pattern(spec, heads);
-  const auto maps = std::make_shared<DeviceMaps>(r.device(), *pattern, heads, s.t, std::max(s.qk, s.v));
+  const auto maps =
+      std::make_shared<DeviceMaps>(r.device(), *pattern, heads, s.t, std::max(s.qk, s.v));
   r.keep(maps);
   Prepared p = {maps->maps(), 0};
   for (int h = 0; h < heads; ++h) p.pairs += static_cast<double>(maps->pairs(h).needed * s.b);
   return p;
 }
 
-// What a case has besides its pattern. Segments -1 to 1 in no order: some padding, many pairs not attended.
+// What a case has besides its pattern. Segments -1 to 1 in no order: some padding, many pairs not
+// attended.
 struct With {
   bool segments = false, scratch = false;
   AttentionForm form = AttentionForm::automatic;
@@ -40,8 +52,8 @@ struct With {
 
 // The fields that a forward and a backward pass share.
 template <class Kernel>
-void set_inputs(CaseRun& r, Kernel& k, const AttentionMaps& maps, const TensorView& qkv, const Sizes& s,
-                const With& with) {
+void set_inputs(CaseRun& r, Kernel& k, const AttentionMaps& maps, const TensorView& qkv,
+                const Sizes& s, const With& with) {
   k.q = heads_of(qkv, 0, s.h, s.qk);
   k.k = heads_of(qkv, s.h * s.qk, s.h, s.qk);
   k.v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
@@ -74,7 +86,8 @@ void backward(CaseRun& r, const PatternSpec& spec, const Sizes& s, const With& w
   k.delta = r.output("delta", {s.b, s.h, s.t}, r.wide_type());
   k.dy = heads_of(r.input({s.b, s.t, s.h * s.v}), 0, s.h, s.v);
   k.y = heads_of(r.input({s.b, s.t, s.h * s.v}), 0, s.h, s.v);
-  k.lse = r.wide_input({s.b, s.h, s.t}, 0.1, std::log(p.pairs / static_cast<double>(s.b * s.h * s.t)) + 1);
+  k.lse = r.wide_input({s.b, s.h, s.t}, 0.1,
+                       std::log(p.pairs / static_cast<double>(s.b * s.h * s.t)) + 1);
   set_inputs(r, k, p.maps, qkv, s, with);
   const auto wanted = [&](const auto& queue) { return backward_scratch(queue, k); };
   if (const int64_t size = with.scratch ? std::visit(wanted, r.device().queue) : 0; size > 0)
@@ -82,8 +95,9 @@ void backward(CaseRun& r, const PatternSpec& spec, const Sizes& s, const With& w
   r.kernel(k, p.pairs * static_cast<double>(6 * s.qk + 4 * s.v));
 }
 
-// The query of the last position against the keys of its pattern. Heads have rows of their own, as in a cache
-// whose heads keep different positions. `own`: the position's key and value are stored first, but for head 0.
+// The query of the last position against the keys of its pattern. Heads have rows of their own, as
+// in a cache whose heads keep different positions. `own`: the position's key and value are stored
+// first, but for head 0.
 void decode(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool own, bool documents) {
   const auto heads = static_cast<int>(s.h);
   const auto pattern = make_pattern(spec, heads);
@@ -110,7 +124,8 @@ void decode(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool own, bool 
   k.v = cache("v", s.v);
   if (own) {
     std::vector<double> rows;
-    for (int h = 0; h < heads; ++h) rows.push_back(h == 0 ? -1 : static_cast<double>((h + 1) * s.t - 1));
+    for (int h = 0; h < heads; ++h)
+      rows.push_back(h == 0 ? -1 : static_cast<double>((h + 1) * s.t - 1));
     k.new_k = heads_of(qkv, s.h * s.qk, s.h, s.qk);
     k.new_v = heads_of(qkv, 2 * s.h * s.qk, s.h, s.v);
     k.own_row = r.numbers(rows);
@@ -124,7 +139,8 @@ void decode(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool own, bool 
   } else if (own) {
     k.own_list = r.integers({s.b, s.h, 40}, 0, s.t - 1);  // of every other head
     std::vector<double> counts;
-    for (int64_t i = 0; i < s.b * s.h; ++i) counts.push_back(static_cast<double>(i % 2 ? 40 - i : -1));
+    for (int64_t i = 0; i < s.b * s.h; ++i)
+      counts.push_back(static_cast<double>(i % 2 ? 40 - i : -1));
     k.own_count = r.input_of({s.b, s.h}, DType::i32, counts);
   }
   k.key_start = r.numbers(start);
@@ -154,23 +170,26 @@ void segment_maps(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool docu
   k.documents = documents;
   if (documents) {
     std::vector<double> starts;
-    for (int64_t i = 0; i < s.b * s.t; ++i) starts.push_back(static_cast<double>(i % s.t / 13 * 13));
+    for (int64_t i = 0; i < s.b * s.t; ++i)
+      starts.push_back(static_cast<double>(i % s.t / 13 * 13));
     k.segments.data = const_cast<int32_t*>(r.numbers(starts));
   } else {
     k.orders = r.integers({s.b, s.t}, 0, s.t - 1);  // put into the maps
     k.stored = 1;
   }
-  k.made = static_cast<TileMap*>(r.scratch({k.maps.passes * s.b * int64_t{sizeof(TileMap)}}, DType::u8).data);
+  k.made = static_cast<TileMap*>(
+      r.scratch({k.maps.passes * s.b * int64_t{sizeof(TileMap)}}, DType::u8).data);
   const int64_t size = SegmentMaps::table_size(k.maps, s.b, documents ? s.t : 0);
   k.tables = {r.output_bytes("tables", 4 * size), DType::i32, 1, {size, 1, 1, 1, 1}};
   r.kernel(k);
 }
 
 void add_attention_cases(Table& table) {
-  const auto add_passes = [&](bool realistic, const PatternSpec& spec, const Sizes& s, const With& with,
-                              const char* what) {
+  const auto add_passes = [&](bool realistic, const PatternSpec& spec, const Sizes& s,
+                              const With& with, const char* what) {
     table.put<AttentionForward>(realistic, case_of(forward, spec, s, with), text_of(spec, s), what);
-    table.put<AttentionBackward>(realistic, case_of(backward, spec, s, with), text_of(spec, s), what);
+    table.put<AttentionBackward>(realistic, case_of(backward, spec, s, with), text_of(spec, s),
+                                 what);
   };
   const auto add = [&](const PatternSpec& spec, const Sizes& s, bool realistic = false) {
     add_passes(realistic, spec, s, {}, "");
@@ -180,13 +199,15 @@ void add_attention_cases(Table& table) {
   };
   for (const int64_t t : {1, 33, 65, 200}) {
     const int64_t stride = std::min<int64_t>(16, t);
-    for (const char* kind : {"all", "local", "strided"}) add({kind, stride, 1, 1}, {2, t, 2, 16, 16});
+    for (const char* kind : {"all", "local", "strided"})
+      add({kind, stride, 1, 1}, {2, t, 2, 16, 16});
     add({"fixed", 16, 4, 2}, {2, t, 2, 16, 16});
   }
   add({"all", 128, 32, 1}, {1, 150, 2, 64, 128});
   add({"fixed", 32, 8, 2}, {2, 161, 4, 64, 64});
   add({"strided", 32, 8, 1}, {1, 129, 3, 40, 24});
-  add({"strided", 32, 8, 1}, {1, 130 * 32, 2, 16, 16});  // keys of 130 a residue column: no band kernel
+  // keys of 130 a residue column: no band kernel
+  add({"strided", 32, 8, 1}, {1, 130 * 32, 2, 16, 16});
   add({"local", 70, 8, 1}, {1, 300, 1, 128, 128});
   add({"local", 200, 8, 1}, {2, 450, 2, 64, 40});
   for (const char* kind : {"all", "local", "strided", "fixed"}) {
@@ -205,7 +226,8 @@ void add_attention_cases(Table& table) {
     table.time<DocumentStarts>(case_of(document_starts, {4, 12288}, one_row), "B 4, T 12288",
                                one_row ? ", one row" : "");
   }
-  for (const PatternSpec& spec : {PatternSpec{"all"}, PatternSpec{"local", 5}, PatternSpec{"strided", 16}}) {
+  for (const PatternSpec& spec :
+       {PatternSpec{"all"}, PatternSpec{"local", 5}, PatternSpec{"strided", 16}}) {
     for (const bool documents : {false, true}) {
       const char* what = documents ? ", documents" : "";
       for (const int64_t t : {1, 33, 200, 208})

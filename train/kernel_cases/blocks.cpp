@@ -1,17 +1,25 @@
 // SPDX-License-Identifier: MIT
-// Residual blocks in sampling: odd batches, heads of every padded size, empty, short and long lists of keys.
+// Residual blocks in sampling: odd batches, heads of every padded size, empty, short and long lists
+// of keys.
 #include "kernels/sampling/decode_blocks.h"
 #include "train/kernel_cases/kernel_cases.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
 struct Sizes {
   int64_t batch, width, heads, qk, v, hidden;
+
   int64_t packed() const { return heads * (2 * qk + v); }
 };
 
-// Heads take turns among as many groups as there are lists, each of `keys` rows. own: heads keep the current
-// position, the last of their list if they have one; otherwise they keep nothing.
+// Heads take turns among as many groups as there are lists, each of `keys` rows. own: heads keep
+// the current position, the last of their list if they have one; otherwise they keep nothing.
 struct Lists {
   std::vector<int64_t> keys;
   bool own;
@@ -32,7 +40,8 @@ void add_lists(CaseRun& r, DecodeBlock& block, const Sizes& s, const Lists& list
     first.push_back(static_cast<double>(h * rows));
     own.push_back(lists.own ? static_cast<double>((h + 1) * rows - 1) : -1);
   }
-  for (std::vector<double>* list : {&keys, &start, &group, &first, &own}) list->push_back(0);  // never empty
+  // never empty
+  for (std::vector<double>* list : {&keys, &start, &group, &first, &own}) list->push_back(0);
   block.keys = block.key_positions = r.numbers(keys);
   block.key_start = r.numbers(start);
   block.group_of_head = r.numbers(group);
@@ -64,8 +73,8 @@ void set_qk(CaseRun& r, DecodeBlocks& k, Qk qk) {
 }
 
 // `rows`: of a head's cache.
-void decode_blocks(CaseRun& r, const Sizes& s, const std::vector<Lists>& of_block, int64_t rows, Qk qk,
-                   Activation f, bool documents) {
+void decode_blocks(CaseRun& r, const Sizes& s, const std::vector<Lists>& of_block, int64_t rows,
+                   Qk qk, Activation f, bool documents) {
   DecodeBlocks k;
   k.y = r.output("y", {s.batch, s.width}, r.type());
   k.x = r.input({s.batch, s.width}, 1, 0.2);
@@ -93,7 +102,8 @@ void decode_blocks(CaseRun& r, const Sizes& s, const std::vector<Lists>& of_bloc
     b.v = cache("v", s.v);
     add_lists(r, b, s, lists, rows);
     for (int64_t h = 0; h < s.heads; ++h)
-      read += static_cast<double>(s.batch * lists.keys[static_cast<std::size_t>(h) % lists.keys.size()] *
+      read += static_cast<double>(s.batch *
+                                  lists.keys[static_cast<std::size_t>(h) % lists.keys.size()] *
                                   (s.qk + s.v) * size_of(r.type()));
     const int64_t weights = s.width * (s.packed() + s.heads * s.v + 2 * s.hidden);
     read += static_cast<double>(weights * size_of(r.type()));
@@ -109,16 +119,18 @@ void decode_blocks(CaseRun& r, const Sizes& s, const std::vector<Lists>& of_bloc
 }  // namespace
 
 void add_block_cases(Table& t) {
-  const auto add = [&](const Sizes& s, const std::vector<Lists>& lists, int64_t rows, bool realistic,
-                       Qk qk = Qk::as_projected, Activation f = Activation::gelu) {
-    constexpr const char* of_qk[] = {"", ", norm", ", rotary, offsets", ", norm and rotary, positions"};
+  const auto add = [&](const Sizes& s, const std::vector<Lists>& lists, int64_t rows,
+                       bool realistic, Qk qk = Qk::as_projected, Activation f = Activation::gelu) {
+    constexpr const char* of_qk[] = {"", ", norm", ", rotary, offsets",
+                                     ", norm and rotary, positions"};
     std::string keys;
     for (const Lists& l : lists)
       for (const int64_t count : l.keys)
         keys += str(keys.empty() ? "" : " ", count, l.own ? "" : " (not its own)");
-    t.put<DecodeBlocks>(realistic, case_of(decode_blocks, s, lists, rows, qk, f, false), "B ", s.batch,
-                        ", C ", s.width, ", H ", s.heads, ", D ", s.qk, " and ", s.v, ", M ", s.hidden,
-                        ", blocks ", lists.size(), ", keys ", keys, of_qk[static_cast<std::size_t>(qk)],
+    t.put<DecodeBlocks>(realistic, case_of(decode_blocks, s, lists, rows, qk, f, false), "B ",
+                        s.batch, ", C ", s.width, ", H ", s.heads, ", D ", s.qk, " and ", s.v,
+                        ", M ", s.hidden, ", blocks ", lists.size(), ", keys ", keys,
+                        of_qk[static_cast<std::size_t>(qk)],
                         f == Activation::gelu ? "" : ", relu2");
   };
   const Sizes image = {1, 256, 2, 64, 128, 512};
@@ -154,12 +166,13 @@ void add_block_cases(Table& t) {
                            {3, 24, 3, 8, 8, 40}})
       add(s, {{{33, 5}, true}, {{20, 0}, true}}, 40, false, qk);
   // What only the form with a launch for each step takes.
-  for (const Sizes& s : {Sizes{3, 24, 3, 8, 8, 40}, {33, 64, 1, 136, 64, 64}, {4, 72, 1, 16, 256, 64}})
+  for (const Sizes& s :
+       {Sizes{3, 24, 3, 8, 8, 40}, {33, 64, 1, 136, 64, 64}, {4, 72, 1, 16, 256, 64}})
     for (const Activation f : {Activation::gelu, Activation::relu2})
       add(s, {{{13}, true}, {{0}, true}}, 13, false, Qk::as_projected, f);
   t.put<DecodeBlocks>(false,
-                      case_of(decode_blocks, {5, 128, 2, 64, 64, 128}, {{{33, 5}, true}}, 40, Qk::both,
-                              Activation::gelu, true),
+                      case_of(decode_blocks, {5, 128, 2, 64, 64, 128}, {{{33, 5}, true}}, 40,
+                              Qk::both, Activation::gelu, true),
                       "B 5, C 128, documents");
   add(batch_of(image, 256), {{{96}, true}, {{96}, true}, {{96}, true}, {{16}, true}}, 97, true);
 }

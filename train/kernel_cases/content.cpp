@@ -1,29 +1,46 @@
 // SPDX-License-Identifier: MIT
-// What decides by content which keys a head sees: labels and their order, chosen blocks, lists for sampling.
+// What decides by content which keys a head sees: labels and their order, chosen blocks, lists for
+// sampling.
 #include "kernels/attention/content.h"
+
 #include "src/ops/content.h"
 #include "train/kernel_cases/kernel_cases.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
 // B, T, H, D; clusters, or columns of signs; keys in a window, or blocks that are chosen.
 struct Sizes {
   int64_t b, t, h, d, labels, window;
+
   int64_t sets() const { return b * h; }
+
   int64_t blocks() const { return (t + kTile - 1) / kTile; }
+
   int64_t most() const { return std::min(window, blocks()); }
+
   std::string text() const {
     return str("B ", b, ", T ", t, ", H ", h, ", D ", d, ", ", labels, " labels, window ", window);
   }
 };
 
 HeadsView packed(const TensorView& x, const Sizes& s) { return heads_of(x, s.d, s.h, s.d); }
-HeadsView input(CaseRun& r, const Sizes& s) { return packed(r.input({s.b, s.t, (s.h + 2) * s.d}), s); }
+
+HeadsView input(CaseRun& r, const Sizes& s) {
+  return packed(r.input({s.b, s.t, (s.h + 2) * s.d}), s);
+}
+
 HeadsView updated(CaseRun& r, const char* name, const Sizes& s) {
   return packed(r.replaced(name, {s.b, s.t, (s.h + 2) * s.d}), s);
 }
+
 // f(0) .. f(n - 1)
-template <class F> std::vector<double> values(int64_t n, const F& f) {
+template <class F>
+std::vector<double> values(int64_t n, const F& f) {
   std::vector<double> all;
   for (int64_t i = 0; i < n; ++i) all.push_back(static_cast<double>(f(i)));
   return all;
@@ -54,7 +71,8 @@ void centroid_gradient(CaseRun& r, const Sizes& s) {
   k.m = r.wide_input({s.h, s.labels, s.d});
   k.partial = r.scratch({sets, s.labels, kClusterPieces, s.d}, r.wide_type());
   k.q = input(r, s);
-  k.order = r.input_of({sets, s.t}, DType::i32, order), k.starts = r.input_of({sets, n}, DType::i32, starts);
+  k.order = r.input_of({sets, s.t}, DType::i32, order),
+  k.starts = r.input_of({sets, n}, DType::i32, starts);
   k.step = r.step();
   r.kernel(k);
 }
@@ -69,7 +87,8 @@ void shared_keys(CaseRun& r, const Sizes& s, bool backward, bool normed) {
 // Every third row sees nothing.
 void own_values(CaseRun& r, const Sizes& s, bool add) {
   const auto lse = values(s.sets() * s.t, [](int64_t i) { return i % 3 ? 1.0 : -INFINITY; });
-  r.kernel(OwnValues{updated(r, "y", s), input(r, s), r.input_of({s.b, s.h, s.t}, r.wide_type(), lse), add});
+  r.kernel(OwnValues{updated(r, "y", s), input(r, s),
+                     r.input_of({s.b, s.h, s.t}, r.wide_type(), lse), add});
 }
 
 void block_maps(CaseRun& r, const Sizes& s) {
@@ -81,16 +100,17 @@ void block_maps(CaseRun& r, const Sizes& s) {
   const auto table = [&](const char* name, int64_t columns) {
     return r.output(name, {s.sets(), columns}, DType::i32);
   };
-  r.kernel(BlockMaps{table("row_tile", pass.visited), table("col_start", pass.key_tiles + 1),
-                     table("col_tile", pass.visited), table("col_mask", pass.visited),
-                     static_cast<TileMap*>(r.scratch({s.sets() * int64_t{sizeof(TileMap)}}, DType::u8).data),
-                     pass.maps, r.output("chosen", {s.b, s.h, s.blocks(), s.most()}, DType::i32),
-                     r.output("sums", {s.b, s.h, s.blocks(), s.d}, DType::f32),
-                     r.scratch({s.b, s.h, s.blocks(), s.blocks()}, DType::f32), input(r, s), input(r, s),
-                     kTile});
+  r.kernel(BlockMaps{
+      table("row_tile", pass.visited), table("col_start", pass.key_tiles + 1),
+      table("col_tile", pass.visited), table("col_mask", pass.visited),
+      static_cast<TileMap*>(r.scratch({s.sets() * int64_t{sizeof(TileMap)}}, DType::u8).data),
+      pass.maps, r.output("chosen", {s.b, s.h, s.blocks(), s.most()}, DType::i32),
+      r.output("sums", {s.b, s.h, s.blocks(), s.d}, DType::f32),
+      r.scratch({s.b, s.h, s.blocks(), s.blocks()}, DType::f32), input(r, s), input(r, s), kTile});
 }
 
-template <class K> void set_list(CaseRun& r, K& k, const Sizes& s, int64_t longest, int64_t position) {
+template <class K>
+void set_list(CaseRun& r, K& k, const Sizes& s, int64_t longest, int64_t position) {
   k.list = r.updated("list", {s.b, 2 * s.h, longest}, DType::i32, 0, 7);
   k.count = r.updated("count", {s.b, 2 * s.h}, DType::i32, 0, 7);
   k.position = r.numbers({static_cast<double>(position)});
@@ -102,7 +122,8 @@ void label_list(CaseRun& r, const Sizes& s, bool first, bool text) {
   LabelList k;
   set_list(r, k, s, 2 * s.window, first ? 0 : s.t);
   k.members = r.updated("members", {s.b, 2, s.h, s.labels, s.window}, DType::i32, 0, 5);
-  k.sizes = r.updated("sizes", {s.b, 2, s.h, s.labels}, DType::i32, 0, static_cast<double>(s.t / s.labels));
+  k.sizes = r.updated("sizes", {s.b, 2, s.h, s.labels}, DType::i32, 0,
+                      static_cast<double>(s.t / s.labels));
   k.labels = r.integers({2, s.b, s.h, text ? s.t : 1}, 0, s.labels - 1);
   r.kernel(k);
 }

@@ -1,7 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "train/kernel_cases/kernel_cases.h"
+
 #include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <functional>
 #include <limits>
+#include <memory>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -42,10 +50,12 @@ double rounded_to(DType t, double value) {
   return read_element(bytes, t);
 }
 
-// Relative error that the CPU form may have, and the floor of the comparison with it, by type of the output.
+// Relative error that the CPU form may have, and the floor of the comparison with it, by type of
+// the output.
 struct Tolerance {
   double bound, floor;
 };
+
 Tolerance tolerance_of(DType t) {
   switch (t) {
     case DType::f64: return {0, 0};
@@ -67,7 +77,9 @@ bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
 }  // namespace
 
 CaseRun::CaseRun(Device& device, const KernelCase& c, const CaseOptions& options)
-    : device_(device), options_(options), realistic_(c.realistic) {
+    : device_(device),
+      options_(options),
+      realistic_(c.realistic) {
   c.build(*this);
   WEFT_CHECK(launch_ && !blocks_.empty(), c.kernel, ": its case makes no kernel");
 }
@@ -75,7 +87,8 @@ CaseRun::CaseRun(Device& device, const KernelCase& c, const CaseOptions& options
 double CaseRun::random(int64_t i) const {
   const uint64_t bits = scramble(scramble(blocks_.size()) + static_cast<uint64_t>(i));
   double sum = 0;  // four uniform numbers: variance 4 / 12
-  for (int j = 0; j < 4; ++j) sum += static_cast<double>((bits >> (16 * j)) & 0xffffu) / 65536.0 - 0.5;
+  for (int j = 0; j < 4; ++j)
+    sum += static_cast<double>((bits >> (16 * j)) & 0xffffu) / 65536.0 - 0.5;
   return sum * std::sqrt(3.0);
 }
 
@@ -91,7 +104,8 @@ TensorView CaseRun::add(const std::string& name, const Shape& shape, DType t,
   block.view.dtype = block.through = t;
   block.view.rank = static_cast<int>(shape.size());
   std::copy(shape.begin(), shape.end(), block.view.shape);
-  const int64_t offset = kGuard + (options_.misaligned ? size_of(t) : 0), bytes = block.view.bytes();
+  const int64_t offset = kGuard + (options_.misaligned ? size_of(t) : 0),
+                bytes = block.view.bytes();
   std::vector<unsigned char> host(static_cast<std::size_t>(offset + bytes + kGuard),
                                   name.empty() ? kInputGuard : kOutputGuard);
   if (!value) {
@@ -118,8 +132,8 @@ TensorView CaseRun::integers(const Shape& shape, int64_t first, int64_t last) {
   const uint64_t seed = scramble(blocks_.size());
   const auto count = static_cast<uint64_t>(last - first + 1);
   return add("", shape, DType::i32, [=](int64_t i) {
-    return static_cast<double>(first +
-                               static_cast<int64_t>(scramble(seed + static_cast<uint64_t>(i)) % count));
+    return static_cast<double>(
+        first + static_cast<int64_t>(scramble(seed + static_cast<uint64_t>(i)) % count));
   });
 }
 
@@ -136,7 +150,8 @@ TensorView CaseRun::scratch(const Shape& shape, DType t) {
 }
 
 const StepScalars* CaseRun::step() {
-  const StepScalars scalars = {0x123456789abcdef0u, 7, 11, 1e-2f, 8e-2f, 0.3f, 0.1f, 0.9f, 0.7f, 0.5f, 0.8f};
+  const StepScalars scalars = {
+      0x123456789abcdef0u, 7, 11, 1e-2f, 8e-2f, 0.3f, 0.1f, 0.9f, 0.7f, 0.5f, 0.8f};
   const TensorView memory = scratch({sizeof scalars}, DType::u8);
   device_.upload(memory, &scalars);
   return static_cast<const StepScalars*>(memory.data);
@@ -172,12 +187,13 @@ std::vector<CaseOutput> CaseRun::outputs() {
                  " or its surroundings were written to");
       continue;
     }
-    const auto begin = static_cast<char*>(block.view.data) - static_cast<char*>(block.memory.view().data);
+    const auto begin =
+        static_cast<char*>(block.view.data) - static_cast<char*>(block.memory.view().data);
     const auto intact = [](unsigned char byte) { return byte == kOutputGuard; };
-    WEFT_CHECK(std::all_of(host.begin(), host.begin() + begin, intact), "memory before ", block.name,
-               " was written to");
-    WEFT_CHECK(std::all_of(host.begin() + begin + block.view.bytes(), host.end(), intact), "memory after ",
+    WEFT_CHECK(std::all_of(host.begin(), host.begin() + begin, intact), "memory before ",
                block.name, " was written to");
+    WEFT_CHECK(std::all_of(host.begin() + begin + block.view.bytes(), host.end(), intact),
+               "memory after ", block.name, " was written to");
     CaseOutput out{block.name, block.view.dtype, block.through,
                    std::vector<double>(static_cast<std::size_t>(block.view.size()))};
     const unsigned char* at = host.data() + begin;
@@ -194,7 +210,8 @@ double relative_error(const std::vector<double>& got, const std::vector<double>&
   if (got.size() != want.size()) return std::numeric_limits<double>::infinity();
   double squares = 0, error_squares = 0, largest = 0, largest_error = 0;
   for (std::size_t i = 0; i < want.size(); ++i) {
-    if (std::isnan(want[i]) ? std::isnan(got[i]) : std::isinf(want[i]) && got[i] == want[i]) continue;
+    if (std::isnan(want[i]) ? std::isnan(got[i]) : std::isinf(want[i]) && got[i] == want[i])
+      continue;
     const double error = std::abs(got[i] - want[i]);
     if (!std::isfinite(error)) return std::numeric_limits<double>::infinity();
     squares += want[i] * want[i];
@@ -215,20 +232,22 @@ void verify(Device& device, const KernelCase& c, CaseOptions options) {
   if (options.accumulate && !f64.has_gradients()) return;
   f64.launch();
   const std::vector<CaseOutput> want = f64.outputs(), plain = run_once(*cpu, c, options);
-  const std::vector<CaseOutput> got = run_once(device, c, options), again = run_once(device, c, options);
+  const std::vector<CaseOutput> got = run_once(device, c, options),
+                                again = run_once(device, c, options);
   for (std::size_t i = 0; i < want.size(); ++i) {
-    WEFT_CHECK(std::ranges::none_of(want[i].values, [](double v) { return std::isnan(v); }), c.kernel, " (",
-               c.sizes, "): elements of ", want[i].name, " are not written, or NaN");
+    WEFT_CHECK(std::ranges::none_of(want[i].values, [](double v) { return std::isnan(v); }),
+               c.kernel, " (", c.sizes, "): elements of ", want[i].name,
+               " are not written, or NaN");
     const Tolerance tolerance = tolerance_of(got[i].dtype);
     const double cpu_error = relative_error(plain[i].values, want[i].values);
     const double error = relative_error(got[i].values, want[i].values);
     const double bound = std::max(tolerance.bound, tolerance_of(got[i].through).bound);
     const std::string what =
         str(c.kernel, " (", c.sizes, ", ", name_of(options.compute), "): ", want[i].name);
-    WEFT_CHECK(cpu_error <= bound, what, " on the CPU is off by ", cpu_error, " of its size, at most ", bound,
-               " is right");
-    WEFT_CHECK(error <= 2 * cpu_error + tolerance.floor, what, " on ", device.name, " is off by ", error,
-               " of its size, the CPU form by ", cpu_error);
+    WEFT_CHECK(cpu_error <= bound, what, " on the CPU is off by ", cpu_error,
+               " of its size, at most ", bound, " is right");
+    WEFT_CHECK(error <= 2 * cpu_error + tolerance.floor, what, " on ", device.name, " is off by ",
+               error, " of its size, the CPU form by ", cpu_error);
     WEFT_CHECK(same_bits(got[i].values, again[i].values), what, " on ", device.name,
                " differs from run to run");
   }

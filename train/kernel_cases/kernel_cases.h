@@ -1,12 +1,20 @@
 // SPDX-License-Identifier: MIT
-// The table of all kernels: their inputs and outputs at given sizes, and how exact they must be. Tests go
-// through it on every device and type; bench verifies with it and times its realistic sizes.
+// The table of all kernels: their inputs and outputs at given sizes, and how exact they must be.
+// Tests go through it on every device and type; bench verifies with it and times its realistic
+// sizes.
 #pragma once
 
-#include <utility>
 #include "kernels/attention/attention.h"
 #include "kernels/step_scalars.h"
 #include "src/device.h"
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
 
 namespace weft {
 class CaseRun;
@@ -18,13 +26,15 @@ struct KernelCase {
   bool realistic = false;   // sizes of a training step: timed; the others are awkward and verified
   std::function<void(CaseRun&)> build;
 };
+
 const std::vector<KernelCase>& kernel_cases();
 
 struct CaseOptions {
   DType compute = DType::f32;  // T
-  DType rounded = DType::f32;  // inputs are rounded to it: the f64 reference gets the numbers of a bf16 run
-  bool accumulate = false;     // gradients are added to what is there
-  bool misaligned = false;     // tensors begin one element past a 256-byte boundary
+  // inputs are rounded to it: the f64 reference gets the numbers of a bf16 run
+  DType rounded = DType::f32;
+  bool accumulate = false;  // gradients are added to what is there
+  bool misaligned = false;  // tensors begin one element past a 256-byte boundary
 };
 
 struct CaseOutput {
@@ -34,65 +44,98 @@ struct CaseOutput {
   std::vector<double> values;
 };
 
-// The memory of a run: tensors between guard bands; inputs random, equal for equal options; outputs NaN.
+// The memory of a run: tensors between guard bands; inputs random, equal for equal options; outputs
+// NaN.
 class CaseRun {
  public:
   CaseRun(Device&, const KernelCase&, const CaseOptions&);
 
   void launch() { launch_(); }
-  // What each output holds after launch(). Throws Error when a guard band or an input was written to.
+
+  // What each output holds after launch(). Throws Error when a guard band or an input was written
+  // to.
   std::vector<CaseOutput> outputs();
+
   double bytes() const { return bytes_; }  // read and written once each
+
   double flops() const { return flops_; }  // 0: bandwidth is what counts
+
   bool has_gradients() const { return has_gradients_; }
 
   // For builders. Values are mean + deviation * (random, about normal).
   TensorView input(const Shape& shape, double deviation = 1, double mean = 0) {  // type T
     return add("", shape, type(), noise(options_.rounded, deviation, mean));
   }
-  TensorView wide_input(const Shape& shape, double deviation = 1, double mean = 0) {  // type wide(T)
+
+  // type wide(T)
+  TensorView wide_input(const Shape& shape, double deviation = 1, double mean = 0) {
     return add("", shape, wide_type(), noise(wide(options_.rounded), deviation, mean));
   }
+
   TensorView input_of(const Shape&, DType stored, const std::vector<double>& values);
+
   const int32_t* numbers(const std::vector<double>& values) {
     return input_of({static_cast<int64_t>(values.size())}, DType::i32, values).as<int32_t>();
   }
+
   TensorView integers(const Shape&, int64_t first, int64_t last);  // i32 in [first, last]
-  TensorView output(const char* name, const Shape& shape, DType t) { return add(name, shape, t, nullptr); }
+
+  TensorView output(const char* name, const Shape& shape, DType t) {
+    return add(name, shape, t, nullptr);
+  }
+
   // The output made last is a function of values that the kernel has rounded to T.
   void through_rounded() { blocks_.back().through = type(); }
+
   GradView gradient(const char* name, const Shape& shape) {
     return gradient_of(name, shape, type(), options_.rounded);
   }
+
   GradView wide_gradient(const char* name, const Shape& shape) {
     return gradient_of(name, shape, wide_type(), wide(options_.rounded));
   }
+
   // Read and written.
   TensorView updated(const char* name, const Shape& shape, DType t, double deviation, double mean) {
     return add(name, shape, t, noise(wide(options_.rounded), deviation, mean));
   }
-  TensorView replaced(const char* name, const Shape& shape, double deviation = 1) {  // takes an input's place
+
+  // takes an input's place
+  TensorView replaced(const char* name, const Shape& shape, double deviation = 1) {
     return add(name, shape, type(), noise(options_.rounded, deviation, 0));
   }
-  // A struct: an output of that name, which is read as well, or "" for an input. Compared byte by byte.
-  template <class T> T* memory(const char* name, const T& value) {
+
+  // A struct: an output of that name, which is read as well, or "" for an input. Compared byte by
+  // byte.
+  template <class T>
+  T* memory(const char* name, const T& value) {
     static_assert(std::is_trivially_copyable_v<T>);
     return static_cast<T*>(bytes_at(name, &value, sizeof value));
   }
+
   // An output of `size` bytes at an aligned place, compared byte by byte.
   void* output_bytes(const char* name, int64_t size) {
     const std::vector<unsigned char> poison(static_cast<std::size_t>(size), 0xff);
     return bytes_at(name, poison.data(), poison.size());
   }
+
   const StepScalars* step();
   StepResults* results(float update_scale, bool is_output);
+
   Device& device() { return device_; }
+
   DType type() const { return options_.compute; }
+
   DType wide_type() const { return wide(options_.compute); }
+
   TensorView scratch(const Shape&, DType);  // neither an input nor an output
+
   void keep(std::shared_ptr<void> owner) { kept_.push_back(std::move(owner)); }
+
   void set_bytes(double bytes) { bytes_ = bytes; }
-  template <class Kernel> void kernel(const Kernel& k, double flops = 0) {
+
+  template <class Kernel>
+  void kernel(const Kernel& k, double flops = 0) {
     flops_ = flops;
     launch_ = [this, k] { weft::launch(device_.queue, k); };
   }
@@ -105,7 +148,9 @@ class CaseRun {
     DType through;
     std::vector<unsigned char> before;  // of inputs of the smaller cases: what must still be there
   };
-  TensorView add(const std::string& name, const Shape&, DType, const std::function<double(int64_t)>& value);
+
+  TensorView add(const std::string& name, const Shape&, DType,
+                 const std::function<double(int64_t)>& value);
   GradView gradient_of(const char* name, const Shape&, DType stored, DType rounded);
   void* bytes_at(const char* name, const void* value, std::size_t size);
   double random(int64_t i) const;
@@ -120,17 +165,18 @@ class CaseRun {
   bool has_gradients_ = false, realistic_ = false;
 };
 
-// |got - want| / |want|: the larger of the ratio of root mean squares and that of the largest elements.
-// Infinite where one is NaN or infinite and the other is not the same.
+// |got - want| / |want|: the larger of the ratio of root mean squares and that of the largest
+// elements. Infinite where one is NaN or infinite and the other is not the same.
 double relative_error(const std::vector<double>& got, const std::vector<double>& want);
 
-// Runs the case on `device` in options.compute, and on the CPU in that type and in f64 from the same inputs.
-// Throws Error unless, for each output: the CPU's error is within the bound of its type (or of the coarser
-// one of through_rounded()), the device's is at most twice that plus a floor, and a second run gives equal
-// bits. With options.accumulate, kernels without gradients are not run.
+// Runs the case on `device` in options.compute, and on the CPU in that type and in f64 from the
+// same inputs. Throws Error unless, for each output: the CPU's error is within the bound of its
+// type (or of the coarser one of through_rounded()), the device's is at most twice that plus a
+// floor, and a second run gives equal bits. With options.accumulate, kernels without gradients are
+// not run.
 void verify(Device& device, const KernelCase&, CaseOptions options);
 
-// ---- how the files of this folder fill the table of cases: a function each, called in table.cpp ----
+// ---- how the files of this folder fill the table of cases: a function each, called in table.cpp
 
 using Build = std::function<void(CaseRun&)>;
 
@@ -143,14 +189,19 @@ Build case_of(void (*f)(CaseRun&, Values...), std::type_identity_t<Values>... va
 class Table {
  public:
   // A case to verify. `sizes` are joined into its text.
-  template <class Kernel, class... Sizes> void add(Build build, const Sizes&... sizes) {
+  template <class Kernel, class... Sizes>
+  void add(Build build, const Sizes&... sizes) {
     put<Kernel>(false, std::move(build), sizes...);
   }
+
   // A case of realistic size, to time.
-  template <class Kernel, class... Sizes> void time(Build build, const Sizes&... sizes) {
+  template <class Kernel, class... Sizes>
+  void time(Build build, const Sizes&... sizes) {
     put<Kernel>(true, std::move(build), sizes...);
   }
-  template <class Kernel, class... Sizes> void put(bool realistic, Build build, const Sizes&... sizes) {
+
+  template <class Kernel, class... Sizes>
+  void put(bool realistic, Build build, const Sizes&... sizes) {
     cases.push_back({Kernel::kName, str(sizes...), realistic, std::move(build)});
   }
 

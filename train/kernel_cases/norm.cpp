@@ -4,6 +4,8 @@
 #include "kernels/layers/rotary.h"
 #include "train/kernel_cases/kernel_cases.h"
 
+#include <string>
+
 namespace weft {
 namespace {
 void layernorm_forward(CaseRun& r, int64_t n, int64_t c) {
@@ -90,21 +92,26 @@ void add_residual_backward(Table& t, int64_t n, int64_t c, const Around& with, c
                            bool realistic = false) {
   t.put<ResidualBackward>(realistic, case_of(residual_backward, n, c, with), rows(n, c), text);
 }
+
 void add_residual(Table& t, int64_t n, int64_t c, const Around& with, const char* text,
                   bool realistic = false) {
   t.put<ResidualForward>(realistic, case_of(residual_forward, n, c, with), rows(n, c), text);
   add_residual_backward(t, n, c, with, text, realistic);
 }
+
 void add_norm(Table& t, int64_t n, int64_t c, bool realistic = false) {
   t.put<LayerNormForward>(realistic, case_of(layernorm_forward, n, c), rows(n, c));
   t.put<LayerNormBackward>(realistic, case_of(layernorm_backward, n, c, true, true), rows(n, c));
 }
 
-// ---- QK-norm and rotary positions: head sizes that fill a group of lanes or not, odd numbers of heads ----
+// ---- QK-norm and rotary positions: head sizes that fill a group of lanes or not, odd numbers of
+// heads
 
 struct Sizes {
   int64_t b, t, heads, qk, v;
+
   Shape packed() const { return {b, t, heads * (2 * qk + v)}; }
+
   Shape rstd() const { return {b * t, 2 * heads}; }
 };
 
@@ -113,13 +120,15 @@ enum class Place : uint8_t { row, offsets, positions, sampled };
 struct Parts {
   bool norm = true, rotary = true;
   Place place = Place::row;
+
   std::string text() const {
     const char* places[] = {"", ", offsets", ", positions", ", positions, one row"};
     return str(norm ? ", norm" : "", rotary ? ", rotary" : "", places[static_cast<int>(place)]);
   }
 };
 
-template <class Kernel> void set_form(CaseRun& r, Kernel& k, const Sizes& s, const Parts& parts) {
+template <class Kernel>
+void set_form(CaseRun& r, Kernel& k, const Sizes& s, const Parts& parts) {
   k.heads = s.heads;
   k.qk_size = s.qk;
   k.form.norm = parts.norm;
@@ -150,7 +159,8 @@ void backward(CaseRun& r, const Sizes& s, const Parts& parts) {
 
 void add_norm_cases(Table& t) {
   const Around in_place{.recomputed = Recomputed::in_place_of_h};
-  for (const int64_t c : {1, 7, 31, 32, 33, 255, 256, 257, 512, 520, 1000, 1024, 1032, 4096, 4100}) {
+  for (const int64_t c :
+       {1, 7, 31, 32, 33, 255, 256, 257, 512, 520, 1000, 1024, 1032, 4096, 4100}) {
     const int64_t n = c % 32 + 1;
     add_norm(t, n, c);
     add_residual(t, n, c, {}, ", p 0.4");
@@ -163,10 +173,12 @@ void add_norm_cases(Table& t) {
     add_residual_backward(t, 33, c, {.stream = false}, ", p 0.4, dy alone");
     add_residual_backward(t, 33, c, {.x = false}, ", p 0.4, no dx");
     add_residual_backward(t, 33, c, {.p = 0, .branch = false}, ", p 0, no dbranch");
-    add_residual_backward(t, 33, c, {.stream = false, .branch = false, .recomputed = Recomputed::apart},
+    add_residual_backward(t, 33, c,
+                          {.stream = false, .branch = false, .recomputed = Recomputed::apart},
                           ", p 0.4, dy alone, no dbranch, y");
   }
-  t.add<LayerNormBackward>(case_of(layernorm_backward, 33, 65, true, false), rows(33, 65), ", dx alone");
+  t.add<LayerNormBackward>(case_of(layernorm_backward, 33, 65, true, false), rows(33, 65),
+                           ", dx alone");
   t.add<LayerNormBackward>(case_of(layernorm_backward, 1025, 72, false, true), rows(1025, 72),
                            ", dw and db alone");
   for (const int64_t c : {40, 264, 600}) {  // several rows a warp

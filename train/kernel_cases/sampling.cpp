@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Sampling: awkward sizes to verify, and those of a 59 M image model with 256 samples at a time to time.
+// Sampling: awkward sizes to verify, and those of a 59 M image model with 256 samples at a time to
+// time.
 #include "kernels/sampling/choose_token.h"
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_linear.h"
 #include "train/kernel_cases/kernel_cases.h"
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -12,6 +18,7 @@ struct AroundLinear {
   std::optional<Activation> f = {};
   bool residual = false;
 };
+
 void decode_linear(CaseRun& r, int64_t n, int64_t k_size, int64_t m, const AroundLinear& with) {
   DecodeLinear k;
   k.y = r.output("y", {n, m}, r.type());
@@ -32,7 +39,8 @@ void choose_token(CaseRun& r, int64_t b, int64_t v, const Choice& choice, bool f
   k.tokens = r.output("tokens", {b, 3}, DType::i32);
   k.drawn = r.output("drawn", {3, b}, DType::i32);
   std::vector<double> values(static_cast<std::size_t>(b * v));
-  for (std::size_t i = 0; i < values.size(); ++i) values[i] = static_cast<double>(i * 37 % 11) * 0.5 - 2;
+  for (std::size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<double>(i * 37 % 11) * 0.5 - 2;
   k.logits = few ? r.input_of({b, v}, r.type(), values) : r.input({b, v}, 2);
   k.position = r.numbers({1});
   k.first_sample = r.numbers({3});
@@ -81,8 +89,9 @@ void add_linear(Table& t) {
 
 void add_choices(Table& t) {
   const auto add = [&](int64_t b, int64_t v, const Choice& c, bool few, bool realistic) {
-    t.put<ChooseToken>(realistic, case_of(choose_token, b, v, c, few), "B ", b, ", V ", v, ", temperature ",
-                       c.temperature, ", top-k ", c.top_k, ", top-p ", c.top_p, few ? ", equal logits" : "");
+    t.put<ChooseToken>(realistic, case_of(choose_token, b, v, c, few), "B ", b, ", V ", v,
+                       ", temperature ", c.temperature, ", top-k ", c.top_k, ", top-p ", c.top_p,
+                       few ? ", equal logits" : "");
   };
   const Choice choices[] = {{}, {0, 0, 1}, {0.7, 5, 1}, {1.3, 0, 0.8}, {1, 40, 0.5}, {1e-3, 0, 1}};
   for (const int64_t v : {1, 2, 31, 256, 257, 1000, 70001})
@@ -98,8 +107,9 @@ void add_sampling_cases(Table& t) {
   add_choices(t);
   constexpr int64_t sizes[][5] = {{1, 1, 1, 1, 1}, {3, 33, 31, 2, 9}, {2, 300, 17, 5, 64}};
   for (const auto& [b, rows, n, h, d] : sizes)
-    t.add<GatherRows>(case_of(gather_rows, b, rows, n, h, d), "B ", b, ", R ", rows, ", T ", n, ", H ", h,
-                      ", D ", d);
-  t.time<GatherRows>(case_of(gather_rows, 1, 49152, 12288, 8, 64), "B 1, R 49152, T 12288, H 8, D 64");
+    t.add<GatherRows>(case_of(gather_rows, b, rows, n, h, d), "B ", b, ", R ", rows, ", T ", n,
+                      ", H ", h, ", D ", d);
+  t.time<GatherRows>(case_of(gather_rows, 1, 49152, 12288, 8, 64),
+                     "B 1, R 49152, T 12288, H 8, D 64");
 }
 }  // namespace weft

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: MIT
-// Means, norms, the loss scale, AdamW: awkward sizes to verify, and those of the text model to time.
-#include <limits>
+// Means, norms, the loss scale, AdamW: awkward sizes to verify, and those of the text model to
+// time.
 #include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/loss_scale.h"
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/reduce.h"
 #include "train/kernel_cases/kernel_cases.h"
 
+#include <cstddef>
+#include <limits>
+#include <utility>
+#include <vector>
+
 namespace weft {
 namespace {
 void mean_forward(CaseRun& r, int64_t n) {
-  r.kernel(MeanForward{r.output("y", {1}, r.wide_type()), r.wide_input({n}, 1, 5), r.results(0, true)});
+  r.kernel(
+      MeanForward{r.output("y", {1}, r.wide_type()), r.wide_input({n}, 1, 5), r.results(0, true)});
 }
 
 void mean_backward(CaseRun& r, int64_t n, bool with_dy) {
-  r.kernel(MeanBackward{r.wide_gradient("dx", {n}), with_dy ? r.wide_input({1}) : TensorView{}, r.step()});
+  r.kernel(MeanBackward{r.wide_gradient("dx", {n}), with_dy ? r.wide_input({1}) : TensorView{},
+                        r.step()});
 }
 
 void clip_coefficient(CaseRun& r, int64_t n, double clip) {
@@ -32,7 +39,8 @@ void square_sum(CaseRun& r, int64_t n, int64_t tensors) {
 void clip_of_parts(CaseRun& r, int64_t n, double clip) {
   std::vector<double> squares;
   for (int64_t i = 0; i < n; ++i) squares.push_back(1 + 0.1 * static_cast<double>(i % 7));
-  r.kernel(ClipCoefficient{r.results(0, true), {}, r.step(), clip, r.input_of({n}, DType::f64, squares)});
+  r.kernel(ClipCoefficient{
+      r.results(0, true), {}, r.step(), clip, r.input_of({n}, DType::f64, squares)});
 }
 
 void count_non_finite(CaseRun& r, int64_t n, bool clean) {
@@ -70,51 +78,59 @@ void adamw_update(CaseRun& r, int64_t n, int64_t decayed, bool ema, float update
 }
 
 void apply_loss_scale(CaseRun& r, double scale, int64_t parts) {
-  r.kernel(ApplyLossScale{.step = r.memory("step", StepScalars{.seed = 5, .draw = 7, .first_row = 11}),
-                          .state = r.memory("", LossScale{.scale = scale}),
-                          .parts = parts});
+  r.kernel(ApplyLossScale{
+      .step = r.memory("step", StepScalars{.seed = 5, .draw = 7, .first_row = 11}),
+      .state = r.memory("", LossScale{.scale = scale}),
+      .parts = parts,
+  });
 }
 
 // Of update number 7.
 void update_loss_scale(CaseRun& r, const LossScale& state, float norm) {
   const StepResults results{.loss = 2, .gradient_norm = norm, .update_scale = 0.5};
-  r.kernel(UpdateLossScale{.state = r.memory("state", state),
-                           .results = r.memory("results", results),
-                           .step = r.memory("step", StepScalars{.seed = 5, .draw = 7, .first_row = 11}),
-                           .window = 4,
-                           .beta1 = 0.8,
-                           .beta2 = 0.99,
-                           .ema_decay = 0.999,
-                           .momentum = 0.95});
+  r.kernel(UpdateLossScale{
+      .state = r.memory("state", state),
+      .results = r.memory("results", results),
+      .step = r.memory("step", StepScalars{.seed = 5, .draw = 7, .first_row = 11}),
+      .window = 4,
+      .beta1 = 0.8,
+      .beta2 = 0.99,
+      .ema_decay = 0.999,
+      .momentum = 0.95,
+  });
 }
 
 void add_loss_scale(Table& table) {
   for (const double scale : {1.0, 65536.0, 1000.7, 0x1p-3, 0x1p140})
     for (const int64_t parts : {1, 2, 6})
-      table.add<ApplyLossScale>(case_of(apply_loss_scale, scale, parts), "scale ", scale, ", ", parts,
-                                " parts");
+      table.add<ApplyLossScale>(case_of(apply_loss_scale, scale, parts), "scale ", scale, ", ",
+                                parts, " parts");
   constexpr float inf = std::numeric_limits<float>::infinity();
   for (const float norm : {0.0f, 3.5f, inf, std::nanf("")})
     for (const int64_t good : {0, 2, 3})
       for (const int64_t skipped : {0, 1, 6})
-        table.add<UpdateLossScale>(case_of(update_loss_scale, {1024, good, skipped}, norm), "norm ", norm,
-                                   ", ", good, " good ones, ", skipped, " skipped");
+        table.add<UpdateLossScale>(case_of(update_loss_scale, {1024, good, skipped}, norm), "norm ",
+                                   norm, ", ", good, " good ones, ", skipped, " skipped");
   table.time<ApplyLossScale>(case_of(apply_loss_scale, 65536, 1), "scale 65536, 1 part");
   table.time<UpdateLossScale>(case_of(update_loss_scale, {65536, 1, 0}, 1), "a good one");
 }
 
-// ---- Muon: matrices wide, tall and square, alone and in batches; those of the text model of 12 layers ----
+// ---- Muon: matrices wide, tall and square, alone and in batches; those of the text model of 12
+// layers
 
 void momentum(CaseRun& r, int64_t n, float update_scale) {
-  r.kernel(MuonMomentum{.u = r.output("u", {n}, r.type()),
-                        .m = r.updated("m", {n}, r.wide_type(), 0.1, 0),
-                        .gradients = r.wide_input({n}),
-                        .step = r.step(),
-                        .results = r.results(update_scale, false)});
+  r.kernel(MuonMomentum{
+      .u = r.output("u", {n}, r.type()),
+      .m = r.updated("m", {n}, r.wide_type(), 0.1, 0),
+      .gradients = r.wide_input({n}),
+      .step = r.step(),
+      .results = r.results(update_scale, false),
+  });
 }
 
 // `count` times matrices of these sizes, eight elements or more apart.
-void newton_schulz(CaseRun& r, int64_t count, const std::vector<std::pair<int64_t, int64_t>>& sizes) {
+void newton_schulz(CaseRun& r, int64_t count,
+                   const std::vector<std::pair<int64_t, int64_t>>& sizes) {
   NewtonSchulz k{.x = {}, .matrices = {}, .other = {}, .squares = {}};
   int64_t period = 0;
   for (const auto& [rows, cols] : sizes) {
@@ -151,11 +167,13 @@ void add_step_cases(Table& table) {
     table.add<ClipCoefficient>(case_of(clip_coefficient, n, 1e6), n, " elements, within clip");
     table.add<ClipCoefficient>(case_of(clip_of_parts, n, 1), n, " sums of squares");
     for (const int64_t tensors : {1, 3, 64})
-      table.add<SquareSum>(case_of(square_sum, n, tensors), tensors, " tensors of ", n, " elements");
+      table.add<SquareSum>(case_of(square_sum, n, tensors), tensors, " tensors of ", n,
+                           " elements");
     table.add<CountNonFinite>(case_of(count_non_finite, n, false), n, " elements");
     table.add<CountNonFinite>(case_of(count_non_finite, n, true), n, " elements, all finite");
     for (const DType stored : {DType::f32, DType::bf16, DType::u8})
-      table.add<Fingerprint>(case_of(fingerprint, n, stored, n / 3), n, " elements of ", name_of(stored));
+      table.add<Fingerprint>(case_of(fingerprint, n, stored, n / 3), n, " elements of ",
+                             name_of(stored));
     table.add<AdamWUpdate>(case_of(adamw_update, n, n / 2, true, 0.25f), n, " elements");
     table.add<AdamWUpdate>(case_of(adamw_update, n, n, false, 0.25f), n,
                            " elements, all decayed, no average");
@@ -167,7 +185,8 @@ void add_step_cases(Table& table) {
   table.time<MeanForward>(case_of(mean_forward, tokens), tokens, " elements");
   table.time<MeanBackward>(case_of(mean_backward, tokens, false), tokens, " elements");
   table.time<ClipCoefficient>(case_of(clip_coefficient, parameters, 1), parameters, " elements");
-  table.time<SquareSum>(case_of(square_sum, parameters / 16, 16), parameters, " elements in 16 tensors");
+  table.time<SquareSum>(case_of(square_sum, parameters / 16, 16), parameters,
+                        " elements in 16 tensors");
   table.time<CountNonFinite>(case_of(count_non_finite, residual, true), residual, " elements");
   table.time<Fingerprint>(case_of(fingerprint, residual, DType::f32, 0), residual, " elements");
   table.time<AdamWUpdate>(case_of(adamw_update, parameters, parameters, false, 0.25f), parameters,
@@ -178,18 +197,20 @@ void add_muon_cases(Table& table) {
   for (const int64_t n : {1, 7, 8, 9, 33, 2049, 40000})
     for (const float scale : {0.25f, 0.0f}) {
       table.add<MuonMomentum>(case_of(momentum, n, scale), n, " elements, update scale ", scale);
-      table.add<MuonUpdate>(case_of(update, n, scale > 0, scale), n, " elements, update scale ", scale);
+      table.add<MuonUpdate>(case_of(update, n, scale > 0, scale), n, " elements, update scale ",
+                            scale);
     }
   for (const int64_t count : {1, 3}) {
-    table.add<NewtonSchulz>(case_of(newton_schulz, count, {{1, 1}, {3, 1}, {8, 33}, {64, 16}}), count,
-                            " of four");
+    table.add<NewtonSchulz>(case_of(newton_schulz, count, {{1, 1}, {3, 1}, {8, 33}, {64, 16}}),
+                            count, " of four");
     table.add<NewtonSchulz>(case_of(newton_schulz, count, {{16, 96}, {16, 64}, {64, 16}}), count,
                             " of one side");
   }
   constexpr int64_t matrices = 12 * 512 * 6144;
   table.time<MuonMomentum>(case_of(momentum, matrices, 0.25f), matrices, " elements");
-  table.time<NewtonSchulz>(case_of(newton_schulz, 12, {{1536, 512}, {512, 512}, {2048, 512}, {512, 2048}}),
-                           "12 blocks of d 512");
+  table.time<NewtonSchulz>(
+      case_of(newton_schulz, 12, {{1536, 512}, {512, 512}, {2048, 512}, {512, 2048}}),
+      "12 blocks of d 512");
   table.time<MuonUpdate>(case_of(update, matrices, false, 0.25f), matrices, " elements");
 }
 }  // namespace weft

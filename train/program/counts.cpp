@@ -1,19 +1,26 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/counts.h"
-#include <algorithm>
-#include <limits>
+
 #include "kernels/attention/select.h"
 #include "src/config/names.h"
 #include "src/patterns/pattern.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <limits>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
 std::size_t bytes_of(const TileTables& t) {
   std::size_t numbers = 0;
-  for (const auto* list : {&t.query_order, &t.key_order, &t.row_start, &t.row_tile, &t.row_mask, &t.col_start,
-                           &t.col_tile, &t.col_mask, &t.row_schedule, &t.col_schedule})
+  for (const auto* list :
+       {&t.query_order, &t.key_order, &t.row_start, &t.row_tile, &t.row_mask, &t.col_start,
+        &t.col_tile, &t.col_mask, &t.row_schedule, &t.col_schedule})
     numbers += list->size();
-  return numbers * sizeof(int32_t) + (t.masks.size() + t.masks_transposed.size()) * sizeof(uint64_t);
+  return numbers * sizeof(int32_t) +
+         (t.masks.size() + t.masks_transposed.size()) * sizeof(uint64_t);
 }
 
 std::string parts_text(const AttentionPattern& pattern, int head) {
@@ -23,14 +30,21 @@ std::string parts_text(const AttentionPattern& pattern, int head) {
 }
 
 // The kernel that runs a pass forward over `n` positions of one sequence.
-std::string kernel_on(const AttentionTarget& target, int heads, const AttentionPass& pass, int64_t n) {
+std::string kernel_on(const AttentionTarget& target, int heads, const AttentionPass& pass,
+                      int64_t n) {
   if (target.compute_capability == 0) return "cpu";
   const attention::Problem problem{
-      .dtype = target.dtype, .heads = heads, .time = n, .qk_size = target.qk_size, .v_size = target.v_size};
+      .dtype = target.dtype,
+      .heads = heads,
+      .time = n,
+      .qk_size = target.qk_size,
+      .v_size = target.v_size,
+  };
   return name_of(attention::select(problem, pass, target.compute_capability));
 }
 
-template <class T> std::string sum_text(const std::vector<T>& parts) {
+template <class T>
+std::string sum_text(const std::vector<T>& parts) {
   std::string text;
   for (auto it = parts.begin(); it != parts.end(); ++it)
     if (std::find(parts.begin(), it, *it) == it) text += str(text.empty() ? "" : " + ", *it);
@@ -48,13 +62,13 @@ void count_keys(const AttentionPattern& pattern, int head, Lengths n, AttentionC
     counts.keys_min = std::min(counts.keys_min, keys);
     counts.keys_max = std::max(counts.keys_max, keys);
   }
-  counts.keys_mean =
-      static_cast<double>(counts.pairs.needed) / static_cast<double>(n.queries * std::ssize(counts.heads));
+  counts.keys_mean = static_cast<double>(counts.pairs.needed) /
+                     static_cast<double>(n.queries * std::ssize(counts.heads));
 }
 
 // A pass as it runs.
-void add_pass(const AttentionTarget& target, int heads, int64_t n, const Band& band, const TileTables& tables,
-              AttentionCounts& counts) {
+void add_pass(const AttentionTarget& target, int heads, int64_t n, const Band& band,
+              const TileTables& tables, AttentionCounts& counts) {
   static constexpr int32_t kSomeReach = 1;
   AttentionPass pass;
   pass.edge = tables.edge, pass.band = band;
@@ -65,8 +79,8 @@ void add_pass(const AttentionTarget& target, int heads, int64_t n, const Band& b
 }
 
 // Where content decides: at most so many pairs, in as many tiles.
-void count_content(const AttentionPattern& pattern, int heads, Lengths n, const AttentionTarget& target,
-                   AttentionCounts& counts) {
+void count_content(const AttentionPattern& pattern, int heads, Lengths n,
+                   const AttentionTarget& target, AttentionCounts& counts) {
   for (const auto& [spec, range] : content_of(pattern, heads))
     for (int64_t i = 0; i < range.count; ++i) {
       const auto head = static_cast<int>(range.head(i));
@@ -79,6 +93,7 @@ void count_content(const AttentionPattern& pattern, int heads, Lengths n, const 
 }  // namespace
 
 std::string AttentionCounts::edges_text() const { return sum_text(edges); }
+
 std::string AttentionCounts::form_text() const { return sum_text(form); }
 
 std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, int heads, Lengths n,
@@ -96,7 +111,8 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
     counts.pattern = maps.groups() == 1 ? pattern.name() : parts_text(pattern, head);
     count_content(pattern, heads, n, target, counts);
     count_keys(pattern, head, n, counts);
-    if (pattern.causal() && n.queries == n.keys) counts.cache_rows = cache_rows(pattern, head, n.keys).rows;
+    if (pattern.causal() && n.queries == n.keys)
+      counts.cache_rows = cache_rows(pattern, head, n.keys).rows;
     for (int pass = 0; pass < maps.passes(); ++pass)
       if (const TileTables* tables = maps.tables(pass, static_cast<int>(g)))
         add_pass(target, heads, n.queries, maps.band(pass), *tables, counts);
@@ -108,7 +124,8 @@ std::string numbers_text(const std::vector<int64_t>& numbers) {
   std::string text;
   for (std::size_t k = 0; k < numbers.size();) {
     std::size_t end = k + 1;  // numbers k .. end - 1 have equal distances
-    while (end < numbers.size() && numbers[end] - numbers[end - 1] == numbers[k + 1] - numbers[k]) ++end;
+    while (end < numbers.size() && numbers[end] - numbers[end - 1] == numbers[k + 1] - numbers[k])
+      ++end;
     const int64_t step = end > k + 1 ? numbers[k + 1] - numbers[k] : 0;
     text += text.empty() ? "" : ", ";
     if (end - k >= 3) {
@@ -124,7 +141,8 @@ std::string numbers_text(const std::vector<int64_t>& numbers) {
 
 std::string grouped_digits(int64_t value) {
   std::string text = std::to_string(value);
-  for (int64_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3) text.insert(at, 1, ',');
+  for (int64_t at = std::ssize(text) - 3; at > (value < 0 ? 1 : 0); at -= 3)
+    text.insert(at, 1, ',');
   return text;
 }
 

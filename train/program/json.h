@@ -2,8 +2,12 @@
 // JSON objects on one line, and bytes as UTF-8.
 #pragma once
 
-#include <algorithm>
 #include "src/config/names.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string>
+#include <vector>
 
 namespace weft {
 // A string in quotes; control characters become spaces.
@@ -21,48 +25,70 @@ struct JsonMember {
   struct Raw {
     std::string text;
   };
+
   std::string text;
 
-  JsonMember(const std::string& key, const std::string& value) : JsonMember(key, Raw{json_quoted(value)}) {}
-  JsonMember(const std::string& key, const char* value) : JsonMember(key, std::string(value)) {}
-  JsonMember(const std::string& key, bool value) : JsonMember(key, Raw{value ? "true" : "false"}) {}
+  JsonMember(const std::string& key, const std::string& value)
+      : JsonMember(key, Raw{json_quoted(value)}) {}
+
+  JsonMember(const std::string& key, const char* value)
+      : JsonMember(key, std::string(value)) {}
+
+  JsonMember(const std::string& key, bool value)
+      : JsonMember(key, Raw{value ? "true" : "false"}) {}
+
   template <class T>
-  requires std::is_arithmetic_v<T> JsonMember(const std::string& key, T value)
+    requires std::is_arithmetic_v<T>
+  JsonMember(const std::string& key, T value)
       : JsonMember(key, Raw{str(value)}) {}
-  JsonMember(const std::string& key, const Raw& raw) : text(json_quoted(key) + ": " + raw.text) {}
+
+  JsonMember(const std::string& key, const Raw& raw)
+      : text(json_quoted(key) + ": " + raw.text) {}
 };
+
 using JsonMembers = std::vector<JsonMember>;
 
 inline std::string json_members(const JsonMembers& members) {  // without braces
   return joined(members, ", ", &JsonMember::text);
 }
-inline std::string json_object(const JsonMembers& members) { return "{" + json_members(members) + "}"; }
+
+inline std::string json_object(const JsonMembers& members) {
+  return "{" + json_members(members) + "}";
+}
 
 // ---- bytes as characters that a page or a terminal can show ----
 
 inline constexpr const char* kReplacement = "\xef\xbf\xbd";  // U+FFFD
 
-// The length of the UTF-8 character at `text[at]`; 0: none, or a control character but line break and tab.
+// The length of the UTF-8 character at `text[at]`; 0: none, or a control character but line break
+// and tab.
 inline std::size_t utf8_length(const std::string& text, std::size_t at) {
-  const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(i < text.size() ? text[i] : 0); };
+  const auto byte = [&](std::size_t i) {
+    return static_cast<unsigned char>(i < text.size() ? text[i] : 0);
+  };
   const unsigned char first = byte(at);
   if (first < 0x80) return first >= 0x20 || first == '\n' || first == '\t' ? 1 : 0;
   const std::size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
   if (first < 0xc2 || first > 0xf4) return 0;
   for (std::size_t i = 1; i < length; ++i)
     if ((byte(at + i) & 0xc0) != 0x80) return 0;
-  const bool overlong = (first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xf0 && byte(at + 1) < 0x90);
-  const bool beyond = (first == 0xed && byte(at + 1) > 0x9f) || (first == 0xf4 && byte(at + 1) > 0x8f);
+  const bool overlong =
+      (first == 0xe0 && byte(at + 1) < 0xa0) || (first == 0xf0 && byte(at + 1) < 0x90);
+  const bool beyond =
+      (first == 0xed && byte(at + 1) > 0x9f) || (first == 0xf4 && byte(at + 1) > 0x8f);
   return overlong || beyond ? 0 : length;
 }
 
-// Takes the characters off `bytes`; what is none becomes U+FFFD. The beginning of one stays, unless `last`.
+// Takes the characters off `bytes`; what is none becomes U+FFFD. The beginning of one stays, unless
+// `last`.
 inline std::string take_characters(std::string& bytes, bool last) {
   std::string out;
   std::size_t at = 0;
   while (at < bytes.size()) {
     const std::size_t length = utf8_length(bytes, at), left = bytes.size() - at;
-    const auto completed = [&](const char* by) { return utf8_length(bytes.substr(at) + by, 0) > left; };
+    const auto completed = [&](const char* by) {
+      return utf8_length(bytes.substr(at) + by, 0) > left;
+    };
     if (length == 0 && !last && (completed("\x80\x80\x80") || completed("\xbf\xbf\xbf"))) break;
     out += length == 0 ? kReplacement : bytes.substr(at, length);
     at += std::max<std::size_t>(length, 1);

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/loaded_model.h"
 
+#include <memory>
+#include <string>
+
 namespace weft {
 DType dtype_on(const Device& device, const Config& config) {
   return device.is_cuda() ? compute_dtype(config) : DType::f32;
@@ -31,9 +34,10 @@ std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const Ope
   loaded->config = parse_config(checkpoint_config(checkpoint), checkpoint);
   loaded->device = open();
   loaded->model = make_model(loaded->config, loaded->store, *loaded->device);
-  loaded->store.allocate(*loaded->device, dtype_on(*loaded->device, loaded->config), loaded->config.seed,
-                         false, false);
-  loaded->ema = weights == Weights::ema || (weights == Weights::best && checkpoint_has_ema(checkpoint));
+  loaded->store.allocate(*loaded->device, dtype_on(*loaded->device, loaded->config),
+                         loaded->config.seed, false, false);
+  loaded->ema =
+      weights == Weights::ema || (weights == Weights::best && checkpoint_has_ema(checkpoint));
   loaded->state = load_checkpoint(checkpoint, *loaded->device, loaded->store, loaded->ema);
   Ctx ctx = loaded->inference();
   loaded->store.refresh_compute(ctx);

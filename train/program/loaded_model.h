@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
-// A model as `evaluate` and `sample` need it: config and weights from a checkpoint, nothing for training.
+// A model as `evaluate` and `sample` need it: config and weights from a checkpoint, nothing for
+// training.
 #pragma once
 
-#include <unistd.h>
-#include <iostream>
 #include "models/model.h"
 #include "src/files/checkpoint.h"
 #include "train/ranks/ranks.h"
+
+#include <functional>
+#include <iostream>
+#include <memory>
+#include <string>
+#include <unistd.h>
 
 namespace weft {
 // The compute type on this device: a CPU computes in f32 whatever the config says.
@@ -34,8 +39,10 @@ std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std
 using OpenDevice = std::function<std::unique_ptr<Device>()>;
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const OpenDevice&, Weights);
 
-// Runs a program on a checkpoint, on every rank; output goes to rank 0's stdout, progress to its stderr.
-template <class Arguments, class Work> void work_on_checkpoint(const Arguments& a, const Work& work) {
+// Runs a program on a checkpoint, on every rank; output goes to rank 0's stdout, progress to its
+// stderr.
+template <class Arguments, class Work>
+void work_on_checkpoint(const Arguments& a, const Work& work) {
   const auto config = [&] { return checkpoint_config(a.checkpoint); };
   with_ranks({a.gpus, a.device}, config, [&](ProcessGroup& group) {
     Progress progress = rank_progress(group, std::cerr, STDERR_FILENO);

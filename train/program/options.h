@@ -2,14 +2,20 @@
 // Options that several programs have. The rest of a command line is in train/<program>.cpp.
 #pragma once
 
-#include <CLI/CLI.hpp>
-#include <limits>
 #include "src/config/names.h"
 #include "src/files/files.h"
 
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace weft {
 // An option whose help shows its default.
-template <class T> CLI::Option* add_shown(CLI::App& app, const char* name, T& value, const char* text) {
+template <class T>
+CLI::Option* add_shown(CLI::App& app, const char* name, T& value, const char* text) {
   return app.add_option(name, value, text)->capture_default_str();
 }
 
@@ -19,11 +25,12 @@ inline CLI::Validator at_least(double least, bool itself = true) {
             double value = 0;
             const bool number = CLI::detail::lexical_cast(text, value);
             if (number && (itself ? value >= least : value > least)) return std::string();
-            return str("expected a number ", itself ? "of at least " : "of more than ", least, ", got ",
-                       text);
+            return str("expected a number ", itself ? "of at least " : "of more than ", least,
+                       ", got ", text);
           },
           ""};
 }
+
 inline CLI::Validator more_than(double least) { return at_least(least, false); }
 
 // The commands of a program: `work` becomes that of the one that is given.
@@ -31,7 +38,8 @@ struct Commands {
   CLI::App& app;
   std::function<void()>& work;
 
-  CLI::App* add(const std::string& name, const std::string& purpose, std::function<void()> of_command) {
+  CLI::App* add(const std::string& name, const std::string& purpose,
+                std::function<void()> of_command) {
     CLI::App* command = app.require_subcommand(1)->add_subcommand(name, purpose);
     command->callback([&work = work, of_command = std::move(of_command)] { work = of_command; });
     return command;
@@ -39,10 +47,12 @@ struct Commands {
 };
 
 // CLI11 lets unsigned numbers wrap around.
-template <class T> CLI::Validator whole_number() {
+template <class T>
+CLI::Validator whole_number() {
   return {[](const std::string& text) {
             if (number_in<T>(text)) return std::string();
-            return str("expected a whole number from 0 to ", std::numeric_limits<T>::max(), ", got ", text);
+            return str("expected a whole number from 0 to ", std::numeric_limits<T>::max(),
+                       ", got ", text);
           },
           ""};
 }
@@ -53,20 +63,24 @@ inline CLI::Option* add_output(CLI::App& app, const char* name, std::string& pat
   const auto check = [devices](const std::string& given) {
     try {
       check_output(given, devices);
-    } catch (const Error& e) { return std::string(e.what()); }
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
     return std::string();
   };
   return app.add_option(name, path, text)->check(CLI::Validator(check, ""));
 }
 
-inline void add_device(CLI::App& app, std::string& device, const char* text = "auto, cpu, cuda or cuda:N") {
+inline void add_device(CLI::App& app, std::string& device,
+                       const char* text = "auto, cpu, cuda or cuda:N") {
   add_shown(app, "--device", device, text);
 }
 
 // --config, which comes back, and --set.
-inline CLI::Option* add_config(CLI::App& app, std::string& config, std::vector<std::string>& overrides) {
-  CLI::Option* file =
-      app.add_option("--config", config, "config file; a name that is no path is looked for in configs/");
+inline CLI::Option* add_config(CLI::App& app, std::string& config,
+                               std::vector<std::string>& overrides) {
+  CLI::Option* file = app.add_option(
+      "--config", config, "config file; a name that is no path is looked for in configs/");
   app.add_option("--set", overrides, "a.b=c: sets one key of the config; may be repeated")
       ->allow_extra_args(false);
   return file;
@@ -74,7 +88,8 @@ inline CLI::Option* add_config(CLI::App& app, std::string& config, std::vector<s
 
 inline void add_gpus(CLI::App& app, int& gpus) {
   app.add_option("--gpus", gpus,
-                 "start so many processes on this host, one a GPU (with --device cpu without any); torchrun "
+                 "start so many processes on this host, one a GPU (with --device cpu without any); "
+                 "torchrun "
                  "--no-python, mpirun and srun start them otherwise")
       ->type_name("N")
       ->check(at_least(1));
@@ -87,9 +102,9 @@ inline void add_no_verify(CLI::App& app) {
 }
 
 inline void add_weights(CLI::App& app, std::string& weights) {
-  auto* which =
-      app.add_option("--weights", weights, "ema (the moving average; default where it was kept) or last")
-          ->check(CLI::IsMember({"ema", "last"}));
+  auto* which = app.add_option("--weights", weights,
+                               "ema (the moving average; default where it was kept) or last")
+                    ->check(CLI::IsMember({"ema", "last"}));
   app.add_flag_callback(
          "--ema", [&weights] { weights = "ema"; }, "--weights ema")
       ->excludes(which);

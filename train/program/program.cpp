@@ -1,25 +1,32 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/program.h"
-#include <fcntl.h>
-#include <omp.h>
-#include <signal.h>
-#include <unistd.h>
-#include <CLI/CLI.hpp>
-#include <csignal>
-#include <cstdio>
-#include <exception>
-#include <iostream>
-#include <iterator>
-#include <new>
-#include <system_error>
-#include <thread>
+
 #include "src/config/names.h"
 #include "src/files/files.h"
 #include "train/ranks/ranks.h"
 
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <csignal>
+#include <cstddef>
+#include <cstdio>
+#include <exception>
+#include <fcntl.h>
+#include <iostream>
+#include <iterator>
+#include <new>
+#include <omp.h>
+#include <optional>
+#include <signal.h>
+#include <system_error>
+#include <thread>
+#include <unistd.h>
+#include <vector>
+
 namespace weft {
 namespace {
-// What to add to an error of CLI11 when a word was mistyped: the commands there are, the nearest name.
+// What to add to an error of CLI11 when a word was mistyped: the commands there are, the nearest
+// name.
 std::string help_with(const CLI::App& app, const std::string& what) {
   const CLI::App* at = &app;  // the command that was given last
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
@@ -50,7 +57,9 @@ void hold_standard_files() {
 [[noreturn]] void end_with_a_line() {
   try {
     if (const std::exception_ptr thrown = std::current_exception()) std::rethrow_exception(thrown);
-  } catch (const std::bad_alloc&) { print_error_line(out_of_memory()); } catch (const std::exception& e) {
+  } catch (const std::bad_alloc&) {
+    print_error_line(out_of_memory());
+  } catch (const std::exception& e) {
     print_error_line(e.what());
   }
   _exit(1);
@@ -108,7 +117,9 @@ void start_threads() {
   bool enough = true;
   try {
     while (static_cast<int>(trial.size()) + 1 < count) trial.emplace_back([&] { end.wait(false); });
-  } catch (const std::system_error&) { enough = false; }
+  } catch (const std::system_error&) {
+    enough = false;
+  }
   end = true;
   end.notify_all();
   for (std::thread& thread : trial) thread.join();
@@ -127,14 +138,16 @@ std::string out_of_memory() {
 int run_program(const Program& program, int argc, char** argv) {
   hold_standard_files();
   std::set_terminate(end_with_a_line);
-  // A file over the size limit is then an error of the write, as a full disk is, not the end of the process.
+  // A file over the size limit is then an error of the write, as a full disk is, not the end of the
+  // process.
   std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app(program.purpose, program.name);
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
   try {
     program.add_options(app);
     const auto stop = parse(program, app, argc, argv);
-    if (!stop && !program.has_ranks) start_threads();  // else those of each rank (train/ranks/ranks.h)
+    // else those of each rank (train/ranks/ranks.h)
+    if (!stop && !program.has_ranks) start_threads();
     if (!stop) program.work();
     check_stdout();
     return stop.value_or(0);
@@ -142,7 +155,9 @@ int run_program(const Program& program, int argc, char** argv) {
   } catch (const std::bad_alloc&) {
     print_error_line(program.has_ranks ? out_of_memory()
                                        : "out of memory on the host: give less data, or shorter");
-  } catch (const std::exception& e) { print_error_line(e.what()); }
+  } catch (const std::exception& e) {
+    print_error_line(e.what());
+  }
   return 1;
 }
 
@@ -162,7 +177,8 @@ StopSignal::StopSignal(bool alone) {
 
 StopSignal::~StopSignal() {
   alarm(0);
-  for (std::size_t i = 0; i < std::size(kSignals); ++i) sigaction(kSignals[i], &earlier[i], nullptr);
+  for (std::size_t i = 0; i < std::size(kSignals); ++i)
+    sigaction(kSignals[i], &earlier[i], nullptr);
   interrupt_requested = false;
 }
 
@@ -174,5 +190,6 @@ const char* StopSignal::received() {
     default: return "SIGTERM";
   }
 }
+
 const char* StopSignal::overdue() { return time_is_up != 0 ? received() : nullptr; }
 }  // namespace weft

@@ -6,7 +6,8 @@
 #include <functional>
 #include <string>
 
-namespace CLI {  // included by the few files that describe command lines: it takes seconds to compile
+// included by the few files that describe command lines: it takes seconds to compile
+namespace CLI {
 class App;
 }
 
@@ -21,19 +22,23 @@ struct Program {
 
 struct SaidElsewhere {};  // thrown by `work` when another process says what went wrong
 
-// Starts OpenMP's threads first; Error when there is no room: libgomp itself can only end the process.
+// Starts OpenMP's threads first; Error when there is no room: libgomp itself can only end the
+// process.
 void start_threads();
 
 std::string out_of_memory();  // what a program on a model says of std::bad_alloc
 
-// Exit code 0; 1 after "error: ..." on one line of stderr (src/files/files.h), for bad options and an stdout
-// that took less than was written, too; 1 alone after SaidElsewhere. Adds --help and --version.
+// Exit code 0; 1 after "error: ..." on one line of stderr (src/files/files.h), for bad options and
+// an stdout that took less than was written, too; 1 alone after SaidElsewhere. Adds --help and
+// --version.
 int run_program(const Program&, int argc, char** argv);
 
-// timeout(1) signals a process, then its group: within 200 ms it is one signal. Safe in a signal handler.
+// timeout(1) signals a process, then its group: within 200 ms it is one signal. Safe in a signal
+// handler.
 class Echo {
  public:
   void begin() { clock_gettime(CLOCK_MONOTONIC, &first_); }
+
   bool lasts() const {
     timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -44,8 +49,8 @@ class Echo {
   timespec first_{};
 };
 
-// The first SIGINT, SIGTERM or SIGHUP stops training after the step, or soon gives it up; a second one but
-// SIGHUP ends the program. nohup is respected.
+// The first SIGINT, SIGTERM or SIGHUP stops training after the step, or soon gives it up; a second
+// one but SIGHUP ends the program. nohup is respected.
 class StopSignal {
  public:
   // `alone`: no other process waits, so CPU work is interrupted between kernels (kernels/queue.h).
@@ -53,6 +58,7 @@ class StopSignal {
   ~StopSignal();                                 // the handlers that were there before
   StopSignal& operator=(StopSignal&&) = delete;  // nor copied
   static const char* received();                 // "SIGTERM", or null
-  static const char* overdue();  // the same from two seconds after it on: the step is to be given up
+  // the same from two seconds after it on: the step is to be given up
+  static const char* overdue();
 };
 }  // namespace weft

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/progress.h"
-#include <fcntl.h>
-#include <unistd.h>
-#include <cerrno>
-#include <cstdio>
-#include <iostream>
+
 #include "kernels/view.h"
+
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <fcntl.h>
+#include <iostream>
+#include <unistd.h>
 
 namespace weft {
 std::string fixed_text(double value, int digits) {
@@ -21,7 +25,9 @@ std::string count_text(double count) {
     count /= 1000;
     unit = larger;
   }
-  const int digits = *unit == '\0' || std::abs(count) >= 99.95 ? 0 : std::abs(count) >= 9.995 ? 1 : 2;
+  const int digits = *unit == '\0' || std::abs(count) >= 99.95 ? 0
+                     : std::abs(count) >= 9.995                ? 1
+                                                               : 2;
   return fixed_text(count, digits) + unit;
 }
 
@@ -32,7 +38,8 @@ std::string duration_text(double seconds) {
   if (whole < 3600) {
     std::snprintf(text, sizeof text, "%lld:%02lld", whole / 60, whole % 60);
   } else {
-    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60, whole % 60);
+    std::snprintf(text, sizeof text, "%lld:%02lld:%02lld", whole / 3600, whole / 60 % 60,
+                  whole % 60);
   }
   return text;
 }
@@ -43,8 +50,8 @@ std::string bar_text(int64_t done, int64_t all, double seconds) {
   const auto full = static_cast<int64_t>(share * kCells);
   std::string text = "[";
   for (int64_t i = 0; i < kCells; ++i) text += i < full ? '#' : '.';
-  return str(text, "] ", fixed_text(100 * share, 0), "%  ", duration_text(seconds / share - seconds),
-             " left");
+  return str(text, "] ", fixed_text(100 * share, 0), "%  ",
+             duration_text(seconds / share - seconds), " left");
 }
 
 void Stopwatch::start() {
@@ -92,7 +99,8 @@ void Progress::put(const std::string& text) {
 
 void Progress::passing(const std::string& text) {
   const auto now = std::chrono::steady_clock::now();
-  if (!terminal_ || (passing_shown_ && now - last_passing_ < std::chrono::milliseconds(200))) return;
+  if (!terminal_ || (passing_shown_ && now - last_passing_ < std::chrono::milliseconds(200)))
+    return;
   put("\r\033[K" + text);
   passing_shown_ = true;
   last_passing_ = now;

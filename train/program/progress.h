@@ -21,9 +21,11 @@ class Stopwatch {
   explicit Stopwatch(bool running = false) {
     if (running) start();
   }
+
   void start();
   void stop();
   double seconds() const;
+
   void set(double seconds) { sum_ = seconds; }
 
  private:
@@ -37,12 +39,17 @@ class Stopwatch {
 class Laps {
  public:
   void lap(const char* part);  // the time since the call before was for `part`, a literal
-  template <class T> T lap(const char* part, T made) {
+
+  template <class T>
+  T lap(const char* part, T made) {
     lap(part);
     return made;
   }
+
   double last() const { return last_; }  // when the last part ended: their sum
+
   const std::vector<std::pair<const char*, double>>& parts() const { return parts_; }
+
   std::string text() const;  // "device 0.31, weights 0.20"
 
  private:
@@ -53,9 +60,14 @@ class Laps {
 
 class Progress {
  public:
-  // `terminal`: passing lines are shown (and overwritten); otherwise they are left out. `file`: where `out`
-  // leads; when nobody is left to read there, stderr says so once, and `file` becomes /dev/null.
-  Progress(std::ostream& out, bool terminal, int file = -1) : out_(out), terminal_(terminal), file_(file) {}
+  // `terminal`: passing lines are shown (and overwritten); otherwise they are left out. `file`:
+  // where `out` leads; when nobody is left to read there, stderr says so once, and `file` becomes
+  // /dev/null.
+  Progress(std::ostream& out, bool terminal, int file = -1)
+      : out_(out),
+        terminal_(terminal),
+        file_(file) {}
+
   void line(const std::string& text);
   void passing(const std::string& text);  // at most five a second
   void clear();                           // removes the passing line

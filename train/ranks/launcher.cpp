@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: MIT
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <omp.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <algorithm>
-#include <csignal>
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
-#include <thread>
 #include "src/ranks/sockets.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"
+
+#include <algorithm>
+#include <arpa/inet.h>
+#include <chrono>
+#include <csignal>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
+#include <fstream>
+#include <iterator>
+#include <omp.h>
+#include <string>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -30,7 +36,8 @@ int checked(int result, const char* what) {
   return result;
 }
 
-// A port of this host, reserved while `holder` is open: bound without a listener, so that rank 0 can take it.
+// A port of this host, reserved while `holder` is open: bound without a listener, so that rank 0
+// can take it.
 int reserve_port(Descriptor& holder) {
   holder = Descriptor(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "no socket"));
   const int on = 1;
@@ -57,9 +64,13 @@ class BlockedSignals {
     if (hangup.sa_handler != SIG_IGN) sigaddset(&mask_, SIGHUP);  // nohup ignores it
     sigprocmask(SIG_BLOCK, &mask_, &before_);
   }
+
   ~BlockedSignals() { restore(); }
+
   BlockedSignals& operator=(BlockedSignals&&) = delete;  // nor copied
+
   void restore() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+
   // Waits for a signal, not for long. SIGTERM, SIGINT or SIGHUP, or 0.
   int next_stop() const {
     const timespec longest{0, std::chrono::nanoseconds(kTurn).count()};
@@ -73,7 +84,9 @@ class BlockedSignals {
 
 class Launcher {
  public:
-  explicit Launcher(int count) : count_(count) {}
+  explicit Launcher(int count)
+      : count_(count) {}
+
   ~Launcher() { end_all(); }
 
   void run() {
@@ -103,7 +116,9 @@ class Launcher {
     errors_ = Descriptor(ends[0]);
     const Descriptor write_end(ends[1]);
     fcntl(errors_.get(), F_SETFL, O_NONBLOCK);
-    const auto set = [](const char* name, const auto& value) { setenv(name, str(value).c_str(), 1); };
+    const auto set = [](const char* name, const auto& value) {
+      setenv(name, str(value).c_str(), 1);
+    };
     for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "WEFT_GPUS"}) set(name, count_);
     set("MASTER_ADDR", "127.0.0.1");
     set("MASTER_PORT", reserve_port(port_));
@@ -129,11 +144,12 @@ class Launcher {
   }
 
   // In the new process: only calls that are allowed between fork and exec.
-  [[noreturn]] void become_rank(pid_t launcher, pid_t group, int error_file, char** arguments) const {
+  [[noreturn]] void become_rank(pid_t launcher, pid_t group, int error_file,
+                                char** arguments) const {
     setpgid(0, group);
     prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (getppid() != launcher) _exit(1);  // it ended before the line above
-    signal(SIGTTOU, SIG_IGN);             // writes to a terminal that belongs to another process group
+    signal(SIGTTOU, SIG_IGN);  // writes to a terminal that belongs to another process group
     dup2(open("/dev/null", O_RDONLY), STDIN_FILENO);
     fcntl(error_file, F_SETFD, 0);
     signals_.restore();
@@ -145,7 +161,8 @@ class Launcher {
     return std::ranges::count_if(processes_, [](const Process& p) { return p.running; });
   }
 
-  // The first asks the ranks to save and leave, the second ends them; SIGHUP comes twice (program.cpp).
+  // The first asks the ranks to save and leave, the second ends them; SIGHUP comes twice
+  // (program.cpp).
   void pass_on(int number) {
     if (stop_ != 0) {
       if (number == SIGHUP || (number == stop_ && echo_.lasts())) return;
@@ -161,8 +178,10 @@ class Launcher {
   // Each line is one write; the first one counts.
   void read_errors() {
     char block[4096];
-    for (ssize_t size; (size = read(errors_.get(), block, sizeof block)) > 0;) unread_.append(block, size);
-    for (std::size_t end; (end = unread_.find('\n')) != std::string::npos; unread_.erase(0, end + 1)) {
+    for (ssize_t size; (size = read(errors_.get(), block, sizeof block)) > 0;)
+      unread_.append(block, size);
+    for (std::size_t end; (end = unread_.find('\n')) != std::string::npos;
+         unread_.erase(0, end + 1)) {
       const std::string line = unread_.substr(0, end), mark = "error: ";
       if (first_.empty()) first_ = line.starts_with(mark) ? line.substr(mark.size()) : line;
       set_failed(kGraceAfterLine);
@@ -181,7 +200,8 @@ class Launcher {
         killed_ = str("rank ", p.rank, " was ended by signal ", WTERMSIG(status), " (",
                       strsignal(WTERMSIG(status)), ")");
     } else if (first_.empty()) {
-      silent_ = str("rank ", p.rank, " left with exit code ", WEXITSTATUS(status), " and said nothing");
+      silent_ =
+          str("rank ", p.rank, " left with exit code ", WEXITSTATUS(status), " and said nothing");
     }
     set_failed(kGrace);
   }
@@ -198,7 +218,8 @@ class Launcher {
     return (first_.empty() ? silent_ : first_) + left_;
   }
 
-  // One that waits for a disk or a device within the system ends when that answers, and nobody can make it.
+  // One that waits for a disk or a device within the system ends when that answers, and nobody can
+  // make it.
   void end_all() {
     ending_ = true;
     for (const Process& p : processes_)
@@ -240,7 +261,8 @@ void launch_ranks(int count, const std::string& device) {
   if (const int most = std::max(kAnyHost, omp_get_num_procs()); device == "cpu" && count > most)
     fail("--gpus ", count, ": expected at most ", most, " processes on the ", omp_get_num_procs(),
          " cores of this machine");
-  Launcher launcher(count);  // from here on signals are blocked in threads that the driver may start
+  // from here on signals are blocked in threads that the driver may start
+  Launcher launcher(count);
   if (const int gpus = device == "cpu" ? count : gpu_count(); gpus < count)
     fail("--gpus ", count, ": this machine has ", gpus, gpus == 1 ? " GPU" : " GPUs",
          "; --device cpu starts processes without any");

@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "train/ranks/ranks.h"
-#include <elf.h>
-#include <link.h>
-#include <unistd.h>
-#include <cstdlib>
-#include <thread>
+
 #include "src/config/names.h"
 #include "src/files/hash.h"
 #include "train/program/program.h"
+
+#include <chrono>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <elf.h>
+#include <exception>
+#include <functional>
+#include <link.h>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <unistd.h>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -22,7 +33,8 @@ void add_build_id(const dl_phdr_info& object, Hash& hash) {
       ElfW(Nhdr) note;
       std::memcpy(&note, at, sizeof note);
       const char *name = at + sizeof note, *value = name + padded(note.n_namesz);
-      if (note.n_type == NT_GNU_BUILD_ID && std::string_view(name, note.n_namesz).starts_with("GNU"))
+      if (note.n_type == NT_GNU_BUILD_ID &&
+          std::string_view(name, note.n_namesz).starts_with("GNU"))
         hash.add(std::string_view(value, note.n_descsz));
       at = value + padded(note.n_descsz);
     }
@@ -39,10 +51,13 @@ std::string short_hash(const std::string& text) {
 std::string text_or_error(const std::function<std::string()>& config, std::string& error) {
   try {
     return rank_identity(config());
-  } catch (const std::exception& e) { return error = e.what(); }
+  } catch (const std::exception& e) {
+    return error = e.what();
+  }
 }
 
-// Rank 0 reports what all ranks have. It may start late, and a launcher may end all when one leaves.
+// Rank 0 reports what all ranks have. It may start late, and a launcher may end all when one
+// leaves.
 [[noreturn]] void leave_it_to_rank_0() {
   std::this_thread::sleep_for(std::chrono::seconds(2));
   throw SaidElsewhere();
@@ -57,7 +72,8 @@ World own_world() {
   }
 }
 
-[[noreturn]] void fail_as_rank(ProcessGroup& group, const std::string& what, const std::string& line) {
+[[noreturn]] void fail_as_rank(ProcessGroup& group, const std::string& what,
+                               const std::string& line) {
   group.fail(what, group.rank() == 0 ? line : "");
   throw SaidElsewhere();
 }
@@ -75,7 +91,9 @@ void work_as_rank(const World& world, const std::function<std::string()>& config
   } catch (const std::bad_alloc&) {
     const std::string what = out_of_memory();
     fail_as_rank(group, what, what);
-  } catch (const std::exception& e) { fail_as_rank(group, e.what(), "rank 0: " + std::string(e.what())); }
+  } catch (const std::exception& e) {
+    fail_as_rank(group, e.what(), "rank 0: " + std::string(e.what()));
+  }
 }
 }  // namespace
 
@@ -84,7 +102,8 @@ std::string build_id() {
   const auto of_object = [](dl_phdr_info* object, std::size_t, void* all) {
     const std::string path = object->dlpi_name;  // "": the program
     const std::string name = path.substr(path.rfind('/') + 1);
-    if (name.empty() || name.starts_with("libweft")) add_build_id(*object, *static_cast<Hash*>(all));
+    if (name.empty() || name.starts_with("libweft"))
+      add_build_id(*object, *static_cast<Hash*>(all));
     return 0;
   };
   dl_iterate_phdr(of_object, &hash);
@@ -100,8 +119,8 @@ std::string rank_identity(const std::string& config) {
   const std::vector<std::string> words = command_line();
   for (std::size_t i = 1; i < words.size(); ++i)
     options += (words[i].starts_with('-') ? '\n' : ' ') + words[i];
-  return str("weft ", WEFT_VERSION, "\nbuild ", build_id(), '\n', text_or_hash("command line", options), '\n',
-             text_or_hash("config", config));
+  return str("weft ", WEFT_VERSION, "\nbuild ", build_id(), '\n',
+             text_or_hash("command line", options), '\n', text_or_hash("config", config));
 }
 
 void with_ranks(const RankOptions& options, const std::function<std::string()>& config,
@@ -114,7 +133,8 @@ void with_ranks(const RankOptions& options, const std::function<std::string()>& 
       fail("--gpus starts the processes itself; here ", world.source, " has started ", world.size,
            " of them: leave it out");
     if (options.gpus > 1) {
-      hang_limit();  // so that what is wrong with this or the config is said before anything is started
+      // so that what is wrong with this or the config is said before anything is started
+      hang_limit();
       config();
       return launch_ranks(options.gpus, options.device);
     }
@@ -137,7 +157,9 @@ void fail_before_work(const std::string& what) {
 bool is_first_process() {
   try {
     return own_world().rank == 0;
-  } catch (const SaidElsewhere&) { return false; } catch (const Error&) {
+  } catch (const SaidElsewhere&) {
+    return false;
+  } catch (const Error&) {
     return true;
   }
 }
@@ -178,7 +200,8 @@ std::chrono::seconds hang_limit() {
   const char* text = std::getenv("WEFT_HANG_SECONDS");
   if (!text) return std::chrono::seconds(45);
   const int seconds = number_in<int>(text).value_or(0);
-  if (seconds < 1) fail("WEFT_HANG_SECONDS: expected a whole number of seconds from 1, got '", text, "'");
+  if (seconds < 1)
+    fail("WEFT_HANG_SECONDS: expected a whole number of seconds from 1, got '", text, "'");
   return std::chrono::seconds(seconds);
 }
 }  // namespace weft

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: MIT
-#include <cstdio>
-#include <filesystem>
 #include "data/batch_source.h"
 #include "data/formats/image_files.h"
 #include "train/evaluation/evaluator.h"
 #include "train/sampling/sample_run.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -28,11 +36,12 @@ std::vector<Tokens> images_from_data(const SampleArguments& a, const Config& con
   const TokenDataset data(a.complete[0], a.split, config.model.vocab);
   if (!augmenter_for(config, data)) fail(data.path(), ": has a stream of tokens, expected images");
   if (a.first < 0 || a.images < 1 || a.first + a.images > data.images())
-    fail(data.path(), ": the split ", a.split, " has images 0 to ", data.images() - 1, "; ", a.images,
-         " from --first ", a.first, " on are not among them");
+    fail(data.path(), ": the split ", a.split, " has images 0 to ", data.images() - 1, "; ",
+         a.images, " from --first ", a.first, " on are not among them");
   const int64_t tokens = data.image().tokens();
   std::vector<Tokens> images;
-  for (int64_t i = a.first; i < a.first + a.images; ++i) data.read(i * tokens, images.emplace_back(tokens));
+  for (int64_t i = a.first; i < a.first + a.images; ++i)
+    data.read(i * tokens, images.emplace_back(tokens));
   return images;
 }
 
@@ -43,22 +52,30 @@ std::vector<Tokens> given_images(const SampleArguments& a, const Config& config)
   const bool is_png = first.ends_with(".png") || first.ends_with(".PNG");
   if (a.complete.size() == 1 && !is_png) return images_from_data(a, config);
   std::vector<Tokens> images;
-  for (const std::string& path : a.complete) images.push_back(image_from_png(path, image_shape(config)));
+  for (const std::string& path : a.complete)
+    images.push_back(image_from_png(path, image_shape(config)));
   return images;
 }
 
 class ImageSampler {
  public:
   ImageSampler(const SampleArguments& arguments, LoadedModel& model)
-      : a_(arguments), model_(model), shape_(image_shape(model.config)), augmenter_(model.config, shape_),
-        choice_(parse_choice(a_.augmentation, model.config)), options_(a_.options) {
+      : a_(arguments),
+        model_(model),
+        shape_(image_shape(model.config)),
+        augmenter_(model.config, shape_),
+        choice_(parse_choice(a_.augmentation, model.config)),
+        options_(a_.options) {
     if (a_.out.empty() && a_.singles.empty())
-      fail("images go to files: name a PNG for all of them, --out grid.png, or a folder, --singles DIR");
+      fail(
+          "images go to files: name a PNG for all of them, --out grid.png, or a folder, --singles "
+          "DIR");
     if (!a_.prompt.empty() || !a_.prompt_file.empty())
       fail("this model draws images: --complete FILE goes on from one, --prompt is for text");
     rows_given_ = a_.rows < 0 ? shape_.height / 2 : a_.rows;
     if (rows_given_ >= shape_.height)
-      fail("--rows: an image has ", shape_.height, " rows; ", rows_given_, " leave nothing to draw");
+      fail("--rows: an image has ", shape_.height, " rows; ", rows_given_,
+           " leave nothing to draw");
     const DataConfig& data = model.config.data;
     if (data.labels && (a_.label < 0 || a_.label >= data.classes))
       fail("--label: this model is told a class, expected one from 0 to ", data.classes - 1,
@@ -70,7 +87,8 @@ class ImageSampler {
     for (Tokens& image : given_images(a_, model.config)) add_given(std::move(image));
     options_.length = shape_.tokens() - options_.given();
     if (!given_.empty()) options_.count = a_.options.count * std::ssize(given_);
-    options_.batch = a_.batch > 0 ? a_.batch : std::clamp<int64_t>(kTokensAtATime / shape_.tokens(), 1, 256);
+    options_.batch =
+        a_.batch > 0 ? a_.batch : std::clamp<int64_t>(kTokensAtATime / shape_.tokens(), 1, 256);
     check_sample_options(options_, model.config.model);
   }
 
@@ -100,6 +118,7 @@ class ImageSampler {
     options_.positions.resize(unused.size());
     augmenter_.apply(choice_, unused, options_.positions);
   }
+
   // The rows of `image` that are given, `count` times, in the order of the sequence.
   void add_given(Tokens image) {
     AugmentChoice choice = choice_;
@@ -111,6 +130,7 @@ class ImageSampler {
     for (int64_t i = 0; i < a_.options.count; ++i) options_.prompts.push_back(upper);
     given_.push_back(std::move(image));
   }
+
   // The order of the sequence, or with --upright that of the image.
   Image shown(const Tokens& sequence) const {
     if (!a_.upright) return image_of(shape_, sequence);
@@ -119,6 +139,7 @@ class ImageSampler {
     for (std::size_t t = 0; t < sequence.size(); ++t) image[source[t]] = sequence[t];
     return image_of(shape_, image);
   }
+
   void write_grid(const std::vector<Tokens>& drawn) const {
     std::vector<Image> cells;
     const auto all = std::ssize(drawn);
@@ -138,6 +159,7 @@ class ImageSampler {
     const auto in_row = static_cast<int64_t>(each) + 2;
     write_png(a_.out, draw_grid(cells, GridLayout(shape_, std::ssize(cells), in_row)));
   }
+
   void write_singles(const std::vector<Tokens>& drawn) const {
     make_folder(a_.singles);
     for (std::size_t i = 0; i < drawn.size(); ++i) {
@@ -146,12 +168,15 @@ class ImageSampler {
       write_png((fs::path(a_.singles) / name).string(), shown(drawn[i]));
     }
   }
+
   std::string sentence(const SampleStats& stats) const {
     std::string text = a_.out.empty() ? a_.singles : a_.out;
-    text += str(": ", options_.count, given_.empty() ? " images of " : " completions of ", shape_.text());
+    text += str(": ", options_.count, given_.empty() ? " images of " : " completions of ",
+                shape_.text());
     if (!given_.empty()) text += str(" from ", rows_given_, " rows of ", given_.size(), " images");
     if (a_.label >= 0) text += str(", label ", a_.label);
-    if (const std::string told = choice_text(choice_, model_.config); told != "none") text += ", " + told;
+    if (const std::string told = choice_text(choice_, model_.config); told != "none")
+      text += ", " + told;
     return text + str(", ", model_.weights_text(), ", ", fixed_text(stats.seconds, 2), " s");
   }
 
@@ -169,7 +194,8 @@ class ImageSampler {
 Image image_of(const ImageShape& shape, std::span<const int32_t> tokens) {
   if (shape.channels != 1 && shape.channels != 3)
     fail("images of ", shape.channels, " channels cannot be drawn: 1 (grey) and 3 (colours) can");
-  WEFT_CHECK(std::ssize(tokens) == shape.tokens(), tokens.size(), " tokens for an image of ", shape.tokens());
+  WEFT_CHECK(std::ssize(tokens) == shape.tokens(), tokens.size(), " tokens for an image of ",
+             shape.tokens());
   Image image(shape.width, shape.height);
   const auto value = [&](int64_t at) {
     const int32_t token = tokens[at];
@@ -184,8 +210,10 @@ Image image_of(const ImageShape& shape, std::span<const int32_t> tokens) {
 }
 
 GridLayout::GridLayout(const ImageShape& shape, int64_t cells, int64_t in_row)
-    : columns(std::min(cells, in_row)), rows((cells + columns - 1) / columns),
-      zoom(std::max<int64_t>(1, kSmallest / std::max(shape.height, shape.width))), width(shape.width * zoom),
+    : columns(std::min(cells, in_row)),
+      rows((cells + columns - 1) / columns),
+      zoom(std::max<int64_t>(1, kSmallest / std::max(shape.height, shape.width))),
+      width(shape.width * zoom),
       height(shape.height * zoom) {}
 
 Image draw_grid(const std::vector<Image>& cells, const GridLayout& g) {

@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sample_run.h"
-#include <signal.h>
-#include <unistd.h>
+
 #include "data/formats/audio_file.h"
 #include "train/program/json.h"
 #include "train/program/program.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <iostream>
+#include <optional>
+#include <signal.h>
+#include <sstream>
+#include <string>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -17,15 +27,21 @@ OnPositions bar(Progress& progress) {
 
 void choose_batch(SampleArguments& a, LoadedModel& loaded) {
   a.options.batch =
-      a.batch > 0 ? a.batch : batch_that_fits(*loaded.device, *loaded.model, loaded.config.model, a.options);
+      a.batch > 0 ? a.batch
+                  : batch_that_fits(*loaded.device, *loaded.model, loaded.config.model, a.options);
 }
 
-// Puts tokens into text: one sample as it comes, several in turn. A sample ends before the stop text.
+// Puts tokens into text: one sample as it comes, several in turn. A sample ends before the stop
+// text.
 class SampleWriter {
  public:
   // `whole`: characters are, for a terminal.
   SampleWriter(std::ostream& out, int64_t vocab, int64_t count, const std::string& stop, bool whole)
-      : out_(out), vocab_(vocab), whole_(whole), stop_(text_to_tokens(stop, vocab)), texts_(count) {}
+      : out_(out),
+        vocab_(vocab),
+        whole_(whole),
+        stop_(text_to_tokens(stop, vocab)),
+        texts_(count) {}
 
   void add(int64_t sample, int32_t token, bool last) {
     Text& text = texts_[sample];
@@ -36,15 +52,18 @@ class SampleWriter {
     if (held == stop_.size()) text.waiting.resize(text.waiting.size() - held);
     if (sample == turn_) write();
   }
+
   void end(int64_t first, int64_t count) {
     for (int64_t i = first; i < first + count && i < samples(); ++i) texts_[i].done = true;
     write();
   }
+
   bool ended(int64_t first, int64_t count) const {
     const auto begin = texts_.begin() + first;
     return std::all_of(begin, begin + std::min(count, samples() - first),
                        [](const Text& t) { return t.done; });
   }
+
   void go_on() { texts_[0].done = false; }  // the only sample
 
  private:
@@ -52,19 +71,23 @@ class SampleWriter {
     std::vector<int32_t> waiting;
     bool done = false;
   };
+
   int64_t samples() const { return std::ssize(texts_); }
+
   // How many of the last tokens are the beginning of the stop text.
   std::size_t may_stop(const std::vector<int32_t>& tokens) const {
     std::size_t n = std::min(tokens.size(), stop_.size());
     while (!std::equal(tokens.end() - n, tokens.end(), stop_.begin())) --n;
     return n;
   }
+
   void write() {
     for (;; ++turn_) {
       Text& text = texts_[turn_];
       const auto ready =
           text.waiting.end() - static_cast<std::ptrdiff_t>(text.done ? 0 : may_stop(text.waiting));
-      for (auto token = text.waiting.begin(); token < ready; ++token) bytes_ += token_to_text(*token, vocab_);
+      for (auto token = text.waiting.begin(); token < ready; ++token)
+        bytes_ += token_to_text(*token, vocab_);
       text.waiting.erase(text.waiting.begin(), ready);
       out_ << (whole_ ? take_characters(bytes_, text.done) : std::exchange(bytes_, {}));
       if (!text.done || turn_ + 1 == samples()) break;
@@ -82,7 +105,8 @@ class SampleWriter {
   int64_t turn_ = 0;
 };
 
-// While it lives, Ctrl-C ends the texts at hand, and a second one the program. nohup and & are respected.
+// While it lives, Ctrl-C ends the texts at hand, and a second one the program. nohup and & are
+// respected.
 class TextInterrupt {
  public:
   TextInterrupt() {
@@ -92,9 +116,13 @@ class TextInterrupt {
     action.sa_handler = handle;  // without SA_RESTART: who waits for a line gets none
     if (earlier_.sa_handler != SIG_IGN) sigaction(SIGINT, &action, nullptr);
   }
+
   ~TextInterrupt() { sigaction(SIGINT, &earlier_, nullptr); }
-  TextInterrupt& operator=(TextInterrupt&&) = delete;                           // nor copied
+
+  TextInterrupt& operator=(TextInterrupt&&) = delete;  // nor copied
+
   bool came() { return std::exchange(seen_, presses_ > 0) != (presses_ > 0); }  // true once
+
   void forget() {
     presses_ = 0;
     seen_ = false;
@@ -106,6 +134,7 @@ class TextInterrupt {
     if (presses_ == 0) echo_.begin();
     presses_ = 1;
   }
+
   static inline volatile sig_atomic_t presses_ = 0;
   static inline Echo echo_;
   struct sigaction earlier_ = {};
@@ -121,7 +150,9 @@ bool ask(std::vector<int32_t>& text, int64_t vocab, Progress& notes) {
       const std::vector<int32_t> tokens = text_to_tokens(line, vocab);
       text.insert(text.end(), tokens.begin(), tokens.end());
       return true;
-    } catch (const Error& e) { notes.line(e.what()); }
+    } catch (const Error& e) {
+      notes.line(e.what());
+    }
   }
 }
 
@@ -152,7 +183,8 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   const ModelConfig& model = loaded.config.model;
   const bool alone = a.options.group->size() == 1;
   if (a.options.length == 0) fail("--length: how many tokens to add to the prompt");
-  if (a.interactive && !alone) fail("--interactive: one process alone can answer; leave out --gpus");
+  if (a.interactive && !alone)
+    fail("--interactive: one process alone can answer; leave out --gpus");
   // Over 256, text is numbers.
   const int64_t vocab = a.tokens ? std::max<int64_t>(model.vocab, 257) : model.vocab;
   a.options.prompt =
@@ -204,7 +236,8 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
   const ModelConfig& model = loaded.config.model;
   if (!a.prompt.empty() || !a.prompt_file.empty())
     fail("a sound has no text to go on from: leave out --prompt");
-  if (model.vocab > 256) fail("a WAV file is made from 256 levels; this model has ", model.vocab, " tokens");
+  if (model.vocab > 256)
+    fail("a WAV file is made from 256 levels; this model has ", model.vocab, " tokens");
   if (a.options.length == 0) a.options.length = model.context;
   check_sample_options(a.options, model);
   choose_batch(a, loaded);
@@ -216,8 +249,8 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
   for (std::size_t i = 0; i < sounds.size() && a.options.group->rank() == 0; ++i)
     write_wav(numbered(a.out, i, sounds.size()), sounds[i], a.rate);
   notes.line(str(a.out, ": ",
-                 fixed_text(static_cast<double>(a.options.length) / static_cast<double>(a.rate), 2), " s at ",
-                 a.rate, " Hz, ", loaded.weights_text()));
+                 fixed_text(static_cast<double>(a.options.length) / static_cast<double>(a.rate), 2),
+                 " s at ", a.rate, " Hz, ", loaded.weights_text()));
   if (a.stats) notes.line(stats_text(stats, 0, a.options.length));
 }
 }  // namespace
@@ -226,7 +259,8 @@ void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Prog
   const auto loaded = load_model(
       a.checkpoint, [&] { return open_rank_device(group, a.device); }, weights_from(a.weights));
   a.options.group = &group;
-  const bool image = a.options.length == 0 && draws_images(loaded->config), sound = a.out.ends_with(".wav");
+  const bool image = a.options.length == 0 && draws_images(loaded->config),
+             sound = a.out.ends_with(".wav");
   const std::string of_text = a.tokens         ? "--tokens"
                               : a.interactive  ? "--interactive"
                               : a.stop.empty() ? ""
@@ -234,9 +268,11 @@ void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Prog
   if (!of_text.empty() && (image || sound))
     fail(of_text + " is for text: leave it out, or set --length and no F.wav");
   if (image) return sample_images(a, *loaded, notes);
-  if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.label >= 0 || a.upright)
+  if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.label >= 0 ||
+      a.upright)
     fail(a.checkpoint,
-         ": is a model of text; --singles, --complete, --augmentation, --label and --upright are for images");
+         ": is a model of text; --singles, --complete, --augmentation, --label and --upright are "
+         "for images");
   sound ? sample_sound(a, *loaded, notes) : sample_text(a, *loaded, text, notes);
 }
 }  // namespace weft

@@ -7,6 +7,10 @@
 #include "train/program/loaded_model.h"
 #include "train/sampling/sampler.h"
 
+#include <span>
+#include <string>
+#include <vector>
+
 namespace weft {
 struct SampleArguments {
   std::string checkpoint, prompt, prompt_file, out, device = "auto";  // out: text, .png or .wav
@@ -27,7 +31,9 @@ struct SampleArguments {
   int64_t rows = -1;                  // given of each; -1: half
   int64_t rate = 12000;               // of a WAV file
 };
-// Text to `text` or the file --out, images and sound to files (of rank 0), the rest to `notes`. Collective.
+
+// Text to `text` or the file --out, images and sound to files (of rank 0), the rest to `notes`.
+// Collective.
 void run_sample(SampleArguments, ProcessGroup&, std::ostream& text, Progress& notes);
 
 // ---- images drawn by a model, or completed by it from their upper rows ----
@@ -38,7 +44,8 @@ bool draws_images(const Config&);
 // Writes the grid and the single images that `arguments` name.
 void sample_images(const SampleArguments&, LoadedModel&, Progress&);
 
-// tokens (H, W, C) from 0 to 255, C 1 (grey) or 3; below 0: unknown, drawn in middle grey. Error for others.
+// tokens (H, W, C) from 0 to 255, C 1 (grey) or 3; below 0: unknown, drawn in middle grey. Error
+// for others.
 Image image_of(const ImageShape&, std::span<const int32_t> tokens);
 
 // Where cell `index` of a grid lies, counted row by row. Small images are enlarged `zoom` times.
@@ -46,9 +53,13 @@ struct GridLayout {
   int64_t columns, rows, zoom, width, height;  // width and height of a cell
 
   GridLayout(const ImageShape&, int64_t cells, int64_t in_row);
+
   int64_t x(int64_t index) const { return kGap + index % columns * (width + kGap); }
+
   int64_t y(int64_t index) const { return kGap + index / columns * (height + kGap); }
+
   static constexpr int64_t kGap = 2;
 };
+
 Image draw_grid(const std::vector<Image>& cells, const GridLayout&);
 }  // namespace weft

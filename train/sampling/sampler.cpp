@@ -1,26 +1,40 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sampler.h"
+
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
 // Tokens stay on the device for about this long before they are read.
 constexpr double kLateSeconds = 0.04;
 
-// Prompts are read in so many positions or a multiple, so that few lengths need tile tables of their own.
+// Prompts are read in so many positions or a multiple, so that few lengths need tile tables of
+// their own.
 constexpr int64_t kPromptUnit = 128;
 // Samples of texts that are longer than the context.
 constexpr int64_t kSamplesOfWindow = 1 << 20, kMostTexts = 4096;
 
-// Batches of samples, one after the other, with equal numbers of rows: one cache and one graph serve them
-// all. Rows beyond the last sample are computed and dropped.
+// Batches of samples, one after the other, with equal numbers of rows: one cache and one graph
+// serve them all. Rows beyond the last sample are computed and dropped.
 class BatchSampler {
  public:
   BatchSampler(Device& device, Model& model, int64_t context, const SampleOptions& options,
                SampleStats& stats)
-      : device_(device), model_(model), options_(options), stats_(stats), context_(context),
+      : device_(device),
+        model_(model),
+        options_(options),
+        stats_(stats),
+        context_(context),
         graph_(device, options.graph) {
     ctx_.queue = &device.queue;
     ctx_.pool = device.pool.get();
@@ -53,7 +67,11 @@ class BatchSampler {
 
  private:
   int64_t size() const { return std::ssize(texts_[0]); }  // of a text by now
-  Tensor integers(const Shape& shape) { return Tensor(*device_.pool, shape, DType::i32, "sampling"); }
+
+  Tensor integers(const Shape& shape) {
+    return Tensor(*device_.pool, shape, DType::i32, "sampling");
+  }
+
   // What `count` texts are told, in windows of `length` tokens.
   Sequences sequences(int64_t count, int64_t length) {
     const auto repeated = [&](std::vector<int32_t> row, int64_t columns) {
@@ -71,8 +89,9 @@ class BatchSampler {
             repeated(options_.conditions, std::ssize(options_.conditions))};
   }
 
-  // The texts so far, or of texts that fill the window the last half of it, are read in one pass each; equal
-  // neighbours share it. A later window draws as another sample would: its positions were there before.
+  // The texts so far, or of texts that fill the window the last half of it, are read in one pass
+  // each; equal neighbours share it. A later window draws as another sample would: its positions
+  // were there before.
   void open_window() {
     base_ = size() < window_ ? 0 : size() - window_ / 2;
     next_ = size();
@@ -81,8 +100,8 @@ class BatchSampler {
     for (int64_t b = 0; b < rows_; ++b)
       std::copy(texts_[b].begin() + base_, texts_[b].end(), all.begin() + b * window_);
     device_.upload(sequences_.tokens, all.data());
-    const auto number =
-        static_cast<int32_t>((options_.first + first_ + windows_++ * kSamplesOfWindow) % kMaxPositions);
+    const auto number = static_cast<int32_t>(
+        (options_.first + first_ + windows_++ * kSamplesOfWindow) % kMaxPositions);
     device_.upload(first_sample_, &number);
     if (!cache_ || known == 0) return;
     const Sequences text =
@@ -99,17 +118,20 @@ class BatchSampler {
   // What the GPU does at a position, which it reads from memory: a graph replays it.
   void step() {
     const Tensor logits = model_.decode_step(ctx_, *cache_, sequences_);
-    ctx_.launch(ChooseToken{.tokens = sequences_.tokens,
-                            .drawn = drawn_,
-                            .logits = logits,
-                            .position = cache_->position(),
-                            .first_sample = first_sample_.view().as<int32_t>(),
-                            .choice = options_.choice(),
-                            .seed = options_.seed});
+    ctx_.launch(ChooseToken{
+        .tokens = sequences_.tokens,
+        .drawn = drawn_,
+        .logits = logits,
+        .position = cache_->position(),
+        .first_sample = first_sample_.view().as<int32_t>(),
+        .choice = options_.choice(),
+        .seed = options_.seed,
+    });
   }
 
-  // Until texts have `length` tokens, or no more is wanted of them. Reads after blocks of positions: as many
-  // as take about kLateSeconds; of a text that a person goes on with each, so that none is drawn in vain.
+  // Until texts have `length` tokens, or no more is wanted of them. Reads after blocks of
+  // positions: as many as take about kLateSeconds; of a text that a person goes on with each, so
+  // that none is drawn in vain.
   void draw(int64_t length, const OnToken& on_token, const OnPositions& on_positions) {
     int64_t block = 1;
     while (next_ < length && !(options_.ended && options_.ended(first_, rows_))) {
@@ -121,8 +143,8 @@ class BatchSampler {
         graph_.run([this] { step(); });
         if (stats_.positions++ == 0) stats_.launches = ctx_.launches;
         if (next_ < size())  // given in between
-          device_.upload_async(sequences_.tokens.view().as<int32_t>() + next_ - base_, &texts_[0][next_],
-                               sizeof(int32_t));
+          device_.upload_async(sequences_.tokens.view().as<int32_t>() + next_ - base_,
+                               &texts_[0][next_], sizeof(int32_t));
       }
       deliver(begin, end, on_token);
       const double seconds = clock.seconds();
@@ -141,8 +163,10 @@ class BatchSampler {
       for (int64_t b = 0; b < rows_; ++b)
         hand_out(b, position, tokens[(position - first) * rows_ + b], on_token);
   }
+
   void hand_out(int64_t b, int64_t position, int32_t token, const OnToken& on_token) {
-    if (token < 0) fail("the model's logits are not finite: its weights are damaged or training diverged");
+    if (token < 0)
+      fail("the model's logits are not finite: its weights are damaged or training diverged");
     texts_[b].push_back(token);
     if (first_ + b >= options_.count) return;
     if (stats_.tokens++ == 0) stats_.first_seconds = since_.seconds();
@@ -194,7 +218,8 @@ void check_prompts(const SampleOptions& options, int64_t vocab) {
   all.push_back(options.prompts.empty() ? options.prompt : options.prompts[0]);
   for (const auto& prompt : all) {
     if (std::ssize(prompt) != options.given())
-      fail("prompts must be of one length, got ", options.given(), " and ", prompt.size(), " tokens");
+      fail("prompts must be of one length, got ", options.given(), " and ", prompt.size(),
+           " tokens");
     for (const int32_t token : prompt)
       if (token < 0 || token >= vocab)
         fail("prompt: a token is ", token, ", the model knows 0 to ", vocab - 1);
@@ -211,7 +236,8 @@ void check_positions(const SampleOptions& options, int64_t context) {
       fail("a token's place is ", place, ", the model knows 0 to ", context - 1);
 }
 
-// The samples of one rank, in one piece; the first ranks have one more where the number does not divide.
+// The samples of one rank, in one piece; the first ranks have one more where the number does not
+// divide.
 SampleOptions part_of(const SampleOptions& all, int64_t rank, int64_t ranks) {
   SampleOptions part = all;
   const int64_t each = all.count / ranks, more = all.count % ranks;
@@ -253,8 +279,9 @@ void check_sample_options(const SampleOptions& options, const ModelConfig& model
   if (options.length < 1) fail("the length must be at least 1, got ", options.length);
   const bool fits = prompt + options.length <= model.context;
   if (!fits && (!options.cached || !options.positions.empty()))
-    fail("the prompt of ", prompt, " tokens and ", options.length, " more do not fit into the context of ",
-         model.context, ": ask for at most ", std::max<int64_t>(0, model.context - prompt));
+    fail("the prompt of ", prompt, " tokens and ", options.length,
+         " more do not fit into the context of ", model.context, ": ask for at most ",
+         std::max<int64_t>(0, model.context - prompt));
   if (!(options.temperature >= 0) || !std::isfinite(options.temperature))
     fail("the temperature must be 0 or more, got ", options.temperature);
   if (options.top_k < 0) fail("top-k must be 0 (all tokens) or more, got ", options.top_k);
@@ -262,8 +289,8 @@ void check_sample_options(const SampleOptions& options, const ModelConfig& model
     fail("top-p must be above 0 and at most 1, got ", options.top_p);
   const int64_t most = fits && !options.next ? int64_t{kMaxPositions} : kSamplesOfWindow;
   if (options.count < 1 || options.batch < 1 || options.first + options.count > most)
-    fail("count and batch must be at least 1, and samples at most ", most, ", got ", options.count, " and ",
-         options.batch);
+    fail("count and batch must be at least 1, and samples at most ", most, ", got ", options.count,
+         " and ", options.batch);
   check_prompts(options, model.vocab);
   check_positions(options, model.context);
 }
@@ -278,8 +305,9 @@ int64_t batch_that_fits(Device& device, Model& model, const ModelConfig& config,
                              std::min(options.count, kMostTexts));
 }
 
-SampleStats sample(Device& device, Model& model, const ModelConfig& config, const SampleOptions& options,
-                   const OnToken& on_token, const OnPositions& on_positions) {
+SampleStats sample(Device& device, Model& model, const ModelConfig& config,
+                   const SampleOptions& options, const OnToken& on_token,
+                   const OnPositions& on_positions) {
   check_sample_options(options, config);
   SampleStats stats;
   const Stopwatch clock(true);
@@ -315,30 +343,33 @@ KeysRead keys_read(const AttentionPattern& pattern, int heads, int64_t first, in
 
 std::string stats_text(const SampleStats& stats, int64_t first, int64_t last) {
   const double seconds = std::max(stats.seconds, 1e-9);
-  std::string text = str(stats.tokens, " tokens in ", fixed_text(stats.seconds, 2),
-                         " s: ", fixed_text(static_cast<double>(stats.tokens) / seconds, 1), " tokens/s, ",
-                         fixed_text(1e3 * stats.first_seconds, 1), " ms to the first, ",
-                         fixed_text(stats.position_ms(), 3), " ms a position");
+  std::string text =
+      str(stats.tokens, " tokens in ", fixed_text(stats.seconds, 2),
+          " s: ", fixed_text(static_cast<double>(stats.tokens) / seconds, 1), " tokens/s, ",
+          fixed_text(1e3 * stats.first_seconds, 1), " ms to the first, ",
+          fixed_text(stats.position_ms(), 3), " ms a position");
   if (stats.launches > 0) text += str(", ", stats.launches, " kernels each");
   text += '\n';
   if (stats.cache.empty()) return text;
-  std::vector<std::vector<std::string>> rows = {
-      {"layers", "pattern", "keys read", "of dense", "cache rows", "of dense", "cache", "of dense"}};
+  std::vector<std::vector<std::string>> rows = {{"layers", "pattern", "keys read", "of dense",
+                                                 "cache rows", "of dense", "cache", "of dense"}};
   std::size_t dense_bytes = 0;
   for (const CacheUse& use : stats.cache) {
     const auto heads = static_cast<int>(use.rows.size());
     const KeysRead keys = keys_read(*use.pattern, heads, first, last);
     const auto [least, most] = std::minmax_element(use.rows.begin(), use.rows.end());
-    rows.push_back(
-        {numbers_text(use.layers), use.pattern->name(), fixed_text(keys.pattern, 1),
-         fixed_text(keys.dense, 1),
-         *least == *most ? grouped_digits(*most) : str(grouped_digits(*least), "-", grouped_digits(*most)),
-         grouped_digits(use.dense_rows), bytes_text(use.bytes), bytes_text(use.dense_bytes)});
+    rows.push_back({numbers_text(use.layers), use.pattern->name(), fixed_text(keys.pattern, 1),
+                    fixed_text(keys.dense, 1),
+                    *least == *most ? grouped_digits(*most)
+                                    : str(grouped_digits(*least), "-", grouped_digits(*most)),
+                    grouped_digits(use.dense_rows), bytes_text(use.bytes),
+                    bytes_text(use.dense_bytes)});
     dense_bytes += use.dense_bytes;
   }
   text += "keys that a head reads for a token, rows that a head keeps, and memory of a batch:\n";
   return text + text_table(rows, 2) +
-         str("cache ", bytes_text(stats.cache_bytes), ", with dense attention ", bytes_text(dense_bytes));
+         str("cache ", bytes_text(stats.cache_bytes), ", with dense attention ",
+             bytes_text(dense_bytes));
 }
 
 std::vector<int32_t> text_to_tokens(const std::string& text, int64_t vocab) {
@@ -348,7 +379,8 @@ std::vector<int32_t> text_to_tokens(const std::string& text, int64_t vocab) {
   } else {
     std::istringstream in(text);
     for (int32_t token; in >> token;) tokens.push_back(token);
-    if (!in.eof()) fail("this model has ", vocab, " tokens: the prompt must be numbers separated by spaces");
+    if (!in.eof())
+      fail("this model has ", vocab, " tokens: the prompt must be numbers separated by spaces");
   }
   for (std::size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocab)

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Autoregressive sampling. A token depends on the weights, the tokens before it and (seed, sample, position)
-// alone: the same seed gives the same text in any batch.
+// Autoregressive sampling. A token depends on the weights, the tokens before it and (seed, sample,
+// position) alone: the same seed gives the same text in any batch.
 #pragma once
 
 #include "kernels/sampling/choose_token.h"
 #include "models/model.h"
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
 
 namespace weft {
 struct SampleOptions {
@@ -12,32 +17,38 @@ struct SampleOptions {
   int64_t length = 0;                // tokens to add to the prompt
   double temperature = 1;            // logits are divided by it; 0: always the most likely token
   int64_t top_k = 0;                 // only the k most likely tokens; 0: all
-  double top_p = 1;                  // only the most likely tokens that together reach this probability
+  // only the most likely tokens that together reach this probability
+  double top_p = 1;
   uint64_t seed = 0;
   int64_t count = 1;   // samples
   int64_t batch = 8;   // samples at a time, at most
   bool cached = true;  // keys and values are kept; otherwise each token costs a whole forward pass
   std::vector<std::vector<int32_t>> prompts = {};  // one for each sample, all of one length
-  std::vector<int32_t> conditions = {};            // of all samples: rows of the start table, one for
-                                         // each entry of conditions(config) (src/config/conditions.h)
-  std::vector<int32_t> positions = {};  // the place of each token of a text, prompt included, for texts
-                                        // in another order; empty: 0, 1, 2 ...
+  std::vector<int32_t> conditions =
+      {};  // of all samples: rows of the start table, one for
+           // each entry of conditions(config) (src/config/conditions.h)
+  std::vector<int32_t> positions = {};  // the place of each token of a text, prompt included, for
+                                        // texts in another order; empty: 0, 1, 2 ...
   bool graph = true;                    // on a GPU: launches of a position are replayed as one
   int64_t first = 0;                    // number of the first sample: these may be a part of more
   ProcessGroup* group = nullptr;        // whose ranks share the samples out; null: none
-  // For a process alone. Asked now and then: no more is wanted of the samples first .. first + count - 1.
+  // For a process alone. Asked now and then: no more is wanted of the samples first .. first +
+  // count - 1.
   std::function<bool(int64_t first, int64_t count)> ended = {};
-  // For one sample: called with its text when that has its length or has ended. Appends what the text goes on
-  // with, and `length` more tokens are drawn; or false. The caches are kept.
+  // For one sample: called with its text when that has its length or has ended. Appends what the
+  // text goes on with, and `length` more tokens are drawn; or false. The caches are kept.
   std::function<bool(std::vector<int32_t>& text)> next = {};
 
   int64_t given() const {  // tokens of a prompt
     return static_cast<int64_t>(prompts.empty() ? prompt.size() : prompts[0].size());
   }
+
   Choice choice() const { return {temperature, top_k, top_p}; }
 };
-// Throws Error for values that make no sense. A text that is longer than the context goes on in a window that
-// moves: when the context is full, its last half is read again as the beginning of a text.
+
+// Throws Error for values that make no sense. A text that is longer than the context goes on in a
+// window that moves: when the context is full, its last half is read again as the beginning of a
+// text.
 void check_sample_options(const SampleOptions&, const ModelConfig&);
 
 struct SampleStats {
@@ -55,8 +66,8 @@ struct SampleStats {
   }
 };
 
-// Called for each token drawn, by position and then by sample: sample, position in its text (the prompt is
-// 0 .. given() - 1), token. Tokens may come some positions late.
+// Called for each token drawn, by position and then by sample: sample, position in its text (the
+// prompt is 0 .. given() - 1), token. Tokens may come some positions late.
 using OnToken = std::function<void(int64_t, int64_t, int32_t)>;
 // Called now and then: positions done and to do, all batches (of this rank).
 using OnPositions = std::function<void(int64_t, int64_t)>;
@@ -71,9 +82,11 @@ int64_t batch_that_fits(Device&, Model&, const ModelConfig&, const SampleOptions
 struct KeysRead {
   double pattern = 0, dense = 0;
 };
+
 KeysRead keys_read(const AttentionPattern&, int heads, int64_t first, int64_t last);
 
-// What `sample --stats` prints of the positions from `first` on: speed, and keys and cache of each pattern.
+// What `sample --stats` prints of the positions from `first` on: speed, and keys and cache of each
+// pattern.
 std::string stats_text(const SampleStats&, int64_t first, int64_t last);
 
 // Byte models (vocab <= 256): bytes. Other models: numbers, separated by spaces.

@@ -1,18 +1,29 @@
 // SPDX-License-Identifier: MIT
-// Random cases: lengths around the edges of tiles, head sizes with their extremes, every kind of pattern.
+// Random cases: lengths around the edges of tiles, head sizes with their extremes, every kind of
+// pattern.
 #include "train/selftest/case.h"
-#include <set>
+
 #include "kernels/attention/select.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
 using attention_oracle::kBest;
 
-constexpr int64_t kLengths[] = {1, 2, 7, 15, 16, 17, 31, 33, 63, 64, 65, 80, 100, 127, 128, 129, 193};
+constexpr int64_t kLengths[] = {1,  2,  7,  15,  16,  17,  31,  33, 63,
+                                64, 65, 80, 100, 127, 128, 129, 193};
 constexpr int64_t kHeadSizes[] = {8, 8, 16, 16, 24, 32, 32, 40, 64, 64, 72, 96, 128, 136, 192, 256};
 constexpr int64_t kHeads[] = {1, 2, 3, 4, 6};
 constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f64};
-// Pairs of one case times numbers of a head: what the definition takes some hundredths of a second for.
+// Pairs of one case times numbers of a head: what the definition takes some hundredths of a second
+// for.
 constexpr int64_t kWork = 4'000'000;
 
 // A layout of random blocks, half of them with a predicate.
@@ -31,7 +42,8 @@ std::unique_ptr<AttentionPattern> random_layout(std::mt19937& random, Lengths n,
   return layout_pattern(layout, heads);
 }
 
-template <class T, std::size_t N> T one_of(std::mt19937& random, const T (&list)[N]) {
+template <class T, std::size_t N>
+T one_of(std::mt19937& random, const T (&list)[N]) {
   return list[pick(random, 0, static_cast<int64_t>(N) - 1)];
 }
 
@@ -52,8 +64,8 @@ PatternSpec random_tree(std::mt19937& random, int64_t n, int heads, bool any_dir
     spec.stride = spec.block * spec.vertsize * (spec.num_verts + pick(random, 0, 3));
   }
   if (is_made_of_others(kind)) {
-    const int count =
-        static_cast<int>(kind == "merged" ? pick(random, 2, 3) : pick(random, 1, std::min(heads, 3)));
+    const int count = static_cast<int>(kind == "merged" ? pick(random, 2, 3)
+                                                        : pick(random, 1, std::min(heads, 3)));
     for (int p = 0; p < count; ++p) {
       const int inner = kind == "merged" ? heads : (heads - p + count - 1) / count;
       spec.of.push_back(random_tree(random, n, inner, any_direction, depth + 1));
@@ -63,7 +75,8 @@ PatternSpec random_tree(std::mt19937& random, int64_t n, int heads, bool any_dir
     for (int64_t first = pick(random, 0, 20); first < n; first += pick(random, 1, 90))
       spec.documents.push_back(first);
   if (pick(random, 0, 5) == 0 && spec.length == 0) spec.length = pick(random, 1, n + 5);
-  if (pick(random, 0, 2) == 0 && !make_pattern(spec, heads)->causal()) spec.prefix = pick(random, 1, n + 5);
+  if (pick(random, 0, 2) == 0 && !make_pattern(spec, heads)->causal())
+    spec.prefix = pick(random, 1, n + 5);
   return spec;
 }
 
@@ -110,8 +123,9 @@ int SelftestCase::first_head(int group) const {
 }
 
 std::string SelftestCase::text() const {
-  return str(pattern->name(), ", ", name_of(dtype), ", batch ", size.batch, ", heads ", size.heads, " of ",
-             size.qk, " and ", size.v, ", queries ", lengths().queries, ", keys ", lengths().keys, ", tiles ",
+  return str(pattern->name(), ", ", name_of(dtype), ", batch ", size.batch, ", heads ", size.heads,
+             " of ", size.qk, " and ", size.v, ", queries ", lengths().queries, ", keys ",
+             lengths().keys, ", tiles ",
              edge == attention_oracle::kBest ? std::string("as they suit") : std::to_string(edge),
              segments ? ", segments" : "");
 }
@@ -120,7 +134,8 @@ int64_t pick(std::mt19937& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);
 }
 
-PatternSpec random_spec(std::mt19937& random, const std::string& kind, int64_t n, bool any_direction) {
+PatternSpec random_spec(std::mt19937& random, const std::string& kind, int64_t n,
+                        bool any_direction) {
   const auto from = [&](int64_t low, int64_t high) { return pick(random, low, high); };
   PatternSpec spec;
   spec.kind = kind;
@@ -135,7 +150,8 @@ PatternSpec random_spec(std::mt19937& random, const std::string& kind, int64_t n
     spec.dilation = {from(1, 7)};
     for (int64_t d = from(0, 2); d > 0; --d) spec.dilation.push_back(from(1, 3));
     std::set<int64_t> globals;
-    for (int64_t g = from(0, 5); g > 0; --g) globals.insert(from(0, bigbird ? n / spec.block : n + 5));
+    for (int64_t g = from(0, 5); g > 0; --g)
+      globals.insert(from(0, bigbird ? n / spec.block : n + 5));
     if (from(0, 3) == 0) globals.insert({0, 1, 2, 3});
     spec.globals.assign(globals.begin(), globals.end());
   }
@@ -178,7 +194,8 @@ SelftestResult run_selftest(Device& device, const SelftestOptions& options, Prog
   const Stopwatch watch(true);
   const AttentionForm form = attention::parse_form(options.form);
   const bool all = form == AttentionForm::automatic;
-  if (!all && !device.is_cuda()) fail("--form ", options.form, ": ", device.name, " has no CUDA kernels");
+  if (!all && !device.is_cuda())
+    fail("--form ", options.form, ": ", device.name, " has no CUDA kernels");
   const int64_t last = options.only ? 1 : options.cases;
   const uint32_t first = options.only ? *options.only : options.seed;
   for (uint32_t seed = first;
@@ -204,8 +221,8 @@ SelftestResult run_selftest(Device& device, const SelftestOptions& options, Prog
                                     all ? "" : " --form " + options.form));
       progress.line("FAILED " + result.failures.back());
     }
-    progress.passing(
-        str(result.cases, " cases, ", result.failures.size(), " failed, ", duration_text(watch.seconds())));
+    progress.passing(str(result.cases, " cases, ", result.failures.size(), " failed, ",
+                         duration_text(watch.seconds())));
   }
   progress.clear();
   return result;
@@ -213,16 +230,18 @@ SelftestResult run_selftest(Device& device, const SelftestOptions& options, Prog
 
 void selftest(const SelftestOptions& options, std::ostream& out, Progress& progress) {
   const std::unique_ptr<Device> device = make_device(options.device);
-  progress.line(
-      str("attention on ", device->description(), ": patterns, tiles, kernels, decoding, pictures"));
+  progress.line(str("attention on ", device->description(),
+                    ": patterns, tiles, kernels, decoding, pictures"));
   const SelftestResult result = run_selftest(*device, options, progress);
   out << "cases by pattern, type and kernels:";
   for (const auto& [name, count] : result.ran) out << ' ' << name << ' ' << count;
   out << '\n';
-  if (result.cases == 0) fail("selftest: no case that ", options.form, " covers on ", device->description());
+  if (result.cases == 0)
+    fail("selftest: no case that ", options.form, " covers on ", device->description());
   if (!result.failures.empty())
-    fail("selftest FAILED on ", device->description(), ": ", result.failures.size(), " of ", result.cases,
-         " cases; first: ", result.failures.front());
-  out << "selftest passed on " << device->description() << ": " << result.cases << " cases" << std::endl;
+    fail("selftest FAILED on ", device->description(), ": ", result.failures.size(), " of ",
+         result.cases, " cases; first: ", result.failures.front());
+  out << "selftest passed on " << device->description() << ": " << result.cases << " cases"
+      << std::endl;
 }
 }  // namespace weft

@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MIT
-// The program `selftest`: random cases for a while, each a pattern with sizes from a seed, and a verdict.
+// The program `selftest`: random cases for a while, each a pattern with sizes from a seed, and a
+// verdict.
 #pragma once
 
-#include <optional>
 #include "src/patterns/more/layout.h"
 #include "train/attention/oracle.h"
 #include "train/program/progress.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
 
 namespace weft {
 class Device;
@@ -20,7 +27,9 @@ struct SelftestCase {
   bool segments = false;
 
   Lengths lengths() const { return size.lengths(); }
+
   int heads() const { return static_cast<int>(size.heads); }
+
   int first_head(int group) const;  // of a group of the pattern; Error when it has none
   std::string text() const;
 };
@@ -28,11 +37,14 @@ struct SelftestCase {
 // `cuda`: no f64.
 SelftestCase make_selftest_case(uint32_t seed, bool cuda);
 
-// ---- checks of tables and pictures against the pattern's predicate; Error names the first disagreement ----
+// ---- checks of tables and pictures against the pattern's predicate; Error names the first
+// disagreement
 
-// keys_of() lists the keys of attends(), each once, no later ones if causal; heads of a group are equal.
+// keys_of() lists the keys of attends(), each once, no later ones if causal; heads of a group are
+// equal.
 void check_enumeration(const SelftestCase&);
-// The tile maps, as a kernel reads them, hold each attended pair once, in both directions, over all passes.
+// The tile maps, as a kernel reads them, hold each attended pair once, in both directions, over all
+// passes.
 void check_tile_maps(const SelftestCase&);
 // The rows of the sampling cache: every key is where it is looked for when it is read.
 void check_cache_rows(const SelftestCase&);
@@ -42,9 +54,9 @@ void check_picture(const SelftestCase&);
 // ---- checks of the kernels, on any device ----
 
 // Both passes of every form that covers the case, against f64: at most twice the error of the plain
-// computation in the same type, plus a floor; rows that see nothing are 0; two runs have equal bits; no write
-// is out of bounds. Causal patterns decode, too. `only`, if not automatic: that form and no decoding. Returns
-// the forms that ran, none where `only` does not cover the case.
+// computation in the same type, plus a floor; rows that see nothing are 0; two runs have equal
+// bits; no write is out of bounds. Causal patterns decode, too. `only`, if not automatic: that form
+// and no decoding. Returns the forms that ran, none where `only` does not cover the case.
 std::vector<AttentionForm> check_kernels(Device&, const SelftestCase&,
                                          AttentionForm only = AttentionForm::automatic);
 
@@ -53,7 +65,8 @@ std::vector<AttentionForm> check_kernels(Device&, const SelftestCase&,
 // A whole number from low to high, both included.
 int64_t pick(std::mt19937&, int64_t low, int64_t high);
 
-// Fields that `kind` (not of others or files) reads, for n positions; bidirectional too if `any_direction`.
+// Fields that `kind` (not of others or files) reads, for n positions; bidirectional too if
+// `any_direction`.
 PatternSpec random_spec(std::mt19937&, const std::string& kind, int64_t n, bool any_direction);
 
 // A pattern of any kind but those of files, made of others or not, with modifiers or without.

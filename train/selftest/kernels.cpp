@@ -4,26 +4,43 @@
 #include "train/inspect/picture.h"
 #include "train/selftest/case.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <string>
+#include <type_traits>
+#include <vector>
+
 namespace weft {
 namespace {
 using namespace attention_oracle;
 
 // Later parts go on from a result that was rounded to the type of the tensors.
-template <class T> double rounding_of_parts(const AttentionMaps& maps) {
-  constexpr double kUnit = dtype_of<T> == DType::f16 ? 0x1p-11 : dtype_of<T> == DType::bf16 ? 0x1p-8 : 0;
+template <class T>
+double rounding_of_parts(const AttentionMaps& maps) {
+  constexpr double kUnit = dtype_of<T> == DType::f16    ? 0x1p-11
+                           : dtype_of<T> == DType::bf16 ? 0x1p-8
+                                                        : 0;
   return kUnit * (maps.passes - 1);
 }
 
-// Kernels sum in another order than the plain computation, which is exact where a query sees one key: a unit
-// of f32 for each number of a head, and some for the sum over queries.
-template <class T> double rounding_of_sums(const Sizes& s) {
+// Kernels sum in another order than the plain computation, which is exact where a query sees one
+// key: a unit of f32 for each number of a head, and some for the sum over queries.
+template <class T>
+double rounding_of_sums(const Sizes& s) {
   return dtype_of<T> == DType::f64 ? 0 : 0x1p-23 * static_cast<double>(std::max(s.qk, s.v) + 32);
 }
 
-template <class T> class KernelCheck {
+template <class T>
+class KernelCheck {
  public:
   KernelCheck(Device& device, const SelftestCase& c)
-      : device_(device), case_(c), inputs_(c.size, c.seed), exact_(c.size), plain_(c.size) {
+      : device_(device),
+        case_(c),
+        inputs_(c.size, c.seed),
+        exact_(c.size),
+        plain_(c.size) {
     if (c.segments) inputs_.pack_documents(c.seed);
     exact_ = Data<double>(inputs_);
     plain_ = inputs_;
@@ -47,7 +64,8 @@ template <class T> class KernelCheck {
   // The last query and some before it, each against a cache in the rows that cache_rows() says.
   void check_decoding() {
     const Lengths n = case_.lengths();
-    if (!case_.pattern->causal() || n.queries != n.keys || case_.segments || dtype_of<T> == DType::f64)
+    if (!case_.pattern->causal() || n.queries != n.keys || case_.segments ||
+        dtype_of<T> == DType::f64)
       return;
     std::vector<int> heads;  // the first of each group
     std::vector<CacheRows> caches;
@@ -97,8 +115,9 @@ template <class T> class KernelCheck {
         for (int64_t i = 0; i < queries; ++i) {
           const int64_t row = (b * queries + i) * heads + h;
           if (!std::isinf(exact_.lse[(b * heads + h) * queries + i])) continue;
-          WEFT_CHECK(is_zero(x.y, row, case_.size.v) && is_zero(x.dq, row, case_.size.qk), name, ": query ",
-                     i, " of head ", h, " sees nothing, and its output or gradient is not 0");
+          WEFT_CHECK(is_zero(x.y, row, case_.size.v) && is_zero(x.dq, row, case_.size.qk), name,
+                     ": query ", i, " of head ", h,
+                     " sees nothing, and its output or gradient is not 0");
         }
   }
 
@@ -111,7 +130,8 @@ template <class T> class KernelCheck {
     for (int64_t b = 0; b < case_.size.batch; ++b)
       for (int64_t j = 0; j <= i; ++j)
         for (int64_t h = 0; h < heads; ++h)
-          if (const int64_t row = caches[case_.pattern->group(static_cast<int>(h))].row_of[j]; row >= 0)
+          if (const int64_t row = caches[case_.pattern->group(static_cast<int>(h))].row_of[j];
+              row >= 0)
             std::copy_n(&values[((b * keys + j) * heads + h) * size], size,
                         &cache[((b * rows + row) * heads + h) * size]);
     return cache;
@@ -145,23 +165,29 @@ template <class T> class KernelCheck {
       return out;
     };
     const GuardedMatrix<T> q = matrix(s.batch, qk, row_of(inputs_.q, qk)), y(device_, s.batch, v),
-                           k = matrix(s.batch * rows, qk, cache_of(inputs_.k, s.qk, rows, i, caches)),
-                           values = matrix(s.batch * rows, v, cache_of(inputs_.v, s.v, rows, i, caches));
+                           k = matrix(s.batch * rows, qk,
+                                      cache_of(inputs_.k, s.qk, rows, i, caches)),
+                           values =
+                               matrix(s.batch * rows, v, cache_of(inputs_.v, s.v, rows, i, caches));
     const Tensor lists[] = {on_device(device_, key_rows), on_device(device_, starts),
                             on_device(device_, groups)};
-    const auto list = [&](int which) { return static_cast<const int32_t*>(lists[which].view().data); };
+    const auto list = [&](int which) {
+      return static_cast<const int32_t*>(lists[which].view().data);
+    };
     const auto view = [&](const GuardedMatrix<T>& m, int64_t time, int64_t size) {
       const int64_t width = s.heads * size;
-      return HeadsView{m.data(), dtype_of<T>, s.batch, time, s.heads, size, time * width, width, size};
+      return HeadsView{m.data(), dtype_of<T>,  s.batch, time, s.heads,
+                       size,     time * width, width,   size};
     };
     launch(device_.queue,
-           AttentionDecode{view(y, 1, s.v), view(q, 1, s.qk), view(k, rows, s.qk), view(values, rows, s.v),
-                           list(0), list(1), list(2), inputs_.scale()});
+           AttentionDecode{view(y, 1, s.v), view(q, 1, s.qk), view(k, rows, s.qk),
+                           view(values, rows, s.v), list(0), list(1), list(2), inputs_.scale()});
     device_.synchronize();
     WEFT_CHECK(y.kept_outside(v), "decoding: the kernel wrote out of the bounds of y");
     const auto exact = row_of(exact_.y, v);
     const double error = difference(y.get(0, v), exact),
-                 allowed = 2 * difference(row_of(plain_.y, v), exact) + floor_of<T>(AttentionForm::simple);
+                 allowed = 2 * difference(row_of(plain_.y, v), exact) +
+                           floor_of<T>(AttentionForm::simple);
     WEFT_CHECK(error <= allowed, "decoding: query ", i, " has an error of ", error, ", ", allowed,
                " is allowed");
   }
@@ -179,21 +205,28 @@ template <class T> class KernelCheck {
 class PairSet {
  public:
   PairSet(int64_t queries, int64_t keys)
-      : queries_(queries), keys_(keys), has_(static_cast<std::size_t>(queries * keys), 0) {}
+      : queries_(queries),
+        keys_(keys),
+        has_(static_cast<std::size_t>(queries * keys), 0) {}
+
   static PairSet defined(const AttentionPattern& pattern, int head, Lengths n) {
     PairSet pairs(n.queries, n.keys);
     for (int64_t i = 0; i < n.queries; ++i)
       for (int64_t j = 0; j < n.keys; ++j) pairs.has_[i * n.keys + j] = pattern.attends(head, i, j);
     return pairs;
   }
+
   bool has(int64_t i, int64_t j) const { return has_[i * keys_ + j] != 0; }
+
   void add(int64_t i, int64_t j, const char* what) {
     WEFT_CHECK(i >= 0 && i < queries_ && j >= 0 && j < keys_, what, ": pair (", i, ", ", j,
                ") is outside of the sequence");
     WEFT_CHECK(!has(i, j), what, ": pair (", i, ", ", j, ") is there twice");
     has_[i * keys_ + j] = 1;
   }
+
   int64_t count() const { return std::ranges::count(has_, 1); }
+
   void check_equal(const PairSet& defined, const char* what, int head) const {
     for (int64_t i = 0; i < queries_; ++i)
       for (int64_t j = 0; j < keys_; ++j)
@@ -215,8 +248,8 @@ void check_order(const int32_t* order, int64_t places, int64_t n, bool all, cons
     if (order[place] >= 0) ++count[order[place]];
   }
   for (int64_t position = 0; position < n; ++position)
-    WEFT_CHECK(count[position] == 1 || (!all && count[position] == 0), what, ": position ", position, " has ",
-               count[position], " places");
+    WEFT_CHECK(count[position] == 1 || (!all && count[position] == 0), what, ": position ",
+               position, " has ", count[position], " places");
 }
 
 // One direction of a tile map.
@@ -225,30 +258,35 @@ struct Direction {
   const int32_t *start, *tile, *mask, *own, *other, *schedule;
   const uint64_t* masks;
 
-  template <class F> void for_each_pair(int edge, F&& f) const {
+  template <class F>
+  void for_each_pair(int edge, F&& f) const {
     for (int32_t t = 0; t < tiles; ++t)
       for (int32_t e = start[t]; e < start[t + 1]; ++e) {
-        WEFT_CHECK(e == start[t] || tile[e - 1] < tile[e], "tiles: those of tile ", t, " do not ascend");
+        WEFT_CHECK(e == start[t] || tile[e - 1] < tile[e], "tiles: those of tile ", t,
+                   " do not ascend");
         for (int r = 0; r < edge; ++r)
           for (int k = 0; k < edge; ++k)
             if (mask[e] < 0 || (masks[int64_t{mask[e]} * edge + r] >> k & 1) != 0)
               f(own[int64_t{t} * edge + r], other[int64_t{tile[e]} * edge + k]);
       }
   }
+
   void check_schedule() const {
     std::vector<char> seen(tiles, 0);
     for (int32_t k = 0; k < tiles; ++k) {
-      WEFT_CHECK(schedule[k] >= 0 && schedule[k] < tiles && !seen[schedule[k]], "schedule: entry ", k, " is ",
-                 schedule[k]);
+      WEFT_CHECK(schedule[k] >= 0 && schedule[k] < tiles && !seen[schedule[k]], "schedule: entry ",
+                 k, " is ", schedule[k]);
       seen[schedule[k]] = 1;
     }
   }
 };
 }  // namespace
 
-std::vector<AttentionForm> check_kernels(Device& device, const SelftestCase& c, AttentionForm only) {
+std::vector<AttentionForm> check_kernels(Device& device, const SelftestCase& c,
+                                         AttentionForm only) {
   const bool all = only == AttentionForm::automatic;
-  const DeviceMaps maps(device, *c.pattern, c.heads(), c.lengths(), std::max(c.size.qk, c.size.v), c.edge);
+  const DeviceMaps maps(device, *c.pattern, c.heads(), c.lengths(), std::max(c.size.qk, c.size.v),
+                        c.edge);
   std::vector<AttentionForm> forms = forms_on(device, c.dtype, c.size, maps.maps(), c.segments);
   WEFT_CHECK(!forms.empty(), "no form covers the case");
   if (!all) std::erase_if(forms, [&](AttentionForm form) { return form != only; });
@@ -279,8 +317,8 @@ void check_enumeration(const SelftestCase& c) {
       c.pattern->keys_of(head, i, n.keys, keys);
       WEFT_CHECK(std::ranges::is_sorted(keys), "enumeration: keys of query ", i, " do not ascend");
       for (const int32_t j : keys) listed.add(i, j, "enumeration");
-      WEFT_CHECK(!c.pattern->causal() || keys.empty() || keys.back() <= i, "causal: query ", i, " sees key ",
-                 keys.back());
+      WEFT_CHECK(!c.pattern->causal() || keys.empty() || keys.back() <= i, "causal: query ", i,
+                 " sees key ", keys.back());
     }
     listed.check_equal(defined, "enumeration", head);
     WEFT_CHECK(needed_pairs(*c.pattern, head, n) == defined.count(),
@@ -290,7 +328,8 @@ void check_enumeration(const SelftestCase& c) {
 
 void check_tile_maps(const SelftestCase& c) {
   const Lengths n = c.lengths();
-  const attention_oracle::HostMaps host(*c.pattern, c.heads(), n, std::max(c.size.qk, c.size.v), c.edge);
+  const attention_oracle::HostMaps host(*c.pattern, c.heads(), n, std::max(c.size.qk, c.size.v),
+                                        c.edge);
   const AttentionMaps& maps = host.maps;
   for (int group = 0; group < maps.groups; ++group) {
     const int head = c.first_head(group);
@@ -303,7 +342,8 @@ void check_tile_maps(const SelftestCase& c) {
       WEFT_CHECK(m.accumulate == !first, "tiles: pass ", p, " of group ", group,
                  first ? " goes on from nothing" : " stores over an earlier one");
       first = false;
-      check_order(m.query_order, int64_t{m.query_tiles} * edge, n.queries, !m.accumulate, "query order");
+      check_order(m.query_order, int64_t{m.query_tiles} * edge, n.queries, !m.accumulate,
+                  "query order");
       check_order(m.key_order, int64_t{m.key_tiles} * edge, n.keys, !m.accumulate, "key order");
       const Direction by_row{m.query_tiles, m.row_start, m.row_tile,     m.row_mask,
                              m.query_order, m.key_order, m.row_schedule, m.masks};
@@ -312,7 +352,8 @@ void check_tile_maps(const SelftestCase& c) {
       by_row.check_schedule();
       by_column.check_schedule();
       by_row.for_each_pair(edge, [&](int64_t i, int64_t j) { rows.add(i, j, "tiles of queries"); });
-      by_column.for_each_pair(edge, [&](int64_t j, int64_t i) { columns.add(i, j, "tiles of keys"); });
+      by_column.for_each_pair(edge,
+                              [&](int64_t j, int64_t i) { columns.add(i, j, "tiles of keys"); });
     }
     WEFT_CHECK(!first, "tiles: group ", group, " has none");
     const PairSet defined = PairSet::defined(*c.pattern, head, n);
@@ -331,14 +372,14 @@ void check_cache_rows(const SelftestCase& c) {
     std::vector<int64_t> holds(cache.rows, -1);  // row -> position
     for (int64_t i = 0; i < n.keys; ++i) {
       const int32_t row = cache.row_of[i];
-      WEFT_CHECK(row >= -1 && row < cache.rows, "cache rows: position ", i, " has row ", row, " of ",
-                 cache.rows);
+      WEFT_CHECK(row >= -1 && row < cache.rows, "cache rows: position ", i, " has row ", row,
+                 " of ", cache.rows);
       if (row >= 0) holds[row] = i;
       keys.clear();
       c.pattern->keys_of(head, i, n.keys, keys);
       for (const int32_t j : keys)
-        WEFT_CHECK(cache.row_of[j] >= 0 && holds[cache.row_of[j]] == j, "cache rows: query ", i, " of head ",
-                   head, " reads key ", j, ", which is not kept");
+        WEFT_CHECK(cache.row_of[j] >= 0 && holds[cache.row_of[j]] == j, "cache rows: query ", i,
+                   " of head ", head, " reads key ", j, ", which is not kept");
     }
   }
 }
@@ -348,12 +389,13 @@ void check_picture(const SelftestCase& c) {
   for (int group = 0; group < c.pattern->groups(c.heads()); ++group) {
     const int head = c.first_head(group);
     const ConnectivityGrid grid = connectivity(*c.pattern, head, n, std::max(n.queries, n.keys));
-    WEFT_CHECK(grid.rows == n.queries && grid.columns == n.keys, "picture: ", grid.rows, " rows and ",
-               grid.columns, " columns");
+    WEFT_CHECK(grid.rows == n.queries && grid.columns == n.keys, "picture: ", grid.rows,
+               " rows and ", grid.columns, " columns");
     for (int64_t i = 0; i < n.queries; ++i)
       for (int64_t j = 0; j < n.keys; ++j)
-        WEFT_CHECK((grid.share[i * n.keys + j] != 0) == c.pattern->attends(head, i, j), "picture, head ",
-                   head, ": pair (", i, ", ", j, ") has share ", grid.share[i * n.keys + j]);
+        WEFT_CHECK((grid.share[i * n.keys + j] != 0) == c.pattern->attends(head, i, j),
+                   "picture, head ", head, ": pair (", i, ", ", j, ") has share ",
+                   grid.share[i * n.keys + j]);
   }
 }
 }  // namespace weft

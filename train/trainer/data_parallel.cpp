@@ -1,8 +1,16 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/data_parallel.h"
-#include <iterator>
+
 #include "kernels/layers/pointwise.h"
 #include "kernels/optimizer/reduce.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <iterator>
+#include <string>
+#include <vector>
 
 namespace weft {
 constexpr double kSecondsBetweenAgreements = 0.5;
@@ -20,7 +28,9 @@ Sharding sharding_of(const TrainConfig& train, Communicator* communicator, DType
 
 GradientSum::GradientSum(Device& device, ParameterStore& store, Communicator& communicator,
                          const TrainConfig& train)
-    : device_(device), store_(store), communicator_(communicator),
+    : device_(device),
+      store_(store),
+      communicator_(communicator),
       buckets_(store, bucket_elements(train, store.gradients().dtype())) {
   if (train.reduce_dtype == "bf16")
     copy_ = Tensor(*device.pool, {store.gradients().size()}, DType::bf16, "gradient sums");
@@ -45,7 +55,11 @@ Tensor GradientSum::ready(Ctx& ctx, const GradientRange& range) {
   store_.finish_gradients(range.begin, range.end);
   Tensor part = store_.gradients().slice(range.begin, {range.size()});
   if (own_)
-    ctx.launch(Fingerprint{.sum = static_cast<uint64_t*>(own_.view().data), .x = part, .first = range.begin});
+    ctx.launch(Fingerprint{
+        .sum = static_cast<uint64_t*>(own_.view().data),
+        .x = part,
+        .first = range.begin,
+    });
   if (copy_) {
     const Tensor rounded = copy_.slice(range.begin, {range.size()});
     ctx.launch(Cast{.y = rounded, .x = part});
@@ -90,8 +104,8 @@ void average_losses(ProcessGroup& group, std::vector<StepResults>& steps) {
   for (const std::string& message : group.all_gather(message_of(mine))) {
     std::vector<float> losses;
     append_numbers(losses, message);
-    WEFT_CHECK(losses.size() == steps.size(), "ranks report losses of ", losses.size(), " and ", steps.size(),
-               " steps");
+    WEFT_CHECK(losses.size() == steps.size(), "ranks report losses of ", losses.size(), " and ",
+               steps.size(), " steps");
     for (std::size_t i = 0; i < losses.size(); ++i) sums[i] += losses[i];
   }
   for (std::size_t i = 0; i < steps.size(); ++i)
@@ -151,13 +165,15 @@ std::vector<uint64_t> fingerprints(Device& device, const std::vector<TensorView>
   return sums;
 }
 
-void check_equal_weights(ProcessGroup& group, Device& device, const ParameterStore& store, int64_t step) {
+void check_equal_weights(ProcessGroup& group, Device& device, const ParameterStore& store,
+                         int64_t step) {
   if (group.size() == 1) return;
   const std::string mine = message_of(fingerprints(device, store.replicated()));
-  group.require_all(mine == group.broadcast(mine)
-                        ? ""
-                        : str("after step ", step,
-                              " its weights are not those of rank 0: a GPU or a link computes wrongly; "
-                              "nothing was saved"));
+  group.require_all(
+      mine == group.broadcast(mine)
+          ? ""
+          : str("after step ", step,
+                " its weights are not those of rank 0: a GPU or a link computes wrongly; "
+                "nothing was saved"));
 }
 }  // namespace weft

@@ -1,12 +1,22 @@
 // SPDX-License-Identifier: MIT
-// Replay: an update run twice from one state gives the same bits, unless hardware or a kernel is at fault.
+// Replay: an update run twice from one state gives the same bits, unless hardware or a kernel is at
+// fault.
 #include "kernels/layers/pointwise.h"
 #include "train/trainer/step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <vector>
 
 namespace weft {
 constexpr const char* kGradient = "the gradient of";
 
-// Gradients first: what differs there differs in the rest as well. With shards, what this process keeps.
+// Gradients first: what differs there differs in the rest as well. With shards, what this process
+// keeps.
 std::vector<TrainStep::StatePart> TrainStep::state() const {
   std::vector<StatePart> parts;
   const auto add = [&](const char* what, const Tensor& block) {
@@ -16,7 +26,8 @@ std::vector<TrainStep::StatePart> TrainStep::state() const {
   add(kGradient, store_.gradients());
   add("Adam's m of", store_.m());
   add("Adam's v of", store_.v());
-  if (store_.compute().dtype() != store_.master().dtype()) add("the master weight", store_.master());
+  if (store_.compute().dtype() != store_.master().dtype())
+    add("the master weight", store_.master());
   parts.push_back({"the weight", store_.compute(), 0});
   add("the moving average of", store_.ema());
   parts.push_back({"loss, norm and scales", results_});
@@ -78,22 +89,24 @@ std::string TrainStep::first_difference(const StatePart& part) {
   const auto found = [&](int64_t begin, int64_t end, int64_t zero, const std::string& name) {
     for (int64_t i = std::max<int64_t>(begin, 0); i < std::min(end, part.now.size()); ++i)
       if (bits(first, i) != bits(second, i))
-        return str(part.what, name, ", element ", i - zero, ": 0x", std::hex, bits(first, i), " and 0x",
-                   bits(second, i));
+        return str(part.what, name, ", element ", i - zero, ": 0x", std::hex, bits(first, i),
+                   " and 0x", bits(second, i));
     return std::string();
   };
   const auto params = store_.params();
   for (std::size_t i = 0; part.begin >= 0 && i < params.size(); ++i) {
     const ParamInfo& p = params[part.what == kGradient ? params.size() - 1 - i : i];
     const int64_t begin = p.offset - part.begin;
-    if (std::string text = found(begin, begin + p.size, begin, " " + p.name); !text.empty()) return text;
+    if (std::string text = found(begin, begin + p.size, begin, " " + p.name); !text.empty())
+      return text;
   }
   return found(0, part.now.size(), 0, "");
 }
 
 // ---- when a loss or a gradient is not finite: which tensor it was first ----
 
-// The first parameter whose slice of `block` has a value that is not finite, as text; "" when all are finite.
+// The first parameter whose slice of `block` has a value that is not finite, as text; "" when all
+// are finite.
 std::string TrainStep::first_non_finite(const Tensor& block, const char* what, bool backwards) {
   const auto params = store_.params();
   const Tensor count(*device_.pool, {1}, DType::i32, "step");
@@ -109,12 +122,13 @@ std::string TrainStep::first_non_finite(const Tensor& block, const char* what, b
 
 std::string TrainStep::non_finite_loss() {
   Ctx ctx = ctx_;
-  const std::vector<double> losses = to_host(device_, model_.token_losses(ctx, batch_.sequences()).value);
+  const std::vector<double> losses =
+      to_host(device_, model_.token_losses(ctx, batch_.sequences()).value);
   for (std::size_t i = 0; i < losses.size(); ++i) {
     if (std::isfinite(losses[i])) continue;
     const auto context = static_cast<std::size_t>(shape_.context);
-    return str("an activation: all weights are finite, the loss of token ", i % context, " of sequence ",
-               i / context, " is not (WEFT_DEBUG=3 names the kernel)");
+    return str("an activation: all weights are finite, the loss of token ", i % context,
+               " of sequence ", i / context, " is not (WEFT_DEBUG=3 names the kernel)");
   }
   return "";
 }
@@ -126,9 +140,9 @@ std::string TrainStep::find_non_finite(const BatchSource& source, int64_t step, 
   std::string found;
   if (store_.shards().empty()) found = first_non_finite(store_.master(), "the weight", false);
   if (found.empty() && store_.compute().dtype() != store_.master().dtype())
-    found = first_non_finite(store_.compute(),
-                             str("the ", name_of(store_.compute().dtype()), " copy of the weight").c_str(),
-                             false);
+    found = first_non_finite(
+        store_.compute(),
+        str("the ", name_of(store_.compute().dtype()), " copy of the weight").c_str(), false);
   for (int64_t micro = 0; found.empty() && micro < shape_.accumulation; ++micro) {
     prepare(source, step, micro);
     upload();

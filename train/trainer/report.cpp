@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/report.h"
-#include <cstdio>
-#include <ranges>
+
 #include "data/formats/raw_file.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/trainer/trainer.h"
 
+#include <cstddef>
+#include <cstdio>
+#include <cstring>
+#include <optional>
+#include <ranges>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace weft {
 namespace {
 std::string plan_text(const MemoryPlan& plan, std::size_t replay) {
-  return str(bytes_text(plan.total() + replay), " (weights ", bytes_text(plan.weights), ", gradients ",
-             bytes_text(plan.gradients), ", optimizer ", bytes_text(plan.optimizer), ", activations ",
-             bytes_text(plan.activations), ", workspace ", bytes_text(plan.workspace),
-             replay > 0 ? ", replay " + bytes_text(replay) : "", ")");
+  return str(bytes_text(plan.total() + replay), " (weights ", bytes_text(plan.weights),
+             ", gradients ", bytes_text(plan.gradients), ", optimizer ", bytes_text(plan.optimizer),
+             ", activations ", bytes_text(plan.activations), ", workspace ",
+             bytes_text(plan.workspace), replay > 0 ? ", replay " + bytes_text(replay) : "", ")");
 }
 
 // A line for each group of heads of the layers with one pattern.
@@ -23,18 +31,21 @@ std::vector<std::string> pattern_lines(const Config& config, const Device& devic
   const auto n = static_cast<double>(config.model.context);
   const AttentionShape shape = attention_shape(config.model);
   for (const LayerGroup& layers : layer_groups(model.patterns())) {
-    const std::vector<AttentionCounts> groups = count_attention(
-        *layers.pattern, static_cast<int>(config.model.heads), config.model.context,
-        {shape.qk_size, shape.v_size, dtype, device.compute_capability, config.data.separator >= 0});
+    const std::vector<AttentionCounts> groups =
+        count_attention(*layers.pattern, static_cast<int>(config.model.heads), config.model.context,
+                        {shape.qk_size, shape.v_size, dtype, device.compute_capability,
+                         config.data.separator >= 0});
     for (const AttentionCounts& counts : groups) {
       const double causal = static_cast<double>(counts.heads.size()) * n * (n + 1) / 2;
-      const std::string heads = groups.size() > 1 ? str(", heads ", numbers_text(counts.heads)) : "";
-      lines.push_back(str("attention   layers ", numbers_text(layers.members), heads, ": ", counts.pattern,
-                          ", ", count_text(static_cast<double>(counts.pairs.needed)), " pairs needed (",
-                          fixed_text(100 * static_cast<double>(counts.pairs.needed) / causal, 2),
-                          "% of dense causal), ", count_text(static_cast<double>(counts.pairs.executed)),
-                          " executed; form ", counts.form_text(), ", tiles of ", counts.edges_text(),
-                          ", tables ", bytes_text(counts.table_bytes)));
+      const std::string heads =
+          groups.size() > 1 ? str(", heads ", numbers_text(counts.heads)) : "";
+      lines.push_back(
+          str("attention   layers ", numbers_text(layers.members), heads, ": ", counts.pattern,
+              ", ", count_text(static_cast<double>(counts.pairs.needed)), " pairs needed (",
+              fixed_text(100 * static_cast<double>(counts.pairs.needed) / causal, 2),
+              "% of dense causal), ", count_text(static_cast<double>(counts.pairs.executed)),
+              " executed; form ", counts.form_text(), ", tiles of ", counts.edges_text(),
+              ", tables ", bytes_text(counts.table_bytes)));
     }
   }
   return lines;
@@ -49,16 +60,18 @@ std::string data_line(const TokenDataset& train, const TokenDataset& valid) {
                : bytes > 0 ? str("; bits are per token (", fixed_text(bytes, 3), " bytes)")
                            : "; bits are per token");
   const ImageShape& s = train.image();
-  return str("data        ", train.path(), ", images of ", s.height, " x ", s.width, " x ", s.channels, ": ",
-             grouped_digits(train.images()), " to train, ", grouped_digits(valid.images()),
+  return str("data        ", train.path(), ", images of ", s.height, " x ", s.width, " x ",
+             s.channels, ": ", grouped_digits(train.images()), " to train, ",
+             grouped_digits(valid.images()),
              " to validate; bits are per dimension (one channel of a pixel)");
 }
 
 std::string augment_line(const Config& config) {
   const AugmentConfig& a = config.augment;
   const std::vector<Condition> kinds = augmentations(config), told = conditions(config);
-  std::string text = joined(
-      kinds, ", ", [](const Condition& kind) { return str(name_of(kind.kind), " (", kind.values, ")"); });
+  std::string text = joined(kinds, ", ", [](const Condition& kind) {
+    return str(name_of(kind.kind), " (", kind.values, ")");
+  });
   if (a.flip) text += text.empty() ? "flip" : ", flip";
   if (text.empty()) return "augment     none, 1 start vector";
   if (!config.data.mix.empty())
@@ -71,9 +84,9 @@ std::string augment_line(const Config& config) {
 
 std::string step_line(const Config& config) {
   const StepShape full = step_shape(config, config.train.steps);
-  std::string text =
-      str("step        ", full.tokens(), " tokens: ", full.ranks > 1 ? str(full.ranks, " processes x ") : "",
-          full.accumulation, " x ", full.micro_batch, " x ", full.context);
+  std::string text = str("step        ", full.tokens(),
+                         " tokens: ", full.ranks > 1 ? str(full.ranks, " processes x ") : "",
+                         full.accumulation, " x ", full.micro_batch, " x ", full.context);
   for (const auto& [step, context] : config.train.context_schedule)
     text += str(", context ", context, " from step ", step);
   return text;
@@ -93,12 +106,14 @@ double seconds_left(const StepMetrics& m, const Config& config) {
   return static_cast<double>(config.train.steps - m.step) * tokens / m.tokens_per_s;
 }
 
-// Of the free memory: tables of attention, CUDA graphs, and free blocks of a size that nothing asks for.
+// Of the free memory: tables of attention, CUDA graphs, and free blocks of a size that nothing asks
+// for.
 constexpr std::size_t kSpareShare = 16;
 
 // Every context of the schedule must be cut into as many equal micro-batches.
 bool divides(const Config& config, int64_t accumulation) {
-  const int64_t tokens = config.train.batch * config.model.context, parts = accumulation * config.ranks;
+  const int64_t tokens = config.train.batch * config.model.context,
+                parts = accumulation * config.ranks;
   if (config.train.batch % parts != 0) return false;
   for (const auto& [step, context] : config.train.context_schedule)
     if (tokens / context % parts != 0) return false;
@@ -117,9 +132,9 @@ int64_t sequences(const std::string& wish, const Config& config) {
 }
 
 std::string parts_text(int64_t batch, int64_t accumulation) {
-  return str(batch / accumulation, batch == accumulation ? " sequence" : " sequences", " at a time, ",
-             accumulation, accumulation == 1 ? " time" : " times", " an update (train.accumulation ",
-             accumulation, ")");
+  return str(batch / accumulation, batch == accumulation ? " sequence" : " sequences",
+             " at a time, ", accumulation, accumulation == 1 ? " time" : " times",
+             " an update (train.accumulation ", accumulation, ")");
 }
 }  // namespace
 
@@ -136,29 +151,31 @@ std::string check_memory(const Config& config, const Device& device, bool replay
   const std::string planned = plan_text(plan, more);
   if (plan.total() + more <= free) return str("planned ", planned, ", free ", bytes_text(free));
   fail("training does not fit: planned ", planned, ", but ", device.name, " has ", bytes_text(free),
-       " free: --batch auto finds what does; or raise train.accumulation (", config.train.accumulation,
+       " free: --batch auto finds what does; or raise train.accumulation (",
+       config.train.accumulation,
        " now), lower train.batch, set train.recompute: block, or shorten model.context");
 }
 
 std::string optimizer_text(const ParameterStore& store, int64_t ranks) {
   const auto text = [](int64_t bytes) { return bytes_text(bytes); };
   if (store.shards().empty()) return text(store.state_bytes()) + " of state";
-  return str(text(store.state_bytes()), " of state, shared by ", ranks, " processes (ZeRO-1): whole ",
-             text(store.whole_state_bytes()));
+  return str(text(store.state_bytes()), " of state, shared by ", ranks,
+             " processes (ZeRO-1): whole ", text(store.whole_state_bytes()));
 }
 
 std::vector<std::string> summary(const Config& config, const Device& device, DType dtype,
-                                 const ParameterStore& store, const Model& model, const TokenDataset& train,
-                                 const TokenDataset& valid) {
+                                 const ParameterStore& store, const Model& model,
+                                 const TokenDataset& train, const TokenDataset& valid) {
   const bool changed = dtype != compute_dtype(config);
   std::vector<std::string> lines{
       str("config      ", config.name, " (", config.source, ")"),
       str("device      ", device.description(), ", ", name_of(dtype),
           changed ? str(" (precision: ", config.precision, " is for GPUs)") : ""),
-      str("model       ", config.model.kind, ", ", config.model.layers, " layers, width ", config.model.width,
-          ", ", config.model.heads, " heads, context ", config.model.context, ", ",
-          count_text(static_cast<double>(store.size())), " parameters")};
-  for (std::string& line : pattern_lines(config, device, dtype, model)) lines.push_back(std::move(line));
+      str("model       ", config.model.kind, ", ", config.model.layers, " layers, width ",
+          config.model.width, ", ", config.model.heads, " heads, context ", config.model.context,
+          ", ", count_text(static_cast<double>(store.size())), " parameters")};
+  for (std::string& line : pattern_lines(config, device, dtype, model))
+    lines.push_back(std::move(line));
   lines.push_back(data_line(train, valid));
   if (train.image()) lines.push_back(augment_line(config));
   lines.push_back(step_line(config));
@@ -174,10 +191,11 @@ double flops_utilization(const StepMetrics& m, const Config& config, Device& dev
 std::string progress_line(const StepMetrics& m, const Config& config, const char* unit) {
   char lr[32];
   std::snprintf(lr, sizeof lr, "%.2e", m.lr);
-  std::string text = str("step ", m.step, "/", config.train.steps, "  ", unit, " ", fixed_text(m.bits(), 4),
-                         "  lr ", lr, "  norm ", fixed_text(m.grad_norm, 3), "  ", count_text(m.tokens_per_s),
-                         " tok/s  MFU ", fixed_text(100 * m.mfu, 1), " %  context ", m.context, "  ETA ",
-                         duration_text(seconds_left(m, config)));
+  std::string text =
+      str("step ", m.step, "/", config.train.steps, "  ", unit, " ", fixed_text(m.bits(), 4),
+          "  lr ", lr, "  norm ", fixed_text(m.grad_norm, 3), "  ", count_text(m.tokens_per_s),
+          " tok/s  MFU ", fixed_text(100 * m.mfu, 1), " %  context ", m.context, "  ETA ",
+          duration_text(seconds_left(m, config)));
   if (m.loss_scale) text += str("  loss scale ", *m.loss_scale);
   if (m.skipped.value_or(0) > 0) text += str("  skipped ", *m.skipped);
   return text + evaluation_text(m);
@@ -197,7 +215,8 @@ std::string go_on_line(const TrainOptions& options, const std::string& folder, i
     if (given) ((line += " " + shell_word(words)), ...);
   };
   const std::string here = folder.starts_with("-") ? "./" : "";
-  add(true, options.program, "--config", here + folder + "config.yaml", "--out", here + folder, "--resume");
+  add(true, options.program, "--config", here + folder + "config.yaml", "--out", here + folder,
+      "--resume");
   add(options.device != "auto", "--device", options.device);
   add(options.gpus > 0, "--gpus", str(options.gpus));
   add(!options.batch.empty(), "--batch", options.batch);
@@ -234,21 +253,23 @@ MicroBatch choose_micro_batch(const Config& config, const std::string& wish, con
     Config here = config;
     here.train.accumulation = accumulation;
     const MemoryPlan plan = planned_memory(here, device, true);
-    needed =
-        plan.total() + planned_memory(here, device, false).activations + (replay ? replay_memory(plan) : 0);
+    needed = plan.total() + planned_memory(here, device, false).activations +
+             (replay ? replay_memory(plan) : 0);
     if (needed <= usable)
-      return {accumulation, str("auto: ", parts_text(batch, accumulation), ", planned ", bytes_text(needed),
-                                " of ", bytes_text(free), " free")};
+      return {accumulation, str("auto: ", parts_text(batch, accumulation), ", planned ",
+                                bytes_text(needed), " of ", bytes_text(free), " free")};
   }
-  fail("--batch auto: one sequence at a time needs ", bytes_text(needed), ", but ", device.name, " has ",
-       bytes_text(free), " free (a ", kSpareShare,
-       "th of it is kept for tables and graphs): set train.recompute: block, or shorten model.context");
+  fail("--batch auto: one sequence at a time needs ", bytes_text(needed), ", but ", device.name,
+       " has ", bytes_text(free), " free (a ", kSpareShare,
+       "th of it is kept for tables and graphs): set train.recompute: block, or shorten "
+       "model.context");
 }
 
 std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config& config) {
   const TrainConfig there = parse_config(checkpoint_config(checkpoint), checkpoint).train;
   if (!divides(config, there.accumulation)) return std::nullopt;
-  return MicroBatch{there.accumulation,
-                    str(parts_text(there.batch / config.ranks, there.accumulation), ", as in ", checkpoint)};
+  return MicroBatch{
+      there.accumulation,
+      str(parts_text(there.batch / config.ranks, there.accumulation), ", as in ", checkpoint)};
 }
 }  // namespace weft

@@ -6,6 +6,11 @@
 #include "models/model.h"
 #include "train/trainer/run_folder.h"
 
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace weft {
 struct TrainOptions;
 
@@ -24,31 +29,37 @@ std::string check_memory(const Config&, const Device&, bool replay = false);
 std::string optimizer_text(const ParameterStore&, int64_t ranks);
 
 // A few lines: device, model, patterns with their pairs and kernels, data, tokens a step.
-std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&, const Model&,
-                                 const TokenDataset& train, const TokenDataset& valid);
+std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&,
+                                 const Model&, const TokenDataset& train,
+                                 const TokenDataset& valid);
 
-// FLOPs of a model (flops_per_token()) at the rate of `m`, as a share of what the device's GEMMs reach.
+// FLOPs of a model (flops_per_token()) at the rate of `m`, as a share of what the device's GEMMs
+// reach.
 double flops_utilization(const StepMetrics& m, const Config&, Device&, DType);
 // `unit`: what the loss is given in, "bits" or "bits/dim".
 std::string progress_line(const StepMetrics&, const Config&, const char* unit);
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
-// "go on with: train ...", a command for a shell that resumes the run in `folder`, of which `step` steps are
-// done. `launcher`: who started the processes, "--gpus" for this program.
+// "go on with: train ...", a command for a shell that resumes the run in `folder`, of which `step`
+// steps are done. `launcher`: who started the processes, "--gpus" for this program.
 std::string go_on_line(const TrainOptions&, const std::string& folder, int64_t step,
                        const std::string& launcher);
 // A line when more than a day is left at this rate; "" otherwise.
 std::string long_run_warning(const StepMetrics&, const Config&, bool on_gpu);
 
-// ---- `train --batch`: sequences at a time. train.accumulation follows; the tokens of an update stay. ----
+// ---- `train --batch`: sequences at a time. train.accumulation follows; the tokens of an update
+// stay.
 
 struct MicroBatch {
   int64_t accumulation = 1;  // for train.accumulation
   std::string text;          // for people: what was chosen, and why
 };
 
-// `wish`: a number of sequences, or "auto": the most whose planned memory (with an evaluation between steps,
-// and `replay`) fits. Error when it is neither, does not divide the update, or not one sequence fits.
-MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Device&, bool replay = false);
-// As the checkpoint was trained with, for sums to keep their order; none where it does not divide the batch.
+// `wish`: a number of sequences, or "auto": the most whose planned memory (with an evaluation
+// between steps, and `replay`) fits. Error when it is neither, does not divide the update, or not
+// one sequence fits.
+MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Device&,
+                              bool replay = false);
+// As the checkpoint was trained with, for sums to keep their order; none where it does not divide
+// the batch.
 std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config&);
 }  // namespace weft

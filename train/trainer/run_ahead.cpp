@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/run_ahead.h"
-#include <algorithm>
+
 #include "kernels/layers/pointwise.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
 
 namespace weft {
 constexpr int64_t kFloats = sizeof(StepResults) / sizeof(float);
 
 RunAhead::RunAhead(Device& device, int64_t micro_batches, bool scaled)
-    : micro_batches_(micro_batches), scaled_(scaled),
-      history_(*device.host_pool, {kMost, micro_batches, kFloats}, DType::f32, "step"), launched_at_(kMost) {
+    : micro_batches_(micro_batches),
+      scaled_(scaled),
+      history_(*device.host_pool, {kMost, micro_batches, kFloats}, DType::f32, "step"),
+      launched_at_(kMost) {
   for (int64_t i = 0; i < kMost * micro_batches; ++i) marks_.push_back(device.make_mark());
 }
 
@@ -25,7 +32,8 @@ void RunAhead::make_room(int64_t micro) {
     const Clock::time_point began = std::max(launched_at_[read_ % kMost], last_read_);
     read_oldest();
     const double seconds = std::chrono::duration<double>(last_read_ - began).count();
-    limit_ = static_cast<int64_t>(std::clamp(kSeconds / std::max(seconds, 1e-9), 1.0, double{kMost}));
+    limit_ =
+        static_cast<int64_t>(std::clamp(kSeconds / std::max(seconds, 1e-9), 1.0, double{kMost}));
   }
   launched_at_[launched_ % kMost] = Clock::now();
 }
@@ -38,17 +46,20 @@ void RunAhead::record(Ctx& ctx, int64_t micro, const Tensor& results, bool count
 }
 
 void RunAhead::read_oldest() {
-  const float* reported = nullptr;  // at last by the last micro-batch, behind which the norm is known
+  // at last by the last micro-batch, behind which the norm is known
+  const float* reported = nullptr;
   double loss = 0;
   for (int64_t micro = 0; micro < micro_batches_; ++micro) {
     marks_[row(read_, micro)]->wait();
     reported = history_.view().as<float>() + row(read_, micro) * kFloats;
     loss += reported[0];
   }
-  unasked_.push_back({.loss = static_cast<float>(loss / static_cast<double>(micro_batches_)),
-                      .gradient_norm = reported[1],
-                      .update_scale = reported[2],
-                      .loss_scale = reported[3]});
+  unasked_.push_back({
+      .loss = static_cast<float>(loss / static_cast<double>(micro_batches_)),
+      .gradient_norm = reported[1],
+      .update_scale = reported[2],
+      .loss_scale = reported[3],
+  });
   diverged_ |= has_diverged(unasked_.back(), scaled_);
   ++read_;
   last_read_ = Clock::now();
@@ -72,7 +83,8 @@ std::vector<StepResults> RunAhead::results() {
 
 bool has_diverged(const StepResults& r, bool scaled) {
   constexpr float kSmallestLossScale = 1;
-  const bool skipped = scaled && !std::isfinite(r.gradient_norm) && r.loss_scale >= kSmallestLossScale;
+  const bool skipped =
+      scaled && !std::isfinite(r.gradient_norm) && r.loss_scale >= kSmallestLossScale;
   return !std::isfinite(r.loss) || !(std::isfinite(r.gradient_norm) || skipped);
 }
 }  // namespace weft

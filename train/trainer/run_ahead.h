@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Updates are launched ahead of their results, so that the device is never idle. Kernels write the results of
-// a micro-batch to host memory, and a mark behind them says when they are there.
+// Updates are launched ahead of their results, so that the device is never idle. Kernels write the
+// results of a micro-batch to host memory, and a mark behind them says when they are there.
 #pragma once
 
-#include <chrono>
-#include <deque>
 #include "src/device.h"
 #include "src/tape.h"
+
+#include <chrono>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <vector>
 
 namespace weft {
 class RunAhead {
@@ -14,14 +18,18 @@ class RunAhead {
   // `micro_batches` of an update; `scaled` as below.
   RunAhead(Device&, int64_t micro_batches, bool scaled = false);
 
-  // Before micro-batch `micro`: waits until at most kSeconds of work and kMost updates are in flight.
+  // Before micro-batch `micro`: waits until at most kSeconds of work and kMost updates are in
+  // flight.
   void make_room(int64_t micro);
-  // Behind the launch of a micro-batch: keeps what it reports. counted: false when the update is run again.
+  // Behind the launch of a micro-batch: keeps what it reports. counted: false when the update is
+  // run again.
   void record(Ctx&, int64_t micro, const Tensor& results, bool counted = true);
 
-  // Waits for the oldest update not asked for yet; its loss is the mean of this process's micro-batches.
+  // Waits for the oldest update not asked for yet; its loss is the mean of this process's
+  // micro-batches.
   StepResults next_result();
   std::vector<StepResults> results();  // of all updates since the last call, in order
+
   // Whether an update that make_room() waited for has_diverged() on this process.
   bool diverged() const { return diverged_; }
 
@@ -39,7 +47,8 @@ class RunAhead {
   std::vector<std::unique_ptr<QueueMark>> marks_;  // kMost x micro-batches
   std::vector<Clock::time_point> launched_at_;     // kMost
   int64_t launched_ = 0, read_ = 0;                // updates
-  int64_t limit_ = 1;                              // updates in flight, by the time that the last one took
+  // updates in flight, by the time that the last one took
+  int64_t limit_ = 1;
   Clock::time_point last_read_{};
   std::deque<StepResults> unasked_;  // read, oldest first
 };

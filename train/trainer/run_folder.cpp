@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/run_folder.h"
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
+
+#include <bit>
 #include <chrono>
+#include <cmath>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
+#include <fcntl.h>
 #include <filesystem>
 #include <fstream>
 #include <numbers>
+#include <sstream>
+#include <sys/file.h>
+#include <system_error>
 #include <thread>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -44,7 +53,8 @@ void add_evaluation(std::string& out, const StepMetrics& m) {
 // How the line of a step ends whose evaluation was given up.
 constexpr const char* kGivenUp = ", \"valid_bits\": null}";
 
-// The whole lines of `history` whose step is at most `last_step`. Error where it is there and cannot be read.
+// The whole lines of `history` whose step is at most `last_step`. Error where it is there and
+// cannot be read.
 std::string lines_up_to(const std::string& history, int64_t last_step, std::string& last_line) {
   std::istringstream in;
   if (std::filesystem::exists(history)) in.str(read_text(history, int64_t{1} << 40));
@@ -72,15 +82,19 @@ std::string varint(uint64_t value) {
   for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7f) | 0x80);
   return out + static_cast<char>(value);
 }
+
 std::string field(int number, const std::string& bytes) {
   return varint((number << 3) | 2) + varint(bytes.size()) + bytes;
 }
+
 std::string field(int number, int64_t value) {
   return varint(number << 3) + varint(static_cast<uint64_t>(value));
 }
+
 std::string field(int number, double value) {
   return varint((number << 3) | 1) + little_endian(std::bit_cast<uint64_t>(value), 8);
 }
+
 std::string field(int number, float value) {
   return varint((number << 3) | 5) + little_endian(std::bit_cast<uint32_t>(value), 4);
 }
@@ -101,17 +115,21 @@ double wall_time() {
 }
 
 std::string scalar(const char* tag, double value) {
-  return std::isfinite(value) ? field(1, field(1, std::string(tag)) + field(2, static_cast<float>(value)))
-                              : "";
+  return std::isfinite(value)
+             ? field(1, field(1, std::string(tag)) + field(2, static_cast<float>(value)))
+             : "";
 }
 }  // namespace
 
-std::string deciding_difference(const Config& there, const Config& here, const std::string& allowed) {
+std::string deciding_difference(const Config& there, const Config& here,
+                                const std::string& allowed) {
   for (const KeyDifference& d : config_differences(there, here)) {
     const bool is_allowed = d.rule == OnResume::asked && (allowed == "*" || allowed == d.key);
     if (d.rule == OnResume::free || d.rule == OnResume::told || is_allowed) continue;
     const std::string text = str(d.key, ": ", d.there, " in the checkpoint, ", d.here, " now");
-    return d.rule == OnResume::same ? text : str(text, " (", d.effect, "; --allow-changes lets it differ)");
+    return d.rule == OnResume::same
+               ? text
+               : str(text, " (", d.effect, "; --allow-changes lets it differ)");
   }
   return "";
 }
@@ -125,8 +143,8 @@ std::string RunFolder::checkpoint_to_resume(const Config& config, const std::str
   return path;
 }
 
-RunFolder::RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume,
-                     const std::string& allowed)
+RunFolder::RunFolder(const Config& config, const std::string& out,
+                     const std::optional<std::string>& resume, const std::string& allowed)
     : folder_(folder_of(config, out)) {
   if (fs::exists(folder_) && !fs::is_directory(folder_))
     fail(folder_, " is not a folder: choose another with --out");
@@ -137,17 +155,20 @@ RunFolder::RunFolder(const Config& config, const std::string& out, const std::op
   const std::string difference = deciding_difference(there, config, allowed);
   if (!difference.empty())
     fail("cannot resume ", resumed_from_, " with another config: ", difference,
-         ". Only these may differ: ", keys_on_resume(OnResume::told), ", ", keys_on_resume(OnResume::free),
-         "; with --allow-changes also ", keys_on_resume(OnResume::asked), "; for another run choose --out");
+         ". Only these may differ: ", keys_on_resume(OnResume::told), ", ",
+         keys_on_resume(OnResume::free), "; with --allow-changes also ",
+         keys_on_resume(OnResume::asked), "; for another run choose --out");
   for (const KeyDifference& d : config_differences(there, config))
-    if (!d.effect.empty()) changes_.push_back(str(d.key, " from ", d.there, " to ", d.here, ": ", d.effect));
+    if (!d.effect.empty())
+      changes_.push_back(str(d.key, " from ", d.there, " to ", d.here, ": ", d.effect));
 }
 
 void RunFolder::check_latest() const {
   if (!fs::exists(path("latest.h5"))) return;
   if (resumed_from_.empty())
     fail(folder_,
-         " holds a run already (latest.h5): go on with --resume, or choose another folder with --out");
+         " holds a run already (latest.h5): go on with --resume, or choose another folder with "
+         "--out");
   if (!fs::equivalent(fs::absolute(resumed_from_).parent_path(), folder_))
     fail(folder_, " holds another run (latest.h5) than ", resumed_from_,
          ": choose another folder with --out");
@@ -156,10 +177,12 @@ void RunFolder::check_latest() const {
 std::string RunFolder::lock() {
   if (lock_ || !fs::is_directory(folder_)) return "";
   const std::string name = path("lock");
-  lock_ = Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));  // for NFS it can be written
+  // for NFS it can be written
+  lock_ = Descriptor(open(name.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!lock_) fail(name, ": cannot be opened: ", std::strerror(errno));
   int tries = 10, error = 0;  // a process that was killed may take a moment to end
-  while ((error = flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno) == EWOULDBLOCK && --tries > 0)
+  while ((error = flock(lock_.get(), LOCK_EX | LOCK_NB) == 0 ? 0 : errno) == EWOULDBLOCK &&
+         --tries > 0)
     std::this_thread::sleep_for(std::chrono::milliseconds(100));
   if (error == EWOULDBLOCK) {
     char owner[300] = "";
@@ -171,7 +194,8 @@ std::string RunFolder::lock() {
     return str("warning: ", name, ": this file system has no locks (", std::strerror(error),
                "): nothing keeps another train out of this folder");
   const std::string owner = str(host_name(), ", pid ", getpid());
-  if (ftruncate(lock_.get(), 0) == 0) static_cast<void>(write_all(lock_.get(), owner.data(), owner.size()));
+  if (ftruncate(lock_.get(), 0) == 0)
+    static_cast<void>(write_all(lock_.get(), owner.data(), owner.size()));
   check_latest();  // one that has just ended may have left it
   return "";
 }
@@ -183,10 +207,13 @@ std::string RunFolder::create(const Config& config) {
   return warning;
 }
 
-std::string RunFolder::path(const std::string& file) const { return (fs::path(folder_) / file).string(); }
+std::string RunFolder::path(const std::string& file) const {
+  return (fs::path(folder_) / file).string();
+}
 
 std::string RunFolder::history() const {
-  return resumed_from_.empty() ? "" : (fs::path(resumed_from_).parent_path() / "metrics.jsonl").string();
+  return resumed_from_.empty() ? ""
+                               : (fs::path(resumed_from_).parent_path() / "metrics.jsonl").string();
 }
 
 void RunFolder::save_numbered(Device& device, const ParameterStore& store, const TrainState& state,
@@ -195,7 +222,8 @@ void RunFolder::save_numbered(Device& device, const ParameterStore& store, const
   std::snprintf(name, sizeof name, "step_%08lld.h5", static_cast<long long>(state.step));
   // First the numbered one: what ends between the two leaves a run that goes on from before both.
   save_checkpoint(path(name), device, store, state, config_yaml);
-  // latest.h5 is always replaced, never written in place, so a second name for it is a checkpoint of its own.
+  // latest.h5 is always replaced, never written in place, so a second name for it is a checkpoint
+  // of its own.
   const std::string temporary = path("latest.h5.tmp");
   std::error_code error, ignored;
   fs::remove(temporary, error);
@@ -253,8 +281,8 @@ std::optional<double> json_number(const std::string& line, const std::string& ke
 MetricsLog::MetricsLog(std::string path, const std::string& history, int64_t resumed_step)
     : path_(std::move(path)) {
   std::string kept = resumed_step > 0 ? lines_up_to(history, resumed_step, last_line_) : "";
-  lacks_evaluation_ =
-      last_line_.ends_with(kGivenUp) && json_number(last_line_, "step") == static_cast<double>(resumed_step);
+  lacks_evaluation_ = last_line_.ends_with(kGivenUp) &&
+                      json_number(last_line_, "step") == static_cast<double>(resumed_step);
   if (lacks_evaluation_) kept.resize(kept.size() - last_line_.size() - 1);
   write_whole_file(path_, [&](std::ostream& out) { out << kept; });
 }
@@ -263,7 +291,8 @@ double MetricsLog::elapsed_s(int64_t resumed_step, int64_t tokens_per_step) cons
   const auto step = json_number(last_line_, "step"), elapsed = json_number(last_line_, "elapsed_s"),
              rate = json_number(last_line_, "tokens_per_s");
   if (!step || !elapsed) return 0;
-  const double tokens = (static_cast<double>(resumed_step) - *step) * static_cast<double>(tokens_per_step);
+  const double tokens =
+      (static_cast<double>(resumed_step) - *step) * static_cast<double>(tokens_per_step);
   return *elapsed + (rate && *rate > 0 ? tokens / *rate : 0);
 }
 
@@ -285,15 +314,15 @@ void MetricsLog::append_line(const std::string& line) const {
 EventFile::EventFile(const std::string& folder) {
   const std::filesystem::path inside = std::filesystem::path(folder) / "tensorboard";
   make_folder(inside.string());
-  path_ = inside /
-          str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host_name(), ".", getpid());
+  path_ = inside / str("events.out.tfevents.", static_cast<int64_t>(wall_time()), ".", host_name(),
+                       ".", getpid());
   write(field(1, wall_time()) + field(3, std::string("brain.Event:2")));
 }
 
 void EventFile::append(const StepMetrics& m) const {
   std::string values = scalar("bits/train", m.bits()) + scalar("learning_rate", m.lr) +
-                       scalar("gradient_norm", m.grad_norm) + scalar("tokens_per_s", m.tokens_per_s) +
-                       scalar("mfu", m.mfu);
+                       scalar("gradient_norm", m.grad_norm) +
+                       scalar("tokens_per_s", m.tokens_per_s) + scalar("mfu", m.mfu);
   if (m.valid_bits) values += scalar("bits/valid", *m.valid_bits);
   if (m.valid_bits_ema) values += scalar("bits/valid_ema", *m.valid_bits_ema);
   if (m.loss_scale) values += scalar("loss_scale", *m.loss_scale);

@@ -3,21 +3,24 @@
 //   config.yaml          the config as run         metrics.jsonl   one object a logged step
 //   latest.h5            what --resume goes on from best.h5         lowest validation bits so far
 //   step_00001000.h5     every save_every steps; the last `keep` stay
-//   lock                 host and pid of the process that writes here; the kernel drops the lock at its end
+//   lock                 host and pid of the process that writes here; the kernel drops the lock at
+//   its end
 #pragma once
+
+#include "src/files/checkpoint.h"
+#include "src/ranks/sockets.h"
 
 #include <cstdint>
 #include <optional>
 #include <string>
-#include "src/files/checkpoint.h"
-#include "src/ranks/sockets.h"
+#include <vector>
 
 namespace weft {
 class RunFolder {
  public:
-  // `out` empty: runs/<config name>. `resume`: none for a new run, "" for latest.h5, or a checkpoint. Throws
-  // Error before anything is written: a folder with a run, a missing checkpoint, or a config that differs in
-  // more than it may (`allowed` as below).
+  // `out` empty: runs/<config name>. `resume`: none for a new run, "" for latest.h5, or a
+  // checkpoint. Throws Error before anything is written: a folder with a run, a missing checkpoint,
+  // or a config that differs in more than it may (`allowed` as below).
   RunFolder(const Config& config, const std::string& out, const std::optional<std::string>& resume,
             const std::string& allowed = "");
 
@@ -25,20 +28,25 @@ class RunFolder {
   static std::string checkpoint_to_resume(const Config& config, const std::string& out,
                                           const std::optional<std::string>& resume);
 
-  // For the process that writes: keeps others out until it ends. Does nothing while there is no folder yet.
-  // Throws Error that names who is there. Returns a warning where the file system has no locks, else "".
+  // For the process that writes: keeps others out until it ends. Does nothing while there is no
+  // folder yet. Throws Error that names who is there. Returns a warning where the file system has
+  // no locks, else "".
   std::string lock();
-  std::string create(const Config& config);  // makes the folder, writes config.yaml; returns as lock()
+  // makes the folder, writes config.yaml; returns as lock()
+  std::string create(const Config& config);
 
   const std::string& resumed_from() const { return resumed_from_; }  // "": a new run
+
   // What differs from the checkpoint and changes what is trained: a line for each key.
   const std::vector<std::string>& changes() const { return changes_; }
+
   std::string path(const std::string& file) const;
   std::string history() const;  // the metrics.jsonl beside the checkpoint that is resumed
 
-  // latest.h5, linked as step_<n>.h5; removes all but the last `keep` numbered ones up to this step.
-  void save_numbered(Device&, const ParameterStore&, const TrainState&, const std::string& config_yaml,
-                     int64_t keep) const;
+  // latest.h5, linked as step_<n>.h5; removes all but the last `keep` numbered ones up to this
+  // step.
+  void save_numbered(Device&, const ParameterStore&, const TrainState&,
+                     const std::string& config_yaml, int64_t keep) const;
 
  private:
   void check_latest() const;
@@ -49,11 +57,14 @@ class RunFolder {
   std::vector<std::string> changes_;
 };
 
-// The first key that must be equal and is not: "train.batch: 4 in the checkpoint, 8 now"; "" for none.
-// src/config/fields.cpp has the rules. `allowed`: a key with OnResume::asked that may differ, "*": all.
-std::string deciding_difference(const Config& there, const Config& here, const std::string& allowed = "");
+// The first key that must be equal and is not: "train.batch: 4 in the checkpoint, 8 now"; "" for
+// none. src/config/fields.cpp has the rules. `allowed`: a key with OnResume::asked that may differ,
+// "*": all.
+std::string deciding_difference(const Config& there, const Config& here,
+                                const std::string& allowed = "");
 
-// ---- metrics.jsonl: one JSON object a logged step. A resumed run first cuts the lines beyond its step. ----
+// ---- metrics.jsonl: one JSON object a logged step. A resumed run first cuts the lines beyond its
+// step.
 
 struct StepMetrics {
   int64_t step = 0;  // updates done, from 1
@@ -63,11 +74,13 @@ struct StepMetrics {
   double tokens_per_s = 0;  // since the line before
   double mfu = 0;           // model FLOPs at that rate, as a share of the measured matmul peak
   int64_t context = 0;
-  double elapsed_s = 0;                   // in training steps since step 0, without evaluation and saving
+  // in training steps since step 0, without evaluation and saving
+  double elapsed_s = 0;
   std::optional<double> loss_scale = {};  // f16 only
   std::optional<int64_t> skipped = {};    // f16 only: updates skipped so far
-  std::optional<double> valid_bits = {}, valid_bits_ema = {};  // at evaluations; NaN: it was given up
-  std::optional<int64_t> valid_tokens = {};                    // at evaluations: tokens scored
+  // at evaluations; NaN: it was given up
+  std::optional<double> valid_bits = {}, valid_bits_ema = {};
+  std::optional<int64_t> valid_tokens = {};  // at evaluations: tokens scored
 
   double bits() const;  // loss in bits per token: per byte for byte data
 };
@@ -80,13 +93,16 @@ std::optional<double> json_number(const std::string& line, const std::string& ke
 
 class MetricsLog {
  public:
-  // Keeps whole lines of `history` (may be `path`, or missing) up to `resumed_step`; 0: an empty log.
+  // Keeps whole lines of `history` (may be `path`, or missing) up to `resumed_step`; 0: an empty
+  // log.
   MetricsLog(std::string path, const std::string& history, int64_t resumed_step);
   // Seconds of training up to `resumed_step`, extrapolated from the last kept line; 0 without one.
   double elapsed_s(int64_t resumed_step, int64_t tokens_per_step) const;
   void append(const StepMetrics&);
+
   // The run stopped in the evaluation of `resumed_step`: append_evaluation() completes its line.
   bool lacks_evaluation() const { return lacks_evaluation_; }
+
   void append_evaluation(const StepMetrics&);
 
  private:
@@ -96,11 +112,12 @@ class MetricsLog {
   bool lacks_evaluation_ = false;
 };
 
-// Numbers of training for TensorBoard: Events (tensorflow/core/util/event.proto) in the wire format of
-// protocol buffers, each framed by its length and two masked CRC-32C (tensorflow/core/lib/io).
+// Numbers of training for TensorBoard: Events (tensorflow/core/util/event.proto) in the wire format
+// of protocol buffers, each framed by its length and two masked CRC-32C (tensorflow/core/lib/io).
 class EventFile {
  public:
-  // A new file in <folder>/tensorboard; TensorBoard joins it with those of earlier starts. Throws Error.
+  // A new file in <folder>/tensorboard; TensorBoard joins it with those of earlier starts. Throws
+  // Error.
   explicit EventFile(const std::string& folder);
   // The numbers of a logged step. Throws Error when the disk takes them not.
   void append(const StepMetrics&) const;

@@ -2,6 +2,10 @@
 // The training step, from the top down.
 #include "train/trainer/step.h"
 
+#include <cstddef>
+#include <functional>
+#include <memory>
+
 namespace weft {
 void TrainStep::run(const BatchSource& source, int64_t step, const std::function<void()>& between) {
   launch_update(source, step, between, true);
@@ -9,8 +13,8 @@ void TrainStep::run(const BatchSource& source, int64_t step, const std::function
 }
 
 // counted: its results will be asked for.
-void TrainStep::launch_update(const BatchSource& source, int64_t step, const std::function<void()>& between,
-                              bool counted) {
+void TrainStep::launch_update(const BatchSource& source, int64_t step,
+                              const std::function<void()>& between, bool counted) {
   set_shape(step_shape(config_, step));
   for (int64_t micro = 0; micro < shape_.accumulation; ++micro) {
     ahead_.make_room(micro);
@@ -28,13 +32,16 @@ void TrainStep::launch_update(const BatchSource& source, int64_t step, const std
   }
 }
 
-// Adds the gradients of one micro-batch. all_reduce: each bucket is all-reduced as soon as it is complete.
+// Adds the gradients of one micro-batch. all_reduce: each bucket is all-reduced as soon as it is
+// complete.
 void TrainStep::forward_backward(bool all_reduce) {
   Tape tape;
   Ctx ctx = ctx_;
   ctx.tape = &tape;
   ctx.may_stop = !communicator_ && !(device_.is_cuda() && config_.train.graph);
-  const GradientsComplete complete = [this](Ctx& c, int32_t first) { gradient_sum_->complete(c, first); };
+  const GradientsComplete complete = [this](Ctx& c, int32_t first) {
+    gradient_sum_->complete(c, first);
+  };
   if (all_reduce) {
     gradient_sum_->begin();
     ctx.complete = &complete;
@@ -56,12 +63,14 @@ void TrainStep::apply_gradients() {
 void TrainStep::read(const BatchSource& source, int64_t step, int64_t micro) {
   if (host_step_ == step && host_micro_ == micro) return;
   const StepShape shape = step_shape(config_, step);
-  source.read(step, shape.first_sequence(micro, rank_), shape.micro_batch, shape.context, host_batch_);
+  source.read(step, shape.first_sequence(micro, rank_), shape.micro_batch, shape.context,
+              host_batch_);
   host_step_ = step;
   host_micro_ = micro;
 }
 
-// Fills the memory that upload() copies from. Graphs captured its place: vectors of one size stay in place.
+// Fills the memory that upload() copies from. Graphs captured its place: vectors of one size stay
+// in place.
 void TrainStep::prepare(const BatchSource& source, int64_t step, int64_t micro) {
   host_scalars_ = step_scalars(config_, step);
   host_scalars_.first_row = shape_.first_sequence(micro, rank_) * shape_.context;
@@ -75,7 +84,10 @@ void TrainStep::upload() {
   batch_.upload(host_batch_);
   if (ctx_.loss_scale)
     ctx_.launch(ApplyLossScale{
-        .step = ctx_.step, .state = ctx_.loss_scale, .parts = shape_.accumulation * shape_.ranks});
+        .step = ctx_.step,
+        .state = ctx_.loss_scale,
+        .parts = shape_.accumulation * shape_.ranks,
+    });
 }
 
 // ---- set-up ----
@@ -88,7 +100,8 @@ Tensor device_bytes(Device& device, std::size_t bytes) {
   return t;
 }
 
-// Least time of a micro-batch's backward pass: 2/3 of its FLOPs, faster than any GPU (H200: 430e12 FLOP/s).
+// Least time of a micro-batch's backward pass: 2/3 of its FLOPs, faster than any GPU (H200: 430e12
+// FLOP/s).
 double least_backward_seconds(const Config& config, const StepShape& shape) {
   constexpr double kMostFlops = 7e14;
   const auto tokens = static_cast<double>(shape.micro_batch * shape.context);
@@ -98,12 +111,18 @@ double least_backward_seconds(const Config& config, const StepShape& shape) {
 
 TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const Config& config,
                      Communicator* communicator)
-    : device_(device), model_(model), store_(store), config_(config), communicator_(communicator),
+    : device_(device),
+      model_(model),
+      store_(store),
+      config_(config),
+      communicator_(communicator),
       scalars_(device_bytes(device, sizeof(StepScalars))),
-      results_(device_bytes(device, sizeof(StepResults))), batch_(device, "step"),
+      results_(device_bytes(device, sizeof(StepResults))),
+      batch_(device, "step"),
       ahead_(device, config.train.accumulation, store.compute_dtype() == DType::f16) {
   const int ranks = communicator ? communicator->size() : 1;
-  WEFT_CHECK(config.ranks == ranks, "a config for ", config.ranks, " processes, but there are ", ranks);
+  WEFT_CHECK(config.ranks == ranks, "a config for ", config.ranks, " processes, but there are ",
+             ranks);
   if (ranks > 1) {
     rank_ = communicator->rank();
     gradient_sum_ = std::make_unique<GradientSum>(device, store, *communicator, config.train);
@@ -142,7 +161,8 @@ void TrainStep::set_shape(const StepShape& shape) {
   shape_ = shape;
   if (gradient_sum_) gradient_sum_->plan(least_backward_seconds(config_, shape));
   const bool graph = config_.train.graph;
-  graphs_ = std::make_unique<Graphs>(Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph),
-                                            GraphedStep(device_, graph), GraphedStep(device_, graph)});
+  graphs_ =
+      std::make_unique<Graphs>(Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph),
+                                      GraphedStep(device_, graph), GraphedStep(device_, graph)});
 }
 }  // namespace weft

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The training step. Each micro-batch runs forward and backward; after the last one, gradients are
-// all-reduced, clipped and applied. On a GPU each micro-batch is a CUDA graph from its third run on.
+// all-reduced, clipped and applied. On a GPU each micro-batch is a CUDA graph from its third run
+// on.
 #pragma once
 
 #include "data/batch_source.h"
@@ -8,15 +9,27 @@
 #include "train/trainer/data_parallel.h"
 #include "train/trainer/run_ahead.h"
 
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
 namespace weft {
 // Each process takes accumulation micro-batches of (micro_batch, context) tokens.
 struct StepShape {
   int64_t context = 0, micro_batch = 0, accumulation = 0, ranks = 1;
+
   int64_t tokens() const { return ranks * accumulation * micro_batch * context; }
-  // First sequence in the update. One process with ranks x accumulation micro-batches takes the same pieces.
-  int64_t first_sequence(int64_t micro, int64_t rank) const { return (micro * ranks + rank) * micro_batch; }
+
+  // First sequence in the update. One process with ranks x accumulation micro-batches takes the
+  // same pieces.
+  int64_t first_sequence(int64_t micro, int64_t rank) const {
+    return (micro * ranks + rank) * micro_batch;
+  }
 };
-// The shape in force at `step`. Shorter windows come in larger batches: the tokens of a step stay the same.
+
+// The shape in force at `step`. Shorter windows come in larger batches: the tokens of a step stay
+// the same.
 inline StepShape step_shape(const Config& config, int64_t step) {
   const int64_t context = context_at(config.train, config.model.context, step);
   const int64_t sequences = config.train.batch * config.model.context / context;
@@ -28,7 +41,8 @@ inline StepShape step_shape(const Config& config, int64_t step) {
   return shape;
 }
 
-// The scalars of update `step`, from 0. In f16 the device corrects them (kernels/optimizer/loss_scale.h).
+// The scalars of update `step`, from 0. In f16 the device corrects them
+// (kernels/optimizer/loss_scale.h).
 inline StepScalars step_scalars(const Config& config, int64_t step) {
   const TrainConfig& train = config.train;
   StepScalars s;
@@ -38,7 +52,8 @@ inline StepScalars step_scalars(const Config& config, int64_t step) {
   s.learning_rate = static_cast<float>(rate);
   s.muon_learning_rate = static_cast<float>(rate / train.learning_rate * train.muon_learning_rate);
   set_corrections(s, train.beta1, train.beta2, train.ema_decay, train.muon_momentum, step + 1);
-  s.loss_gradient = static_cast<float>(1.0 / static_cast<double>(train.accumulation * config.ranks));
+  s.loss_gradient =
+      static_cast<float>(1.0 / static_cast<double>(train.accumulation * config.ranks));
   return s;
 }
 
@@ -48,17 +63,22 @@ class TrainStep {
   TrainStep(Device&, Model&, ParameterStore&, const Config&, Communicator* communicator = nullptr);
   TrainStep& operator=(TrainStep&&) = delete;  // nor copied: graphs copy from its members
 
-  // Launches update `step`, and reads the next step's sequences while the device works. `between` runs before
-  // each micro-batch but the first; when it throws, or Interrupted on the CPU, no parameter has changed.
+  // Launches update `step`, and reads the next step's sequences while the device works. `between`
+  // runs before each micro-batch but the first; when it throws, or Interrupted on the CPU, no
+  // parameter has changed.
   void run(const BatchSource& source, int64_t step, const std::function<void()>& between = {});
-  // Replay (replay.cpp): runs `step` like run(), again from the state before it, and compares the bits of
-  // gradients and weights. Waits. After prepare_replay(), which takes memory for a second state.
+  // Replay (replay.cpp): runs `step` like run(), again from the state before it, and compares the
+  // bits of gradients and weights. Waits. After prepare_replay(), which takes memory for a second
+  // state.
   void prepare_replay();
+
   struct Replay {
     std::string difference;  // the first: tensor, element and bits; "" when all bits are equal
     bool own = false;        // this process's own gradients differ, before they are added up
   };
+
   Replay run_twice(const BatchSource&, int64_t step, const std::function<void()>& between = {});
+
   // Clips and updates once more with the last gradients, to be timed.
   void update() {
     graphs_->update.run([&] { apply_gradients(); });
@@ -70,29 +90,37 @@ class TrainStep {
 
   // Results of updates, in order; both wait (train/trainer/run_ahead.h).
   StepResults next_result() { return ahead_.next_result(); }
+
   std::vector<StepResults> results() { return ahead_.results(); }
+
   bool diverged() const { return ahead_.diverged(); }
+
   const GradientSum* gradient_sum() const { return gradient_sum_.get(); }  // null for one process
 
-  // Runs `step` again, eagerly and without an update, on this process; f16 keeps this loss scale. Names the
-  // first tensor that is not finite: weights, loss, then gradients in backward order; "" when all are.
+  // Runs `step` again, eagerly and without an update, on this process; f16 keeps this loss scale.
+  // Names the first tensor that is not finite: weights, loss, then gradients in backward order; ""
+  // when all are.
   std::string find_non_finite(const BatchSource& source, int64_t step, double loss_scale);
 
  private:
   struct Graphs {
     GraphedStep first, later, last, update;
   };
-  // Part of the state that an update changes. `begin`: its place in the flat blocks; -1: outside of them.
+
+  // Part of the state that an update changes. `begin`: its place in the flat blocks; -1: outside of
+  // them.
   struct StatePart {
     const char* what;
     Tensor now;
     int64_t begin = -1;
     Tensor spare = {};
   };
+
   std::vector<StatePart> state() const;
   void exchange_with_spares();
   std::string first_difference(const StatePart&);
-  void launch_update(const BatchSource&, int64_t step, const std::function<void()>& between, bool counted);
+  void launch_update(const BatchSource&, int64_t step, const std::function<void()>& between,
+                     bool counted);
   void set_shape(const StepShape&);
   void read(const BatchSource&, int64_t step, int64_t micro);
   void prepare(const BatchSource&, int64_t step, int64_t micro);
@@ -118,6 +146,7 @@ class TrainStep {
   int64_t host_step_ = -1, host_micro_ = -1;  // which that is; -1: none
   std::unique_ptr<Graphs> graphs_;
   RunAhead ahead_;
-  std::vector<StatePart> replayed_;  // of prepare_replay(), in the order in which differences are named
+  // of prepare_replay(), in the order in which differences are named
+  std::vector<StatePart> replayed_;
 };
 }  // namespace weft

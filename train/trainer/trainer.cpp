@@ -1,8 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/trainer.h"
+
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
 #include "train/program/program.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -20,14 +30,15 @@ Config with_data(Config config) {
 }
 
 // Sets train.accumulation by --batch, and `text` to say so. Every rank takes the smallest choice.
-Config with_micro_batch(Config config, const TrainOptions& options, const Device& device, ProcessGroup& group,
-                        std::string& text) {
+Config with_micro_batch(Config config, const TrainOptions& options, const Device& device,
+                        ProcessGroup& group, std::string& text) {
   const std::string from = RunFolder::checkpoint_to_resume(config, options.out, options.resume);
   if (options.batch.empty()) return config;
   std::optional<MicroBatch> before;
   if (options.batch == "auto" && !from.empty()) before = micro_batch_of(from, config);
   const MicroBatch chosen = smallest_micro_batch(
-      group, before ? *before : choose_micro_batch(config, options.batch, device, options.verify_every > 0));
+      group, before ? *before
+                    : choose_micro_batch(config, options.batch, device, options.verify_every > 0));
   config.train.accumulation = chosen.accumulation;
   text = chosen.text;
   return config;
@@ -39,37 +50,49 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
 }
 }  // namespace
 
-Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress, ProcessGroup& group)
-    : group_(group), device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
+Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress,
+                 ProcessGroup& group)
+    : group_(group),
+      device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
       communicator_(several() ? make_communicator(*device_, group_) : nullptr),
-      config_(with_data(with_micro_batch(for_ranks(config, group_), options, *device_, group_, batch_text_))),
-      options_(options), progress_(progress), folder_(config_, options.out, options.resume,
-                                                      options.allow_changes   ? "*"
-                                                      : options.batch.empty() ? ""
-                                                                              : "train.accumulation"),
+      config_(with_data(
+          with_micro_batch(for_ranks(config, group_), options, *device_, group_, batch_text_))),
+      options_(options),
+      progress_(progress),
+      folder_(config_, options.out, options.resume,
+              options.allow_changes   ? "*"
+              : options.batch.empty() ? ""
+                                      : "train.accumulation"),
       dtype_(options.dtype.value_or(dtype_on(*device_, config_))),
       train_data_(config_.data.path, "train", config_.model.vocab),
-      valid_data_(config_.data.path, "valid", config_.model.vocab), mixed_data_(mixed_data(config_)),
+      valid_data_(config_.data.path, "valid", config_.model.vocab),
+      mixed_data_(mixed_data(config_)),
       source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr),
-      valid_images_(augmenter_for(config_, valid_data_)), stop_(group_), stop_evaluation_(group_) {
+      valid_images_(augmenter_for(config_, valid_data_)),
+      stop_(group_),
+      stop_evaluation_(group_) {
   start_.lap("data");
   if (writes()) lock_warning_ = folder_.lock();  // before a checkpoint there is read
   model_ = make_model(config_, store_, *device_);
   memory_text_ = check_memory(config_, *device_, options_.verify_every > 0);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
                   sharding_of(config_.train, communicator_.get(), dtype_));
-  if (!options_.init.empty()) init_text_ = take_initial_weights(options_.init, config_, *device_, store_);
+  if (!options_.init.empty())
+    init_text_ = take_initial_weights(options_.init, config_, *device_, store_);
   state_.seed = config_.seed;
   if (dtype_ == DType::f16) state_.loss_scale = config_.train.loss_scale;
   if (!folder_.resumed_from().empty()) {
     state_ = load_checkpoint(folder_.resumed_from(), *device_, store_);
     if (folder_.resumed_from() == folder_.path("latest.h5")) saved_step_ = state_.step;
   }
-  train_step_ = std::make_unique<TrainStep>(*device_, *model_, store_, config_, communicator_.get());
+  train_step_ =
+      std::make_unique<TrainStep>(*device_, *model_, store_, config_, communicator_.get());
   if (dtype_ == DType::f16)
-    train_step_->set_loss_scale({.scale = state_.loss_scale,
-                                 .good_steps = state_.good_steps,
-                                 .skipped = state_.step - state_.updates});
+    train_step_->set_loss_scale({
+        .scale = state_.loss_scale,
+        .good_steps = state_.good_steps,
+        .skipped = state_.step - state_.updates,
+    });
   if (options_.verify_every > 0) train_step_->prepare_replay();
   start_.lap("weights");
 }
@@ -85,7 +108,8 @@ void Trainer::prepare() {
   group_.barrier();  // all have looked at the folder as it was
   if (writes()) {
     lock_warning_ += folder_.create(config_);
-    metrics_ = std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
+    metrics_ =
+        std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
     if (options_.log_to) also_log_ = options_.log_to(folder_.path(""));
     clock_.set(metrics_->elapsed_s(state_.step, config_.train.batch * config_.model.context));
   }
@@ -96,7 +120,8 @@ void Trainer::prepare() {
   if (!batch_text_.empty()) say("batch       " + batch_text_);
   say("memory      " + memory_text_);
   say("run         " + folder_.path("") +
-      (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from()) : ""));
+      (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from())
+                       : ""));
   if (!lock_warning_.empty()) say(lock_warning_);
   for (const std::string& line : init_text_) say("init        " + line);
   for (const std::string& change : folder_.changes()) say("changed     " + change);
@@ -122,7 +147,9 @@ void Trainer::run() {
       step();
       after_step();
     }
-  } catch (const Interrupted&) { why = given_up_.empty() ? StopSignal::received() : given_up_; }
+  } catch (const Interrupted&) {
+    why = given_up_.empty() ? StopSignal::received() : given_up_;
+  }
   finish(why);
 }
 
@@ -130,7 +157,10 @@ std::string Trainer::reason_to_stop() {
   if (options_.max_steps > 0 && state_.step >= options_.max_steps) return "--max-steps";
   const bool late = options_.max_minutes > 0 && wall_.seconds() >= 60 * options_.max_minutes;
   const char* signal = StopSignal::received();
-  const char* why = signal ? signal : late ? "--max-minutes" : train_step_->diverged() ? "divergence" : "";
+  const char* why = signal                    ? signal
+                    : late                    ? "--max-minutes"
+                    : train_step_->diverged() ? "divergence"
+                                              : "";
   return stop_.agree(state_.step * config_.train.accumulation, why);
 }
 
@@ -153,7 +183,8 @@ void Trainer::step() {
   group_.report_step(state_.step);
 }
 
-// All ranks run the same updates twice. One whose own gradients differ is named before those that add them.
+// All ranks run the same updates twice. One whose own gradients differ is named before those that
+// add them.
 void Trainer::verified_step(const std::function<void()>& between) {
   const TrainStep::Replay replay = train_step_->run_twice(source_, state_.step, between);
   std::string first = first_to_speak(group_, replay.own ? replay.difference : "");
@@ -165,7 +196,8 @@ void Trainer::verified_step(const std::function<void()>& between) {
 }
 
 std::string Trainer::nothing_saved() const {
-  return str("Nothing was saved since step ", std::max<int64_t>(saved_step_, 0), "; go on from there");
+  return str("Nothing was saved since step ", std::max<int64_t>(saved_step_, 0),
+             "; go on from there");
 }
 
 void Trainer::after_step() {
@@ -183,8 +215,8 @@ void Trainer::after_step() {
   if (first_here) {
     start_.lap("first step");
     say(device_->pool->table());
-    progress_.line(
-        str("first step done ", fixed_text(start_.last(), 2), " s after the start: ", start_.text()));
+    progress_.line(str("first step done ", fixed_text(start_.last(), 2),
+                       " s after the start: ", start_.text()));
   }
   if (numbered) save(true);
   clock_.start();
@@ -218,8 +250,8 @@ void Trainer::log_step(bool evaluation) {
   m.grad_norm = last_.gradient_norm;
   m.context = context_at(config_.train, config_.model.context, done);
   m.elapsed_s = clock_.seconds();
-  const double tokens =
-      static_cast<double>((state_.step - logged_step_) * config_.train.batch * config_.model.context);
+  const double tokens = static_cast<double>((state_.step - logged_step_) * config_.train.batch *
+                                            config_.model.context);
   m.tokens_per_s = tokens / std::max(m.elapsed_s - logged_s_, 1e-9);
   m.mfu = flops_utilization(m, config_, *device_, dtype_);
   if (dtype_ == DType::f16) {
@@ -240,8 +272,8 @@ void Trainer::log_step(bool evaluation) {
   warn_of_long_run(m);
   if (several() && options_.rank_log)
     print_rank_lines(group_, progress_,
-                     str(device_->name, "  step ", m.step, "  loss of its share ", loss_of_rank_, "  ",
-                         bytes_text(device_->pool->peak()), " at the peak"));
+                     str(device_->name, "  step ", m.step, "  loss of its share ", loss_of_rank_,
+                         "  ", bytes_text(device_->pool->peak()), " at the peak"));
   logged_step_ = state_.step;
   logged_s_ = m.elapsed_s;
 }
@@ -275,11 +307,13 @@ void Trainer::catch_up_on_evaluation() {
 
 void Trainer::evaluate_into(StepMetrics& m) {
   const TrainConfig& train = config_.train;
-  const EvalOptions options{.context = config_.model.context,
-                            .batch = std::max<int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
-                            .max_tokens = train.eval_tokens,
-                            .augmenter = valid_images_ ? &*valid_images_ : nullptr,
-                            .group = several() ? &group_ : nullptr};
+  const EvalOptions options{
+      .context = config_.model.context,
+      .batch = std::max<int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
+      .max_tokens = train.eval_tokens,
+      .augmenter = valid_images_ ? &*valid_images_ : nullptr,
+      .group = several() ? &group_ : nullptr,
+  };
   const auto say = [&](int64_t done, int64_t all) {
     progress_.passing(str("validation: ", done, " of ", all, " tokens"));
     stop_if_overdue(stop_evaluation_, ++evaluated_batches_);
@@ -288,14 +322,17 @@ void Trainer::evaluate_into(StepMetrics& m) {
   m.valid_bits = result.bits;
   m.valid_tokens = result.tokens;
   if (train.ema_decay > 0)
-    with_ema_weights(*device_, store_,
-                     [&] { m.valid_bits_ema = evaluate(*device_, *model_, valid_data_, options, say).bits; });
-  const double bits = m.valid_bits_ema.value_or(result.bits);  // of the weights that evaluate and sample use
+    with_ema_weights(*device_, store_, [&] {
+      m.valid_bits_ema = evaluate(*device_, *model_, valid_data_, options, say).bits;
+    });
+  // of the weights that evaluate and sample use
+  const double bits = m.valid_bits_ema.value_or(result.bits);
   if (!std::isfinite(bits)) return;
   if (state_.best_valid_bits != 0 && !(bits < state_.best_valid_bits)) return;
   state_.best_valid_bits = bits;
-  write_checkpoint(
-      [&] { save_checkpoint(folder_.path("best.h5"), *device_, store_, state_, to_yaml(config_)); });
+  write_checkpoint([&] {
+    save_checkpoint(folder_.path("best.h5"), *device_, store_, state_, to_yaml(config_));
+  });
 }
 
 void Trainer::show_evaluation() {
@@ -305,14 +342,17 @@ void Trainer::show_evaluation() {
     if (!writes()) return;
     try {
       options_.on_evaluation({folder_.path(""), about_, config_, state_.step, *device_, *model_});
-    } catch (const Error& e) { progress_.line(str("no report: ", e.what())); }
+    } catch (const Error& e) {
+      progress_.line(str("no report: ", e.what()));
+    }
   };
   config_.train.ema_decay > 0 ? with_ema_weights(*device_, store_, show) : show();
   group_.barrier();
 }
 
 // `write` on rank 0, when all have the same weights; the others wait.
-template <class Write> void Trainer::write_checkpoint(Write write) {
+template <class Write>
+void Trainer::write_checkpoint(Write write) {
   group_.take_time();
   check_equal_weights(group_, *device_, store_, state_.step);
   writes() ? write() : join_save_checkpoint(store_);
@@ -333,18 +373,20 @@ void Trainer::finish(const std::string& why) {
   collect();
   clock_.stop();
   if (state_.step == 0 && why.starts_with("SIG"))
-    return progress_.line(str(why, ": stopped before the first step was done; there is nothing to save"));
+    return progress_.line(
+        str(why, ": stopped before the first step was done; there is nothing to save"));
   if (saved_step_ != state_.step) save(false);
   const std::string latest = folder_.path("latest.h5");
   if (!why.empty()) {
-    progress_.line(
-        str(why, ": stopped after step ", state_.step, " of ", config_.train.steps, ", saved ", latest));
-    return progress_.line(
-        go_on_line(options_, folder_.path(""), state_.step, several() ? group_.world().source : "--gpus"));
+    progress_.line(str(why, ": stopped after step ", state_.step, " of ", config_.train.steps,
+                       ", saved ", latest));
+    return progress_.line(go_on_line(options_, folder_.path(""), state_.step,
+                                     several() ? group_.world().source : "--gpus"));
   }
   const int64_t steps_here = state_.step - first_step_;
-  progress_.line(str("finished ", state_.step, " steps", steps_here == 0 ? " before: nothing to do" : "",
-                     ", ", duration_text(clock_.seconds()), " of training, saved ", latest));
+  progress_.line(str("finished ", state_.step, " steps",
+                     steps_here == 0 ? " before: nothing to do" : "", ", ",
+                     duration_text(clock_.seconds()), " of training, saved ", latest));
   if (state_.best_valid_bits > 0)
     progress_.line(str("best validation: ", fixed_text(state_.best_valid_bits, 4),
                        valid_images_ ? " bits per dimension" : " bits",
@@ -354,7 +396,8 @@ void Trainer::finish(const std::string& why) {
 
 void Trainer::fail_non_finite(int64_t step) {
   // An overflow has halved the scale of its own step.
-  const double scale = std::isfinite(last_.gradient_norm) ? last_.loss_scale : 2.0 * last_.loss_scale;
+  const double scale =
+      std::isfinite(last_.gradient_norm) ? last_.loss_scale : 2.0 * last_.loss_scale;
   std::string first;
   try {
     first = train_step_->find_non_finite(source_, step, scale);

@@ -1,32 +1,44 @@
 // SPDX-License-Identifier: MIT
-// Trainer: from a config to a trained model in a run folder. step.h has the step, report.h the texts.
+// Trainer: from a config to a trained model in a run folder. step.h has the step, report.h the
+// texts.
 #pragma once
 
 #include "train/program/progress.h"
 #include "train/trainer/step.h"
 
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace weft {
-// What a hook sees behind an evaluation. The model has the moving average as weights, where one is kept.
+// What a hook sees behind an evaluation. The model has the moving average as weights, where one is
+// kept.
 struct Evaluated {
-  std::string folder, about;  // of the run; what training said before its first step, and of its memory
+  // of the run; what training said before its first step, and of its memory
+  std::string folder, about;
   const Config& config;
   int64_t step;
   Device& device;
   Model& model;
 };
+
 using EvaluationHook = std::function<void(const Evaluated&)>;
 
 struct TrainOptions {
-  std::optional<std::string> resume = {};  // "": latest.h5 of the run folder, otherwise a checkpoint
-  std::string init = "";                   // a file of weights to start from
-  std::string out = "";                    // "": runs/<config name>
+  // "": latest.h5 of the run folder, otherwise a checkpoint
+  std::optional<std::string> resume = {};
+  std::string init = "";  // a file of weights to start from
+  std::string out = "";   // "": runs/<config name>
   std::string device = "auto";
-  std::string batch = "";             // train/trainer/report.h; "": train.accumulation as it is
-  int64_t max_steps = 0;              // stop and save when this step is done; 0: train.steps
-  double max_minutes = 0;             // stop and save after this long; 0: no limit
-  int64_t verify_every = 0;           // run every such update twice and compare the bits; 0: none
-  bool rank_log = false;              // log lines of every rank, too
-  bool allow_changes = false;         // resume although other keys change rounding (OnResume::asked)
+  std::string batch = "";    // train/trainer/report.h; "": train.accumulation as it is
+  int64_t max_steps = 0;     // stop and save when this step is done; 0: train.steps
+  double max_minutes = 0;    // stop and save after this long; 0: no limit
+  int64_t verify_every = 0;  // run every such update twice and compare the bits; 0: none
+  bool rank_log = false;     // log lines of every rank, too
+  // resume although other keys change rounding (OnResume::asked)
+  bool allow_changes = false;
   EvaluationHook on_evaluation = {};  // on rank 0; an Error of it is shown, and training goes on
   // On rank 0, with the run folder: called once, returns what is called for each logged step.
   std::function<std::function<void(const StepMetrics&)>(const std::string& folder)> log_to = {};
@@ -42,9 +54,12 @@ class Trainer {
   Trainer(const Config&, const TrainOptions&, Progress&, ProcessGroup& group);
   // Trains to train.steps, a limit or a signal; saves. Throws Error, and keeps earlier checkpoints.
   void run();
+
   const TrainState& state() const { return state_; }
+
   // For tests, which make this device fail.
   Device& device() { return *device_; }
+
   const ParameterStore& parameters() const { return store_; }
 
  private:
@@ -61,11 +76,16 @@ class Trainer {
   void show_evaluation();
   void say(const std::string& line);
   void save(bool numbered);
-  template <class Write> void write_checkpoint(Write write);
+  template <class Write>
+  void write_checkpoint(Write write);
   void finish(const std::string& why);
+
   bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
+
   bool several() const { return group_.size() > 1; }  // processes
+
   bool writes() const { return group_.rank() == 0; }
+
   std::string reason_to_stop();
   void stop_if_overdue(StopAgreement&, int64_t position);
   [[noreturn]] void fail_non_finite(int64_t step);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Backward attention by mma.sync, in two kernels without atomics: query-stationary for dQ; key-stationary for
-// dK and dV, transposed (rows are keys), so that P^T and dS^T are A operands in registers.
+// Backward attention by mma.sync, in two kernels without atomics: query-stationary for dQ;
+// key-stationary for dK and dV, transposed (rows are keys), so that P^T and dS^T are A operands in
+// registers.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
@@ -8,9 +9,11 @@
 #include "kernels/attention/launch.cuh"
 
 namespace weft::attention::ampere {
-// How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a time.
-// That fits the registers and the 99 KiB of smaller GPUs, and several blocks share a multiprocessor.
-template <int Dqk, int Dv> struct BackwardShape {
+// How a block is cut up: kTiles owned tiles, warps of M blocks of 16 rows, N columns of scores at a
+// time. That fits the registers and the 99 KiB of smaller GPUs, and several blocks share a
+// multiprocessor.
+template <int Dqk, int Dv>
+struct BackwardShape {
   static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;
   static constexpr bool kSmall = kLarger <= 64;
   static constexpr int kTiles = 1, M = 1, N = kLarger == 64 ? 64 : 32;
@@ -19,7 +22,8 @@ template <int Dqk, int Dv> struct BackwardShape {
 };
 
 // Shared memory: the owned x and y, then the stream. kScalars: lse and delta stream by, too.
-template <int Dqk, int Dv, bool kScalars> struct BackwardMemory {
+template <int Dqk, int Dv, bool kScalars>
+struct BackwardMemory {
   static constexpr int kTiles = BackwardShape<Dqk, Dv>::kTiles;
   using Layout = StreamLayout<kTiles, Dqk, Dv, kScalars>;
   static constexpr int kY = kTiles * kTile * Dqk * 2, kStream = kY + kTiles * kTile * Dv * 2,
@@ -32,8 +36,8 @@ template <int Dqk, int Dv, bool kScalars> struct BackwardMemory {
 
 // lse (to base 2) and delta of a warp's rows g and g + 8.
 template <int M, class Task>
-__device__ __forceinline__ void load_scalars(float (&lse)[M][2], float (&delta)[M][2], const Task& task,
-                                             int first_row) {
+__device__ __forceinline__ void load_scalars(float (&lse)[M][2], float (&delta)[M][2],
+                                             const Task& task, int first_row) {
 #pragma unroll
   for (int m = 0; m < M; ++m)
 #pragma unroll
@@ -55,8 +59,8 @@ __device__ __forceinline__ void score_gradients(Accumulators<M, N>& ds, const Ac
     for (int n = 0; n < N / 8; ++n)
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        ds.c[m][n][i] =
-            exp2_fast(fmaf(s.c[m][n][i], scale, -lse[m][i / 2])) * (ds.c[m][n][i] - delta[m][i / 2]);
+        ds.c[m][n][i] = exp2_fast(fmaf(s.c[m][n][i], scale, -lse[m][i / 2])) *
+                        (ds.c[m][n][i] - delta[m][i / 2]);
 }
 
 template <class T, int Dqk, int Dv>
@@ -115,16 +119,17 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
   }
   __syncthreads();
   const BlockIndex end(g.q);  // found once more: registers are scarce
-  store_rows<T>(shared + Memory::kStream, dq, RowFactors<M>(static_cast<float>(g.scale), task.accumulate),
-                task, first_row, Rows::of(g.dq, end.b, end.h));
+  store_rows<T>(shared + Memory::kStream, dq,
+                RowFactors<M>(static_cast<float>(g.scale), task.accumulate), task, first_row,
+                Rows::of(g.dq, end.b, end.h));
 }
 
 // ---- dK, dV ----
 
 // Transposed scores into probabilities; columns are the queries from `first` of the stream's tile.
 template <int M, int N, class Stream>
-__device__ __forceinline__ void probabilities(Accumulators<M, N>& p, const Stream& stream, int first,
-                                              float scale) {
+__device__ __forceinline__ void probabilities(Accumulators<M, N>& p, const Stream& stream,
+                                              int first, float scale) {
 #pragma unroll
   for (int n = 0; n < N / 8; ++n) {
     const float2 lse = stream.lse(first + n * 8 + threadIdx.x % 4 * 2);
@@ -132,7 +137,8 @@ __device__ __forceinline__ void probabilities(Accumulators<M, N>& p, const Strea
 #pragma unroll
     for (int m = 0; m < M; ++m)
 #pragma unroll
-      for (int i = 0; i < 4; ++i) p.c[m][n][i] = exp2_fast(fmaf(p.c[m][n][i], scale, -(i % 2 ? high : low)));
+      for (int i = 0; i < 4; ++i)
+        p.c[m][n][i] = exp2_fast(fmaf(p.c[m][n][i], scale, -(i % 2 ? high : low)));
   }
 }
 
@@ -198,8 +204,8 @@ __global__ void __launch_bounds__(BackwardShape<Dqk, Dv>::kThreads, BackwardShap
 
   __syncthreads();
   char* const staging = shared + Memory::kStream;
-  store_rows<T>(staging, dk, RowFactors<M>(static_cast<float>(g.scale), task.accumulate), task, first_row,
-                Rows::of(g.dk, place.b, place.h));
+  store_rows<T>(staging, dk, RowFactors<M>(static_cast<float>(g.scale), task.accumulate), task,
+                first_row, Rows::of(g.dk, place.b, place.h));
   __syncthreads();
   store_rows<T>(staging, dv, RowFactors<M>(1, task.accumulate), task, first_row,
                 Rows::of(g.dv, place.b, place.h));

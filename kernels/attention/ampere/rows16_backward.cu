@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Backward attention by mma.sync, as backward.cuh: a warp owns a tile of 16 queries (dQ) or keys (dK, dV).
+// Backward attention by mma.sync, as backward.cuh: a warp owns a tile of 16 queries (dQ) or keys
+// (dK, dV).
 #include "kernels/attention/ampere/backward.cuh"
 #include "kernels/attention/ampere/rows16_mainloop.cuh"
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::ampere {
 // kKeys: of the key-stationary kernel, which streams lse and delta.
-template <int Dqk, int Dv, bool kKeys> struct Rows16BackwardShape : Rows16Shape<Dqk, Dv> {
+template <int Dqk, int Dv, bool kKeys>
+struct Rows16BackwardShape : Rows16Shape<Dqk, Dv> {
   using Base = Rows16Shape<Dqk, Dv>;
   using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, kKeys>;
   static constexpr bool kInRegisters = Base::kLarger <= (kKeys ? 64 : 128);
@@ -19,13 +21,17 @@ template <int Dqk, int Dv, bool kKeys> struct Rows16BackwardShape : Rows16Shape<
                        kY = kInRegisters ? Layout::kStage + Layout::kY : kX + kSmallTile * Dqk * 2,
                        kWarpBytes = kInRegisters ? Layout::kBytes : kY + kSmallTile * Dv * 2;
 };
-template <int Dqk, int Dv> using Rows16QueryShape = Rows16BackwardShape<Dqk, Dv, false>;
-template <int Dqk, int Dv> using Rows16KeyShape = Rows16BackwardShape<Dqk, Dv, true>;
+
+template <int Dqk, int Dv>
+using Rows16QueryShape = Rows16BackwardShape<Dqk, Dv, false>;
+template <int Dqk, int Dv>
+using Rows16KeyShape = Rows16BackwardShape<Dqk, Dv, true>;
 
 // ---- dQ ----
 
 template <class T, int Dqk, int Dv>
-__global__ void __launch_bounds__(Rows16QueryShape<Dqk, Dv>::kThreads, Rows16QueryShape<Dqk, Dv>::kBlocks)
+__global__ void __launch_bounds__(Rows16QueryShape<Dqk, Dv>::kThreads,
+                                  Rows16QueryShape<Dqk, Dv>::kBlocks)
     rows16_query_stationary_kernel(const __grid_constant__ AttentionBackward g,
                                    const __grid_constant__ AttentionPass pass) {
   using Shape = Rows16QueryShape<Dqk, Dv>;
@@ -77,7 +83,8 @@ __global__ void __launch_bounds__(Rows16QueryShape<Dqk, Dv>::kThreads, Rows16Que
 enum class Computes { keys_and_values, keys, values };
 
 template <class T, int Dqk, int Dv, Computes kWhat>
-__global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads, Rows16KeyShape<Dqk, Dv>::kBlocks)
+__global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads,
+                                  Rows16KeyShape<Dqk, Dv>::kBlocks)
     rows16_key_stationary_kernel(const __grid_constant__ AttentionBackward g,
                                  const __grid_constant__ AttentionPass pass) {
   using Shape = Rows16KeyShape<Dqk, Dv>;
@@ -133,15 +140,18 @@ __global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads, Rows16KeySh
     store_rows<T>(memory, dk, RowFactors<1>(static_cast<float>(g.scale), task.accumulate), task, 0,
                   Rows::of(g.dk, place.b, place.h));
   if constexpr (kOfValues)
-    store_rows<T>(memory, dv, RowFactors<1>(1, task.accumulate), task, 0, Rows::of(g.dv, place.b, place.h));
+    store_rows<T>(memory, dv, RowFactors<1>(1, task.accumulate), task, 0,
+                  Rows::of(g.dv, place.b, place.h));
 }
 
-void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g,
+                            const AttentionPass& pass) {
   with_rows16_head_sizes(g, [&]<class T, int Dqk, int Dv>() {
     using Rows = Rows16QueryShape<Dqk, Dv>;
     using Shape = Rows16KeyShape<Dqk, Dv>;
-    start(queue, rows16_query_stationary_kernel<T, Dqk, Dv>, blocks_for(g.q, pass.query_tiles, kRows16Warps),
-          Rows::kThreads, kRows16Warps * Rows::kWarpBytes, g, pass);
+    start(queue, rows16_query_stationary_kernel<T, Dqk, Dv>,
+          blocks_for(g.q, pass.query_tiles, kRows16Warps), Rows::kThreads,
+          kRows16Warps * Rows::kWarpBytes, g, pass);
     const unsigned blocks = blocks_for(g.q, pass.key_tiles, kRows16Warps);
     const auto columns = [&](auto* kernel) {
       start(queue, kernel, blocks, Shape::kThreads, kRows16Warps * Shape::kWarpBytes, g, pass);

@@ -5,7 +5,8 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::ampere {
-template <int Dqk, int Dv> struct Rows16ForwardShape : Rows16Shape<Dqk, Dv> {
+template <int Dqk, int Dv>
+struct Rows16ForwardShape : Rows16Shape<Dqk, Dv> {
   using Base = Rows16Shape<Dqk, Dv>;
   using Layout = Rows16Layout<Base::kEntries, Dqk, Dv, false>;
   static constexpr bool kInRegisters = Base::kLarger <= 128;
@@ -20,7 +21,8 @@ template <int Dqk, int Dv> struct Rows16ForwardShape : Rows16Shape<Dqk, Dv> {
 };
 
 template <class T, int Dqk, int Dv>
-__global__ void __launch_bounds__(Rows16ForwardShape<Dqk, Dv>::kThreads, Rows16ForwardShape<Dqk, Dv>::kBlocks)
+__global__ void __launch_bounds__(Rows16ForwardShape<Dqk, Dv>::kThreads,
+                                  Rows16ForwardShape<Dqk, Dv>::kBlocks)
     rows16_forward_kernel(const __grid_constant__ AttentionForward f,
                           const __grid_constant__ AttentionPass pass) {
   using Shape = Rows16ForwardShape<Dqk, Dv>;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The mainloop over tiles of edge 16. A warp owns 16 rows and needs no barrier of the block, so that lists of
-// different lengths do not wait for each other. It prefetches rows to shared memory one iteration ahead, and
-// slots and list entries to registers two and three ahead.
+// The mainloop over tiles of edge 16. A warp owns 16 rows and needs no barrier of the block, so
+// that lists of different lengths do not wait for each other. It prefetches rows to shared memory
+// one iteration ahead, and slots and list entries to registers two and three ahead.
 #pragma once
 
 #include "kernels/attention/ampere/fragments.cuh"
@@ -14,12 +14,13 @@ using Rows16Task = Task<1, kSmallTile>;
 
 // The task of a warp, which all its lanes call; false: there is nothing to do.
 template <auto kSide, class Parameters>
-__device__ __forceinline__ bool take_task(Rows16Task& task, const BlockIndex& at, const Parameters& p,
-                                          const AttentionPass& pass, const HeadsView& x, const HeadsView& y,
+__device__ __forceinline__ bool take_task(Rows16Task& task, const BlockIndex& at,
+                                          const Parameters& p, const AttentionPass& pass,
+                                          const HeadsView& x, const HeadsView& y,
                                           const TensorView& delta) {
   if (threadIdx.x % 32 == 0)
-    fill_task<kSide>(task, at.rank * kRows16Warps + static_cast<int>(threadIdx.x / 32), at, p, pass, x, y,
-                     delta);
+    fill_task<kSide>(task, at.rank * kRows16Warps + static_cast<int>(threadIdx.x / 32), at, p, pass,
+                     x, y, delta);
   __syncwarp();
   return task.tile[0] >= 0;
 }
@@ -36,21 +37,27 @@ __device__ __forceinline__ void gather_rows_of_lanes(uint32_t tile, const Rows& 
   }
 }
 
-template <int kEntries, int Px, int Py, bool kScalars> struct Rows16Layout {
+template <int kEntries, int Px, int Py, bool kScalars>
+struct Rows16Layout {
   static constexpr int kRows = kEntries * kSmallTile, kX = 0, kY = kRows * Px * 2,
                        kSegments = kY + kRows * Py * 2, kLse = kSegments + kRows * 4,
                        kDelta = kLse + (kScalars ? kRows * 4 : 0),
                        kStage = kDelta + (kScalars ? kRows * 4 : 0), kBytes = 2 * kStage;
 };
 
-// The tiles of a list, kEntries an iteration: x and y of kRows gathered rows, lse and delta, in two stages.
-template <int kEntries, int Px, int Py, bool kScalars> class Rows16Stream {
+// The tiles of a list, kEntries an iteration: x and y of kRows gathered rows, lse and delta, in two
+// stages.
+template <int kEntries, int Px, int Py, bool kScalars>
+class Rows16Stream {
  public:
   using Layout = Rows16Layout<kEntries, Px, Py, kScalars>;
   static constexpr int kRows = Layout::kRows;
 
   __device__ Rows16Stream(uint32_t shared, const Rows16Task& task)
-      : shared_(shared), task_(task), entry_(task.begin[0]), end_(task.end[0]) {}
+      : shared_(shared),
+        task_(task),
+        entry_(task.begin[0]),
+        end_(task.end[0]) {}
 
   // Starts the first step. Stage 1 is not touched before the first arrive().
   __device__ __forceinline__ void begin() {
@@ -63,7 +70,9 @@ template <int kEntries, int Px, int Py, bool kScalars> class Rows16Stream {
     look_up_slot();
     look_up_entry();
   }
+
   __device__ bool done() const { return entry_ >= end_; }
+
   // Waits for the current step, and starts the one after it.
   __device__ __forceinline__ void arrive() {
     cp_async_wait_all();
@@ -73,6 +82,7 @@ template <int kEntries, int Px, int Py, bool kScalars> class Rows16Stream {
     look_up_slot();
     look_up_entry();
   }
+
   __device__ __forceinline__ void advance() {
     entry_ += kEntries;
     word_ = word_after_;
@@ -80,15 +90,23 @@ template <int kEntries, int Px, int Py, bool kScalars> class Rows16Stream {
   }
 
   __device__ uint32_t x(int stage) const { return at(stage, Layout::kX); }
+
   __device__ uint32_t y(int stage) const { return at(stage, Layout::kY); }
+
   __device__ uint32_t x() const { return x(stage_); }
+
   __device__ uint32_t y() const { return y(stage_); }
-  __device__ float2 lse(int column) const { return ld_shared_float2(at(stage_, Layout::kLse) + column * 4); }
+
+  __device__ float2 lse(int column) const {
+    return ld_shared_float2(at(stage_, Layout::kLse) + column * 4);
+  }
+
   __device__ float2 delta(int column) const {
     return ld_shared_float2(at(stage_, Layout::kDelta) + column * 4);
   }
 
-  // kSkip: nothing of the step is attended; -1: all; else bit k of word[i]: row g or g + 8 attends row k.
+  // kSkip: nothing of the step is attended; -1: all; else bit k of word[i]: row g or g + 8 attends
+  // row k.
   __device__ __forceinline__ int words(uint32_t (&word)[2]) const {
     constexpr uint32_t kAll = kEntries == 2 ? 0xffffffffu : 0xffffu;
     const int lane = threadIdx.x % 32, g = lane >> 2;
@@ -106,7 +124,10 @@ template <int kEntries, int Px, int Py, bool kScalars> class Rows16Stream {
   }
 
  private:
-  __device__ uint32_t at(int stage, int offset) const { return shared_ + stage * Layout::kStage + offset; }
+  __device__ uint32_t at(int stage, int offset) const {
+    return shared_ + stage * Layout::kStage + offset;
+  }
+
   // Rows of the current step in the segment of the owned row lane % 16.
   __device__ __forceinline__ uint32_t within_segments() const {
     const int lane = threadIdx.x % 32, own_segment = task_.own_segment(lane % 16);
@@ -131,17 +152,20 @@ template <int kEntries, int Px, int Py, bool kScalars> class Rows16Stream {
     mask_ = e < end_ ? task_.direction.mask[e] : -1;
     ahead_ += kEntries;
   }
+
   // Its position, and the bits of the owned row r % 16 in that entry.
   __device__ __forceinline__ void look_up_slot() {
     const int row = threadIdx.x % kSmallTile;
     const bool any = tile_ != kEnd;
-    position_ = any ? task_.direction.other_order[static_cast<int64_t>(tile_) * kSmallTile + row] : -1;
-    next_word_ =
-        !any ? 0
-        : mask_ < 0
-            ? 0xffffu
-            : static_cast<uint32_t>(task_.direction.masks[static_cast<int64_t>(mask_) * kSmallTile + row]);
+    position_ =
+        any ? task_.direction.other_order[static_cast<int64_t>(tile_) * kSmallTile + row] : -1;
+    next_word_ = !any ? 0
+                 : mask_ < 0
+                     ? 0xffffu
+                     : static_cast<uint32_t>(
+                           task_.direction.masks[static_cast<int64_t>(mask_) * kSmallTile + row]);
   }
+
   __device__ __forceinline__ void fetch(int stage) {
     gather_rows_of_lanes<Px, kRows>(at(stage, Layout::kX), task_.x, position_);
     gather_rows_of_lanes<Py, kRows>(at(stage, Layout::kY), task_.y, position_);
@@ -165,7 +189,8 @@ template <int kEntries, int Px, int Py, bool kScalars> class Rows16Stream {
 };
 
 template <int N>
-__device__ __forceinline__ void apply_words(Accumulators<1, N>& s, const uint32_t (&word)[2], float value) {
+__device__ __forceinline__ void apply_words(Accumulators<1, N>& s, const uint32_t (&word)[2],
+                                            float value) {
   const int t = threadIdx.x & 3;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
@@ -179,22 +204,31 @@ __device__ __forceinline__ void apply_words(Accumulators<1, N>& s, const uint32_
 }
 
 // The owned rows as A fragments: in registers where there is room, else in shared memory.
-template <class T, int P, bool kInRegisters> class OwnedRows {
+template <class T, int P, bool kInRegisters>
+class OwnedRows {
  public:
-  // `tile` holds the rows until load(), or as long as they are used where they stay in shared memory.
-  __device__ explicit OwnedRows(uint32_t tile) : tile_(tile) {}
+  // `tile` holds the rows until load(), or as long as they are used where they stay in shared
+  // memory.
+  __device__ explicit OwnedRows(uint32_t tile)
+      : tile_(tile) {}
+
   __device__ __forceinline__ void gather(const HeadsView& x, const BlockIndex& at,
                                          const Rows16Task& task) const {
     gather_rows_of_lanes<P, kSmallTile>(tile_, Rows::of(x, at.b, at.h),
                                         task.position(threadIdx.x % kSmallTile));
   }
+
   __device__ __forceinline__ void load() {
     if constexpr (kInRegisters) load_fragments<1, P, P>(f_, tile_, 0);
   }
+
   // s = these rows times the transposed rows of a tile.
-  template <int N> __device__ __forceinline__ void multiply(Accumulators<1, N>& s, uint32_t other) const {
-    if constexpr (kInRegisters) mma_abt<T, 1, N, P>(s, f_, other, 0);
-    else mma_abt<T, 1, N, P>(s, tile_, 0, other, 0);
+  template <int N>
+  __device__ __forceinline__ void multiply(Accumulators<1, N>& s, uint32_t other) const {
+    if constexpr (kInRegisters)
+      mma_abt<T, 1, N, P>(s, f_, other, 0);
+    else
+      mma_abt<T, 1, N, P>(s, tile_, 0, other, 0);
   }
 
  private:
@@ -203,7 +237,8 @@ template <class T, int P, bool kInRegisters> class OwnedRows {
 };
 
 // Two entries (32 rows) a step while rows are short; owned rows in registers while there is room.
-template <int Dqk, int Dv> struct Rows16Shape {
+template <int Dqk, int Dv>
+struct Rows16Shape {
   static constexpr int kLarger = Dqk > Dv ? Dqk : Dv;
   static constexpr int kEntries = kLarger <= 64 ? 2 : 1, N = kEntries * kSmallTile;
   static constexpr int kThreads = kRows16Warps * 32;

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper over a TileMap: as two kernels, query-stationary and key-stationary, or as
-// one.
+// Backward attention on Hopper over a TileMap: as two kernels, query-stationary and key-stationary,
+// or as one.
 #include "kernels/attention/hopper/fused.cuh"
 #include "kernels/attention/hopper/key_stationary.cuh"
 #include "kernels/attention/hopper/launch.cuh"
 #include "kernels/attention/hopper/query_stationary.cuh"
 #include "kernels/attention/launchers.h"
+
+#include <algorithm>
 
 namespace weft::attention::hopper {
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
@@ -17,26 +19,31 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
       using Rows = typename QueryStationaryShape<Dqk, Dv, kTma>::M;
       using Columns = typename KeyStationaryShape<Dqk, Dv, kTma>::M;
       start(queue, query_stationary_kernel<T, Dqk, Dv, kTma>,
-            blocks_for(g.q, pass.query_tiles, Rows::kOwners), Rows::kThreads, Rows::kBytes, g, pass, by_rows);
-      start(queue, key_stationary_kernel<T, Dqk, Dv, kTma>, blocks_for(g.q, pass.key_tiles, Columns::kOwners),
-            Columns::kThreads, Columns::kBytes, g, pass, by_columns);
+            blocks_for(g.q, pass.query_tiles, Rows::kOwners), Rows::kThreads, Rows::kBytes, g, pass,
+            by_rows);
+      start(queue, key_stationary_kernel<T, Dqk, Dv, kTma>,
+            blocks_for(g.q, pass.key_tiles, Columns::kOwners), Columns::kThreads, Columns::kBytes,
+            g, pass, by_columns);
     });
   });
 }
 
-void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g,
+                           const AttentionPass& pass) {
   TensorMaps tensor_maps{};
   WEFT_CHECK(describe(tensor_maps, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy), kTmaRefuses);
   const int64_t needed = scratch_of(Kernel::hopper_fused, Problem::of(g), pass);
-  WEFT_CHECK(g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(), " elements, needed are ",
-             needed);
+  WEFT_CHECK(g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(),
+             " elements, needed are ", needed);
   const FusedScratch scratch = FusedScratch::of(g, pass);
-  const int64_t rows = std::max(g.q.batch * g.q.heads * g.q.time, g.q.batch * g.q.heads * scratch.tiles);
+  const int64_t rows =
+      std::max(g.q.batch * g.q.heads * g.q.time, g.q.batch * g.q.heads * scratch.tiles);
   with_type(g, [&]<class T>() {
     const auto blocks = static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock);
     begin_fused_kernel<T><<<blocks, kRowThreads, 0, queue.stream>>>(g, pass, scratch);
-    start_dependent(queue, backward_fused_kernel<T>, blocks_for(g.q, pass.key_tiles, FusedMemory::kOwners),
-                    FusedMemory::kThreads, FusedMemory::kBytes, g, pass, tensor_maps, scratch);
+    start_dependent(queue, backward_fused_kernel<T>,
+                    blocks_for(g.q, pass.key_tiles, FusedMemory::kOwners), FusedMemory::kThreads,
+                    FusedMemory::kBytes, g, pass, tensor_maps, scratch);
   });
 }
 }  // namespace weft::attention::hopper

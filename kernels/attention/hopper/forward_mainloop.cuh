@@ -5,45 +5,62 @@
 #include "kernels/attention/hopper/softmax.cuh"
 
 namespace weft::attention::hopper {
-template <class T, int Dv> struct ForwardAccumulators {
+template <class T, int Dv>
+struct ForwardAccumulators {
   float y[Dv / 2], s[32];
   Softmax softmax;
 
-  __device__ __forceinline__ explicit ForwardAccumulators(float scale_log2) : softmax{scale_log2} {
+  __device__ __forceinline__ explicit ForwardAccumulators(float scale_log2)
+      : softmax{scale_log2} {
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) y[i] = 0;
   }
-  template <class Q> __device__ __forceinline__ void issue_scores(const Q& q, Descriptor keys) {
+
+  template <class Q>
+  __device__ __forceinline__ void issue_scores(const Q& q, Descriptor keys) {
     pin(s);
     wgmma_fence();
     q.template mma_abt<T>(s, keys);
     wgmma_commit_group();
   }
+
   __device__ __forceinline__ void issue_values(const uint32_t (&p)[4][4], Descriptor values) {
     mma_ab<T>(y, p, values, 1);
     wgmma_commit_group();
   }
 };
 
-template <class M> struct StageDescriptors {
+template <class M>
+struct StageDescriptors {
   Descriptor first;
-  __device__ __forceinline__ explicit StageDescriptors(const M& memory) : first(descriptor(memory.x(0))) {}
-  __device__ __forceinline__ Descriptor keys(int stage) const { return first + stage * (M::kStage / 16); }
+
+  __device__ __forceinline__ explicit StageDescriptors(const M& memory)
+      : first(descriptor(memory.x(0))) {}
+
+  __device__ __forceinline__ Descriptor keys(int stage) const {
+    return first + stage * (M::kStage / 16);
+  }
+
   __device__ __forceinline__ Descriptor values(int stage) const { return keys(stage) + M::kX / 16; }
 };
 
-// Rows that are gathered have many masks: those of a tile are loaded while the one before is worked on.
-template <class M> inline constexpr bool kHidesEarly = requires { requires !M::kTma; };
+// Rows that are gathered have many masks: those of a tile are loaded while the one before is worked
+// on.
+template <class M>
+inline constexpr bool kHidesEarly = requires { requires !M::kTma; };
+
 __device__ __forceinline__ MaskWords hidden_at(const uint64_t* masks, int mask) {
   MaskWords words;
   if (mask >= 0 && mask != kEnd) words.load(masks, mask);
   return words;
 }
+
 // Sets the scores of pairs that the tile's mask leaves out to -infinity.
 __device__ __forceinline__ void hide(float (&s)[32], const MaskWords& words, int) {
   pin(s);
   words.apply(s, -INFINITY);
 }
+
 template <class M, class Hidden, class Masks>
 __device__ __forceinline__ void hide_pairs(float (&s)[32], const Hidden& hidden, const Masks& masks,
                                            int mask) {
@@ -51,13 +68,14 @@ __device__ __forceinline__ void hide_pairs(float (&s)[32], const Hidden& hidden,
 }
 
 // An iteration after the first: its scores; its softmax overlaps P V of the iteration before, whose
-// probabilities are `p`. `hidden`: where masks are loaded early, the words of this mask, and then of the
-// next. Returns the mask of the next iteration.
+// probabilities are `p`. `hidden`: where masks are loaded early, the words of this mask, and then
+// of the next. Returns the mask of the next iteration.
 template <class T, int Dv, class Stream, class M, class Masks, class Q, class Hidden>
-__device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc, uint32_t (&p)[4][4],
-                                                 Stream& stream, const M& memory,
-                                                 const StageDescriptors<M>& at, const Masks& masks,
-                                                 const Q& q, int mask, Hidden&& hidden) {
+__device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc,
+                                                 uint32_t (&p)[4][4], Stream& stream,
+                                                 const M& memory, const StageDescriptors<M>& at,
+                                                 const Masks& masks, const Q& q, int mask,
+                                                 Hidden&& hidden) {
   const int stage = stream.stage(), before = stream.stage_before();
   pin(acc.y);
   acc.issue_scores(q, at.keys(stage));
@@ -84,13 +102,13 @@ __device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc
   return following;
 }
 
-// The same where few warps hide each other's waits: the rest of the iteration stands between exp2. The branch
-// in await_step() keeps the compiler from waiting for P V first. A skipped next stage is not released.
+// The same where few warps hide each other's waits: the rest of the iteration stands between exp2.
+// The branch in await_step() keeps the compiler from waiting for P V first. A skipped next stage is
+// not released.
 template <class T, int Dv, class Stream, class M, class Masks, class Q>
-__device__ __forceinline__ int forward_iteration_interleaved(ForwardAccumulators<T, Dv>& acc,
-                                                             uint32_t (&p)[4][4], Stream& stream,
-                                                             const M& memory, const StageDescriptors<M>& at,
-                                                             const Masks& masks, const Q& q, int mask) {
+__device__ __forceinline__ int forward_iteration_interleaved(
+    ForwardAccumulators<T, Dv>& acc, uint32_t (&p)[4][4], Stream& stream, const M& memory,
+    const StageDescriptors<M>& at, const Masks& masks, const Q& q, int mask) {
   constexpr int kAhead = 8;  // exp2 ahead of the branch
   const int stage = stream.stage(), before = stream.stage_before();
   const bool has_next = stream.has_step();
@@ -119,8 +137,9 @@ __device__ __forceinline__ int forward_iteration_interleaved(ForwardAccumulators
   return following;
 }
 
-// The values of a step are added beside the probabilities of the next one. Stream: as Consumer (of the parts
-// of step() only kInterleaved has a need); hidden_at() takes `masks` and what its steps return.
+// The values of a step are added beside the probabilities of the next one. Stream: as Consumer (of
+// the parts of step() only kInterleaved has a need); hidden_at() takes `masks` and what its steps
+// return.
 template <class T, bool kInterleaved, int Dv, class Stream, class M, class Masks, class Q>
 __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc, Stream& stream,
                                                  const M& memory, const Masks& masks, const Q& q) {
@@ -147,7 +166,8 @@ __device__ __forceinline__ void forward_mainloop(ForwardAccumulators<T, Dv>& acc
     for (mask = following; is_tile(mask);) {
       if constexpr (kInterleaved)
         mask = forward_iteration_interleaved<T>(acc, p, stream, memory, at, masks, q, mask);
-      else mask = forward_iteration<T>(acc, p, stream, memory, at, masks, q, mask, hidden);
+      else
+        mask = forward_iteration<T>(acc, p, stream, memory, at, masks, q, mask, hidden);
     }
     const int last = stream.last_tile(mask);
     if constexpr (kInterleaved)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper as one key-stationary kernel, transposed as key_stationary.cuh. dS^T also goes
-// to shared memory for dQ. No atomics: work items that share a query tile add to its dQ by turns.
+// Backward attention on Hopper as one key-stationary kernel, transposed as key_stationary.cuh. dS^T
+// also goes to shared memory for dQ. No atomics: work items that share a query tile add to its dQ
+// by turns.
 #pragma once
 
 #include "kernels/attention/hopper/fused_dq.cuh"
@@ -10,33 +11,40 @@
 #include "kernels/device/dependent_launch.cuh"
 
 namespace weft::attention::hopper {
-// As the registers allow: 512 a lane for a producer, two owners and the warpgroup that accumulates dQ.
-inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200, kFusedQueryRegisters = 64;
+// As the registers allow: 512 a lane for a producer, two owners and the warpgroup that accumulates
+// dQ.
+inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200,
+                     kFusedQueryRegisters = 64;
 
 // ---- owners: dK and dV ----
 
 // FusedScratch::scalars of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct FusedScalars {
   float lse[2], delta[2];
+
   __device__ __forceinline__ void load(uint32_t scalars, int j) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(lse[0]), "=f"(delta[0]), "=f"(lse[1]), "=f"(delta[1])
                  : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
   }
 };
+
 // Those of the first columns are fetched while the MMAs run, as many as the registers allow.
 inline constexpr int kEarlyNumbers = 2;
 
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS.
 template <class T, bool kMasked>
-__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32], uint32_t scalars,
-                                                    const FusedScalars (&early)[kEarlyNumbers], float scale,
-                                                    const MaskWords& words) {
+__device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32],
+                                                    uint32_t scalars,
+                                                    const FusedScalars (&early)[kEarlyNumbers],
+                                                    float scale, const MaskWords& words) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     FusedScalars of;
-    if (j < kEarlyNumbers) of = early[j];
-    else of.load(scalars, j);
+    if (j < kEarlyNumbers)
+      of = early[j];
+    else
+      of.load(scalars, j);
 #pragma unroll
     for (int i = 0; i < 4; ++i) {
       float p = exp2_fast(fmaf(s[4 * j + i], scale, of.lse[i % 2]));
@@ -50,12 +58,17 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
 // Hands an owner's dS^T over to the warpgroup that accumulates dQ.
 class DsOut {
  public:
-  __device__ DsOut(const FusedMemory& memory, int own) : memory_(memory), own_(own) {}
-  template <class T> __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& acc) {
+  __device__ DsOut(const FusedMemory& memory, int own)
+      : memory_(memory),
+        own_(own) {}
+
+  template <class T>
+  __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& acc) {
     round_to_operand<T>(acc.ds_operand, acc.ds);
     store(acc.ds_operand);
     round_probabilities<T>(acc.p_operand, acc.s);
   }
+
   // Waits for what was stored: better a while later.
   __device__ __forceinline__ void announce() {
     fence_proxy_async();
@@ -70,16 +83,18 @@ class DsOut {
     for (int k = 0; k < 4; ++k)
       stmatrix(lane_address<64>(memory_.ds(own_, at_.at), threadIdx.x % kWarpgroup / 32, k), ds[k]);
   }
+
   const FusedMemory& memory_;
   int own_;
   Ring<FusedMemory::kBuffers> at_;
 };
 
-// The MMAs that end an iteration are issued after those that begin the next one, and overlap its exp2.
-// at_end() is called once or more, the last time while the last MMAs run.
+// The MMAs that end an iteration are issued after those that begin the next one, and overlap its
+// exp2. at_end() is called once or more, the last time while the last MMAs run.
 template <class T, class K, class V, class AtEnd>
-__device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc, Consumer<FusedMemory>& stream,
-                                               DsOut& out, const FusedMemory& memory, const uint64_t* masks,
+__device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc,
+                                               Consumer<FusedMemory>& stream, DsOut& out,
+                                               const FusedMemory& memory, const uint64_t* masks,
                                                const K& k, const V& v, const AtEnd& at_end) {
   int mask = stream.next();
   FusedScalars early[kEarlyNumbers];
@@ -153,7 +168,8 @@ __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* sha
     KeyAccumulators<T, 64, 64> acc(scale);
     int position[2] = {-1, -1}, place = 0;  // looked up at the end: registers are scarce
     fused_mainloop(acc, stream, out, memory, masks, k, v, [&] {
-      position[0] = position_of(work, stream.own(), 0), position[1] = position_of(work, stream.own(), 1);
+      position[0] = position_of(work, stream.own(), 0),
+      position[1] = position_of(work, stream.own(), 1);
       place = work.b * static_cast<int>(g.q.heads) + work.h;
     });
     stream.release_work();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Backward attention as one kernel: two warpgroups own a tile of keys each, a third accumulates dQ of each
-// query tile over both, from dS in shared memory. A producer thread adds that to global memory by turns.
+// Backward attention as one kernel: two warpgroups own a tile of keys each, a third accumulates dQ
+// of each query tile over both, from dS in shared memory. A producer thread adds that to global
+// memory by turns.
 #pragma once
 
 #include "kernels/attention/hopper/producer.cuh"
@@ -18,7 +19,8 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
   static constexpr bool kFused = true;
   static constexpr int kProducingWarps = 2;
   static constexpr int kWarps = kWarpgroup / 32, kThreads = (2 + kOwners) * kWarpgroup,
-                       kBuffers = 2;  // of dS of each owner, and of dQ: one thread of the producer sends each
+                       // of dS of each owner, and of dQ: one thread of the producer sends each
+      kBuffers = 2;
   static constexpr int kDqBytes = kTile * 64 * 4;
 
   struct SharedStorage {
@@ -26,46 +28,61 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
     alignas(kPanelAlignment) Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
     char dq[kBuffers][kDqBytes];
     QueryPlace place[kBuffers];
-    uint64_t ds_full[kOwners][kBuffers], ds_free[kOwners][kBuffers], dq_full[kBuffers], dq_free[kBuffers];
+    uint64_t ds_full[kOwners][kBuffers], ds_free[kOwners][kBuffers], dq_full[kBuffers],
+        dq_free[kBuffers];
   };
+
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static FusedMemory of(const char* shared) { return {Base::of(shared)}; }
+
   __device__ uint32_t ds(int owner, int buffer) const {
     return WEFT_AT(ds) + (owner * kBuffers + buffer) * kPanel;
   }
+
   __device__ uint32_t dq(int buffer) const { return WEFT_AT(dq) + buffer * kDqBytes; }
+
   __device__ uint32_t place(int buffer) const { return WEFT_AT(place) + buffer * 8; }
+
   __device__ uint32_t ds_full(int owner, int buffer) const {
     return WEFT_AT(ds_full) + (owner * kBuffers + buffer) * 8;
   }
-  __device__ uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
+
+  __device__ uint32_t ds_free(int owner, int buffer) const {
+    return ds_full(kOwners + owner, buffer);
+  }
+
   __device__ uint32_t dq_full(int buffer) const { return ds_full(2 * kOwners, buffer); }
+
   __device__ uint32_t dq_free(int buffer) const { return dq_full(kBuffers + buffer); }
 
   // Behind a stage's mask indices: its query tile, and whose turn it is to add (TileMap::col_turn).
   __device__ void write_turn(int stage, int tile, int turn) const {
-    asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(info(stage) + 8), "r"(tile), "r"(turn) : "memory");
+    asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(info(stage) + 8), "r"(tile), "r"(turn)
+                 : "memory");
   }
 
   __device__ void init() const {
     if (threadIdx.x == 0) {
       constexpr int kReaders = (kOwners + 1) * kWarps;
-      for (int i = 0; i < kStages; ++i) mbarrier_init(full(i), 1 + 32), mbarrier_init(free(i), kReaders);
+      for (int i = 0; i < kStages; ++i)
+        mbarrier_init(full(i), 1 + 32), mbarrier_init(free(i), kReaders);
       for (int i = 0; i < kOwnStages; ++i)
         mbarrier_init(own_full(i), 1), mbarrier_init(own_free(i), kReaders);
       for (int i = 0; i < kOwners * kBuffers; ++i)
         mbarrier_init(ds_full(0, i), kWarps), mbarrier_init(ds_free(0, i), kWarps);
-      for (int i = 0; i < kBuffers; ++i) mbarrier_init(dq_full(i), kWarps), mbarrier_init(dq_free(i), 1);
+      for (int i = 0; i < kBuffers; ++i)
+        mbarrier_init(dq_full(i), kWarps), mbarrier_init(dq_free(i), 1);
       fence_proxy_async();
     }
     __syncthreads();
   }
 };
 
-// In global memory: of each row less_lse() and delta times kProbabilityUnit (fragments.cuh); of each query
-// tile dQ, in the order of the lanes that hold it, and how many work items have added to it.
+// In global memory: of each row less_lse() and delta times kProbabilityUnit (fragments.cuh); of
+// each query tile dQ, in the order of the lanes that hold it, and how many work items have added to
+// it.
 struct FusedScratch {
   float2* scalars = nullptr;  // (B, H, T)
   float* dq = nullptr;        // (B, H, tiles, kTile * 64)
@@ -75,11 +92,16 @@ struct FusedScratch {
   __device__ __forceinline__ float* dq_of(int tile) const {
     return dq + static_cast<int64_t>(tile) * (kTile * 64);
   }
+
   // Until earlier work items have added their parts.
   __device__ __forceinline__ void wait_for_turn(QueryPlace place) const {
     for (int turn = -1; turn != place.turn;)
-      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(turn) : "l"(turns + place.tile) : "memory");
+      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
+                   : "=r"(turn)
+                   : "l"(turns + place.tile)
+                   : "memory");
   }
+
   static FusedScratch of(const AttentionBackward& g, const AttentionPass& pass) {
     const int64_t pairs = g.q.batch * g.q.heads;
     FusedScratch s;
@@ -93,11 +115,16 @@ struct FusedScratch {
 
 // ---- dQ ----
 
-template <class T> class FusedDqAccumulator {
+template <class T>
+class FusedDqAccumulator {
  public:
   __device__ FusedDqAccumulator(const FusedMemory& memory, char* shared, const AttentionBackward& g,
                                 const AttentionPass& pass, const FusedScratch& scratch)
-      : memory_(memory), shared_(shared), g_(g), pass_(pass), scratch_(scratch) {}
+      : memory_(memory),
+        shared_(shared),
+        g_(g),
+        pass_(pass),
+        scratch_(scratch) {}
 
   __device__ __forceinline__ void run() {
     for (;;) {
@@ -144,12 +171,15 @@ template <class T> class FusedDqAccumulator {
     }
     return !(info[0] & 1);
   }
+
   __device__ __forceinline__ static void clear(float (&dq)[32]) {
 #pragma unroll
     for (int i = 0; i < 32; ++i) dq[i] = 0;
   }
+
   // The last turn: this work item's part is added to what earlier ones left, and rounded.
-  __device__ __forceinline__ void finish(float (&dq)[32], const bool (&has)[2], int pair, QueryPlace place) {
+  __device__ __forceinline__ void finish(float (&dq)[32], const bool (&has)[2], int pair,
+                                         QueryPlace place) {
     const int heads = static_cast<int>(g_.q.heads), h = pair % heads, b = pair / heads;
     const int32_t* order = pass_.maps[g_.maps.map_of(b, h)].query_order +
                            static_cast<int64_t>(place.tile - pair * scratch_.tiles) * kTile;
@@ -171,15 +201,20 @@ template <class T> class FusedDqAccumulator {
     store_row<T, 0>(dq, scale, false, 1.0f, position[0], out);
     store_row<T, 1>(dq, scale, false, 1.0f, position[1], out);
   }
+
   __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
     if (has[0]) mbarrier_wait(memory_.ds_full(0, ds_[0].at), ds_[0].parity);
     if (has[1]) mbarrier_wait(memory_.ds_full(1, ds_[1].at), ds_[1].parity);
-    if (has[0] && has[1]) add<0, 1>(dq);
-    else has[0] ? add<0, 0>(dq) : add<1, 1>(dq);
+    if (has[0] && has[1])
+      add<0, 1>(dq);
+    else
+      has[0] ? add<0, 0>(dq) : add<1, 1>(dq);
     if (has[0]) release(0);
     if (has[1]) release(1);
   }
-  template <int kFirst, int kLast> __device__ __forceinline__ void add(float (&dq)[32]) const {
+
+  template <int kFirst, int kLast>
+  __device__ __forceinline__ void add(float (&dq)[32]) const {
     pin(dq);
     wgmma_fence();
 #pragma unroll
@@ -192,16 +227,21 @@ template <class T> class FusedDqAccumulator {
     wgmma_wait_group<0>();
     pin(dq);
   }
+
   __device__ __forceinline__ void release(int owner) {
     mbarrier_arrive_warp(memory_.ds_free(owner, ds_[owner].at));
     ds_[owner].advance();
   }
+
   // A buffer for dQ, from when it is free to when it is full.
-  __device__ __forceinline__ void open() { mbarrier_wait(memory_.dq_free(out_.at), out_.parity ^ 1); }
+  __device__ __forceinline__ void open() {
+    mbarrier_wait(memory_.dq_free(out_.at), out_.parity ^ 1);
+  }
+
   __device__ __forceinline__ void close(QueryPlace place) {
     if (is_warpgroup_leader())
-      asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(memory_.place(out_.at)), "r"(place.tile),
-                   "r"(place.turn)
+      asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(memory_.place(out_.at)),
+                   "r"(place.tile), "r"(place.turn)
                    : "memory");
     fence_proxy_async();
     mbarrier_arrive_warp(memory_.dq_full(out_.at));
@@ -223,7 +263,9 @@ template <class T> class FusedDqAccumulator {
 class TurnTaker {
  public:
   __device__ TurnTaker(const FusedMemory& memory, const FusedScratch& scratch, int buffer)
-      : memory_(memory), scratch_(scratch), buffer_(buffer) {}
+      : memory_(memory),
+        scratch_(scratch),
+        buffer_(buffer) {}
 
   __device__ __forceinline__ void run() {
     for (int parity = 0;; parity ^= 1) {
@@ -251,11 +293,13 @@ class TurnTaker {
     tma_store_commit_group();
     tma_store_wait_group_read<0>();
   }
+
   // Once dQ is there it is the next work item's turn.
   __device__ __forceinline__ void finish(QueryPlace place) const {
     tma_store_wait_all();
     fence_proxy_async_global();
-    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(scratch_.turns + place.tile), "r"(place.turn + 1)
+    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(scratch_.turns + place.tile),
+                 "r"(place.turn + 1)
                  : "memory");
   }
 
@@ -267,8 +311,8 @@ class TurnTaker {
 // ---- the kernel that runs before ----
 
 // dQ of a query tile that attends nothing, which no work item has.
-__device__ __forceinline__ void clear_unattended(const AttentionBackward& g, const AttentionPass& pass,
-                                                 int pair, int tile) {
+__device__ __forceinline__ void clear_unattended(const AttentionBackward& g,
+                                                 const AttentionPass& pass, int pair, int tile) {
   const int heads = static_cast<int>(g.q.heads), h = pair % heads, b = pair / heads;
   const TileMap& map = pass.maps[g.maps.map_of(b, h)];
   if (tile >= map.query_tiles || map.row_start[tile] != map.row_start[tile + 1]) return;
@@ -276,13 +320,15 @@ __device__ __forceinline__ void clear_unattended(const AttentionBackward& g, con
   for (int i = 0; i < kTile; ++i) {
     const int position = map.query_order[static_cast<int64_t>(tile) * kTile + i];
     for (uint32_t chunk = 0; position >= 0 && chunk < out.chunks; ++chunk)
-      *reinterpret_cast<uint4*>(const_cast<char*>(out.at(position, chunk))) = make_uint4(0, 0, 0, 0);
+      *reinterpret_cast<uint4*>(const_cast<char*>(out.at(position, chunk))) =
+          make_uint4(0, 0, 0, 0);
   }
 }
 
 // lse and delta of rows, eight lanes for each, several rows in flight; and it clears `turns`.
 inline constexpr int kRowLanes = 8, kRowThreads = 256, kRowsAhead = 4,
                      kRowsOfBlock = kRowThreads / kRowLanes * kRowsAhead;
+
 template <class T>
 __global__ void __launch_bounds__(kRowThreads)
     begin_fused_kernel(const __grid_constant__ AttentionBackward g,
@@ -299,8 +345,8 @@ __global__ void __launch_bounds__(kRowThreads)
   uint4 y_part[kRowsAhead], dy_part[kRowsAhead];
 #pragma unroll
   for (int i = 0; i < kRowsAhead; ++i) {
-    const unsigned row = first + i * (kRowThreads / kRowLanes), bt = row / heads, h = row - bt * heads,
-                   b = bt / time, t = bt - b * time;
+    const unsigned row = first + i * (kRowThreads / kRowLanes), bt = row / heads,
+                   h = row - bt * heads, b = bt / time, t = bt - b * time;
     at[i] = (b * heads + h) * time + t;
     y_part[i] = dy_part[i] = {};
     if (row >= rows) continue;
@@ -314,13 +360,15 @@ __global__ void __launch_bounds__(kRowThreads)
   for (int i = 0; i < kRowsAhead; ++i) {
     float sum = dot<T>(y_part[i], dy_part[i]);
 #pragma unroll
-    for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
+    for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
+      sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
     if (chunk == 0 && first + i * (kRowThreads / kRowLanes) < rows)
       scratch.scalars[at[i]] = {less_lse<T>(lse[i]), sum * kProbabilityUnit<T>};
   }
   const int64_t tile = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
   if (tile >= g.q.batch * g.q.heads * scratch.tiles) return;
   scratch.turns[tile] = 0;
-  clear_unattended(g, pass, static_cast<int>(tile / scratch.tiles), static_cast<int>(tile % scratch.tiles));
+  clear_unattended(g, pass, static_cast<int>(tile / scratch.tiles),
+                   static_cast<int>(tile % scratch.tiles));
 }
 }  // namespace weft::attention::hopper

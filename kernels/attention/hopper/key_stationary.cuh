@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The key-stationary kernel of backward attention on Hopper: dK and dV. Everything is transposed (rows are
-// keys), so that P^T and dS^T are A operands without leaving the registers.
+// The key-stationary kernel of backward attention on Hopper: dK and dV. Everything is transposed
+// (rows are keys), so that P^T and dS^T are A operands without leaving the registers.
 #pragma once
 
 #include "kernels/attention/hopper/fragments.cuh"
 #include "kernels/attention/hopper/producer.cuh"
 
 namespace weft::attention::hopper {
-template <int Dqk, int Dv, bool kTma> struct KeyStationaryShape {
+template <int Dqk, int Dv, bool kTma>
+struct KeyStationaryShape {
   // As the registers allow: operands in registers; MMAs that overlap the next iteration.
   static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kTma;
   static constexpr int kStages = Dv == 128 ? 4 : 6, kOwnStages = Dqk == 128 ? 1 : 2;
@@ -18,16 +19,19 @@ template <int Dqk, int Dv, bool kTma> struct KeyStationaryShape {
 // lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct StageScalars {
   float lse[2], delta[2];
+
   __device__ __forceinline__ StageScalars(uint32_t scalars, int j) {
     asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
                  : "=f"(lse[0]), "=f"(lse[1]), "=f"(delta[0]), "=f"(delta[1])
                  : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
   }
 };
+
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS; kMasked: by `words`.
 template <class T, bool kMasked>
-__device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (&dp)[32], uint32_t scalars,
-                                                         float scale, const MaskWords& words) {
+__device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (&dp)[32],
+                                                         uint32_t scalars, float scale,
+                                                         const MaskWords& words) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
     const StageScalars of(scalars, j);
@@ -41,17 +45,20 @@ __device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (
   }
 }
 
-template <class T, int Dqk, int Dv> struct KeyAccumulators {
+template <class T, int Dqk, int Dv>
+struct KeyAccumulators {
   float dk[Dqk / 2], dv[Dv / 2], s[32], ds[32], scale;
   uint32_t p_operand[4][4], ds_operand[4][4];
   MaskWords words;
 
-  __device__ __forceinline__ explicit KeyAccumulators(float scale_log2) : scale(scale_log2) {
+  __device__ __forceinline__ explicit KeyAccumulators(float scale_log2)
+      : scale(scale_log2) {
 #pragma unroll
     for (int i = 0; i < Dqk / 2; ++i) dk[i] = 0;
 #pragma unroll
     for (int i = 0; i < Dv / 2; ++i) dv[i] = 0;
   }
+
   template <class M, class K, class V>
   __device__ __forceinline__ void issue_scores(const M& memory, int stage, const K& k, const V& v) {
     pin(s), pin(ds);
@@ -60,30 +67,35 @@ template <class T, int Dqk, int Dv> struct KeyAccumulators {
     v.template mma_abt<T>(ds, descriptor(memory.y(stage)));
     wgmma_commit_group();
   }
+
   __device__ __forceinline__ void issue_values(uint32_t y) {
     pin(dv);
     wgmma_fence();
     mma_ab<T>(dv, p_operand, descriptor(y), 1);
     wgmma_commit_group();
   }
+
   __device__ __forceinline__ void issue_keys(uint32_t x) {
     pin(dk);
     wgmma_fence();
     mma_ab<T>(dk, ds_operand, descriptor(x), 1);
     wgmma_commit_group();
   }
+
   __device__ __forceinline__ void differentiate(uint32_t scalars, int mask) {
     pin(s), pin(ds);
-    if (mask >= 0) differentiate_transposed<T, true>(s, ds, scalars, scale, words);
-    else differentiate_transposed<T, false>(s, ds, scalars, scale, words);
+    if (mask >= 0)
+      differentiate_transposed<T, true>(s, ds, scalars, scale, words);
+    else
+      differentiate_transposed<T, false>(s, ds, scalars, scale, words);
   }
 };
 
 // The MMAs that end an iteration are issued after those that begin the next one.
 template <class T, int Dqk, int Dv, class M, class K, class V>
-__device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>& acc, Consumer<M>& stream,
-                                                    const M& memory, const uint64_t* masks, const K& k,
-                                                    const V& v) {
+__device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>& acc,
+                                                    Consumer<M>& stream, const M& memory,
+                                                    const uint64_t* masks, const K& k, const V& v) {
   int mask = stream.next();
   // Waits for the next iteration early: that is hidden behind the MMAs.
   const auto look_ahead = [&] {
@@ -123,9 +135,9 @@ __device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>&
 
 // Each iteration ends before the next one begins: for accumulators that fill the registers.
 template <class T, int Dqk, int Dv, class M, class K, class V>
-__device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& acc, Consumer<M>& stream,
-                                               const M& memory, const uint64_t* masks, const K& k,
-                                               const V& v) {
+__device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& acc,
+                                               Consumer<M>& stream, const M& memory,
+                                               const uint64_t* masks, const K& k, const V& v) {
   for (int mask = stream.next(); mask != kEnd;) {
     const int stage = stream.stage();
     acc.issue_scores(memory, stage, k, v);
@@ -145,9 +157,11 @@ __device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& acc,
 }
 
 // Batch and head of a work item and whether results are added, in one register.
-template <class Work> __device__ __forceinline__ int place_of(const Work& work, int heads) {
+template <class Work>
+__device__ __forceinline__ int place_of(const Work& work, int heads) {
   return (work.b * heads + work.h) * 2 + work.accumulate;
 }
+
 template <class T, class Sums>
 __device__ __forceinline__ void store_dk_dv(const Sums& acc, const AttentionBackward& g, int place,
                                             const int (&position)[2]) {
@@ -165,7 +179,8 @@ __device__ __forceinline__ void store_dk_dv(const Sums& acc, const AttentionBack
 
 template <class T, int Dqk, int Dv, bool kTma>
 __device__ __forceinline__ void consume_key_stationary(
-    const typename KeyStationaryShape<Dqk, Dv, kTma>::M& memory, char* shared, const AttentionBackward& g) {
+    const typename KeyStationaryShape<Dqk, Dv, kTma>::M& memory, char* shared,
+    const AttentionBackward& g) {
   using Shape = KeyStationaryShape<Dqk, Dv, kTma>;
   using M = typename Shape::M;
   Consumer<M> stream(memory, shared);
@@ -192,8 +207,10 @@ __device__ __forceinline__ void consume_key_stationary(
     if constexpr (Shape::kInRegisters) stream.release_work();
 
     KeyAccumulators<T, Dqk, Dv> acc(scale);
-    if constexpr (Shape::kDelayed) overlapped_mainloop(acc, stream, memory, masks, k, v);
-    else plain_mainloop(acc, stream, memory, masks, k, v);
+    if constexpr (Shape::kDelayed)
+      overlapped_mainloop(acc, stream, memory, masks, k, v);
+    else
+      plain_mainloop(acc, stream, memory, masks, k, v);
     if constexpr (Dqk == 128) locate();  // once more: registers are scarce
     if constexpr (!Shape::kInRegisters) stream.release_work();
     store_dk_dv<T>(acc, g, place, position);

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: MIT
-// How the Hopper kernels are started: head sizes to instantiations, as many blocks as run at the same time.
+// How the Hopper kernels are started: head sizes to instantiations, as many blocks as run at the
+// same time.
 #pragma once
 
 #include "kernels/attention/launch.cuh"
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/dependent_launch.cuh"
+
+#include <algorithm>
 
 namespace weft::attention::hopper {
 // select() asks first whether TMA takes the strides of the tensors.
@@ -12,7 +15,8 @@ inline constexpr const char* kTmaRefuses =
     "attention: TMA does not take these tensors, or the driver is older than CUDA 12";
 
 // As attention::with_head_sizes(): the padded sizes that have a Hopper kernel.
-template <class X, class F> void with_head_sizes(const X& x, F&& f) {
+template <class X, class F>
+void with_head_sizes(const X& x, F&& f) {
   with_type(x, [&]<class T>() {
     if (x.q.size <= 64 && x.v.size <= 64) return f.template operator()<T, 64, 64>();
     if (x.q.size <= 64) return f.template operator()<T, 64, 128>();
@@ -20,17 +24,19 @@ template <class X, class F> void with_head_sizes(const X& x, F&& f) {
   });
 }
 
-template <class F> void with_bool(bool flag, F&& f) {
+template <class F>
+void with_bool(bool flag, F&& f) {
   flag ? f.template operator()<true>() : f.template operator()<false>();
 }
 
 // Persistent kernels: one thread block a multiprocessor, at most one for each work item.
 template <class... Args>
-void start(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads, int shared_bytes,
-           const Args&... args) {
+void start(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads,
+           int shared_bytes, const Args&... args) {
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
   attention::start(queue, kernel, blocks, threads, shared_bytes, args...);
 }
+
 // As launch_dependent() does it.
 template <class... Args>
 void start_dependent(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads,
@@ -39,6 +45,7 @@ void start_dependent(CudaQueue& queue, void (*kernel)(Args...), int64_t work_ite
   const auto blocks = static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
   allow_shared_memory(kernel, shared_bytes);
   launch_dependent(queue, kernel,
-                   {blocks, static_cast<unsigned>(threads), static_cast<unsigned>(shared_bytes)}, args...);
+                   {blocks, static_cast<unsigned>(threads), static_cast<unsigned>(shared_bytes)},
+                   args...);
 }
 }  // namespace weft::attention::hopper

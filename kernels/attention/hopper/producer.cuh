@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The producer: merges lists and fills the rings of stream.cuh. Warps take stages in turn. Where slots follow
-// each other in runs of 8 or more positions, TMA loads a box of rows for each lane, in the 128-byte swizzle;
-// for other orders lanes gather rows by cp.async.
+// The producer: merges lists and fills the rings of stream.cuh. Warps take stages in turn. Where
+// slots follow each other in runs of 8 or more positions, TMA loads a box of rows for each lane, in
+// the 128-byte swizzle; for other orders lanes gather rows by cp.async.
 #pragma once
 
 #include "kernels/attention/hopper/stream.cuh"
@@ -14,7 +14,8 @@ struct Sources {
   const TensorView &lse, &delta;  // of the rows of the stream
 };
 
-// The tensors of a launch, in boxes of `own_run` and `run` rows: the stationary and the streamed side.
+// The tensors of a launch, in boxes of `own_run` and `run` rows: the stationary and the streamed
+// side.
 struct TensorMaps {
   CUtensorMap own_x, own_y, x, y;
   int own_run, run;
@@ -23,30 +24,35 @@ struct TensorMaps {
 // Boxes of `run` rows and 64 columns of one (batch, head). false: TMA does not take these strides.
 inline bool describe(CUtensorMap& map, const HeadsView& x, int run) {
   return run >= 8 && encode_tensor_map<4>(map, x.dtype, x.data, {x.size, x.time, x.heads, x.batch},
-                                          {x.time_stride, x.head_stride, x.batch_stride}, {64, run, 1, 1},
-                                          CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
+                                          {x.time_stride, x.head_stride, x.batch_stride},
+                                          {64, run, 1, 1}, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
 }
 
 // false: rows must be gathered one by one.
-inline bool describe(TensorMaps& tensor_maps, int own_run, const HeadsView& own_x, const HeadsView& own_y,
-                     int run, const HeadsView& x, const HeadsView& y) {
+inline bool describe(TensorMaps& tensor_maps, int own_run, const HeadsView& own_x,
+                     const HeadsView& own_y, int run, const HeadsView& x, const HeadsView& y) {
   tensor_maps.own_run = own_run;
   tensor_maps.run = run;
-  return describe(tensor_maps.own_x, own_x, own_run) && describe(tensor_maps.own_y, own_y, own_run) &&
-         describe(tensor_maps.x, x, run) && describe(tensor_maps.y, y, run);
+  return describe(tensor_maps.own_x, own_x, own_run) &&
+         describe(tensor_maps.own_y, own_y, own_run) && describe(tensor_maps.x, x, run) &&
+         describe(tensor_maps.y, y, run);
 }
 
-// A warp of the producer. Each goes through all iterations and fills stages of its own, so that its waits
-// hide behind the others. With TMA the first one also loads the stationary tiles, else each does its share.
-// Nobody else fills a warp's stages: a parity tells two phases apart, not three. kSide is a function of
-// Direction.
-template <auto kSide, class M> class Producer {
+// A warp of the producer. Each goes through all iterations and fills stages of its own, so that its
+// waits hide behind the others. With TMA the first one also loads the stationary tiles, else each
+// does its share. Nobody else fills a warp's stages: a parity tells two phases apart, not three.
+// kSide is a function of Direction.
+template <auto kSide, class M>
+class Producer {
  public:
   __device__ Producer(const M& memory, char* shared)
-      : memory_(memory), shared_(shared), warp_(warp_uniform(static_cast<int>(threadIdx.x / 32))) {}
+      : memory_(memory),
+        shared_(shared),
+        warp_(warp_uniform(static_cast<int>(threadIdx.x / 32))) {}
 
-  __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass, int tiles,
-                                      const Sources& from, const TensorMaps& tensor_maps) {
+  __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass,
+                                      int tiles, const Sources& from,
+                                      const TensorMaps& tensor_maps) {
     const HeadsView& x = from.x;
     TileScheduler scheduler(from.own_x, tiles, kOwners);
     Front ahead;
@@ -57,7 +63,9 @@ template <auto kSide, class M> class Producer {
       const TileMap& map = pass.maps[maps.map_of(b, h)];
       const Direction of_map = kSide(map);
       // What is looked up anew takes no registers from iteration to iteration.
-      const auto direction = [&] { return M::kFused || !(M::kTma || M::kScalars) ? kSide(map) : of_map; };
+      const auto direction = [&] {
+        return M::kFused || !(M::kTma || M::kScalars) ? kSide(map) : of_map;
+      };
       Front front = ahead.of_task(round % kAhead);
       int key = front.first();
       if (warp_ == 0 || !M::kTma)
@@ -99,27 +107,35 @@ template <auto kSide, class M> class Producer {
  private:
   static constexpr int kOwners = M::kOwners, kWarps = M::kProducingWarps;
   static constexpr unsigned kAhead = 32 / kOwners;  // work items
+
   // Lists are merged by rising keys: tiles ascending, or descending in the fused kernel.
   __device__ __forceinline__ static int tile_of(int key) { return M::kFused ? -1 - key : key; }
+
   __device__ __forceinline__ static int key_at(const Direction& d, int at) {
     return tile_of(__ldg(d.tile + at));  // the same both ways
   }
+
   // Lane i of a work item has the i-th stationary tile and the rest of its list.
   struct Front {
     int own = -1, at = 0, end = 0, key = kEnd;
+
     __device__ __forceinline__ int first() const { return __reduce_min_sync(0xffffffffu, key); }
+
     __device__ __forceinline__ int mask_of(int other, const Direction& d) const {
       return key == other ? __ldg(d.mask + at) : kSkip;
     }
+
     __device__ __forceinline__ int turn_of(int other, const Direction& d) const {
-      return static_cast<int>(
-          __reduce_or_sync(0xffffffffu, key == other ? static_cast<unsigned>(__ldg(d.turn + at)) : 0));
+      return static_cast<int>(__reduce_or_sync(
+          0xffffffffu, key == other ? static_cast<unsigned>(__ldg(d.turn + at)) : 0));
     }
+
     __device__ __forceinline__ void drop(int other, const Direction& d) {
       if (key != other) return;
       at += M::kFused ? -1 : 1;
       key = at != end ? key_at(d, at) : kEnd;
     }
+
     __device__ __forceinline__ Front of_task(unsigned task) const {
       const unsigned from = task * kOwners + lane();
       const auto get = [&](int x) { return __shfl_sync(0xffffffffu, x, from % 32); };
@@ -128,14 +144,18 @@ template <auto kSide, class M> class Producer {
       return f;
     }
   };
-  // What a lane loads of a tile: a box from `row` on. It knows the positions of two slots (-1: empty).
+
+  // What a lane loads of a tile: a box from `row` on. It knows the positions of two slots (-1:
+  // empty).
   struct Step {
     int row, number[2];
     int tile, turn;  // in the fused kernel
   };
+
   // The fronts of kAhead work items, one after the other in the lanes.
   __device__ __forceinline__ static Front look_ahead(TileScheduler scheduler, unsigned round,
-                                                     const AttentionMaps& maps, const AttentionPass& pass) {
+                                                     const AttentionMaps& maps,
+                                                     const AttentionPass& pass) {
     Front f;
     if (lane() < kAhead * kOwners && scheduler.go_to(round + lane() / kOwners)) {
       const Direction d = kSide(pass.maps[maps.map_of(scheduler.batch(), scheduler.head())]);
@@ -155,34 +175,45 @@ template <auto kSide, class M> class Producer {
     __syncwarp();
     return f;
   }
+
   __device__ static unsigned lane() { return threadIdx.x % 32; }
+
   __device__ static bool speaks() { return lane() == 0; }
-  // First position of this lane's box; past the end, which reads as zeros, where the slots are empty.
-  __device__ __forceinline__ static int first_row(const int32_t* order, int tile, int run, int time) {
+
+  // First position of this lane's box; past the end, which reads as zeros, where the slots are
+  // empty.
+  __device__ __forceinline__ static int first_row(const int32_t* order, int tile, int run,
+                                                  int time) {
     if (static_cast<int>(lane()) * run >= kTile || tile < 0 || tile == kEnd) return time;
     const int row = __ldg(order + static_cast<int64_t>(tile) * kTile + lane() * run);
     return row < 0 ? time : row;
   }
+
   __device__ __forceinline__ static Step look_up(const Direction& d, int tile, int run, int time) {
     Step step{M::kTma ? first_row(d.other_order, tile, run, time) : 0, {-1, -1}, 0, 0};
     if constexpr (M::kScalars || !M::kTma) positions_of(step.number, d.other_order, tile);
     return step;
   }
-  __device__ __forceinline__ static void positions_of(int (&position)[2], const int32_t* order, int tile) {
+
+  __device__ __forceinline__ static void positions_of(int (&position)[2], const int32_t* order,
+                                                      int tile) {
 #pragma unroll
     for (int i = 0; i < 2; ++i)
-      position[i] = tile < 0 ? -1 : __ldg(order + static_cast<int64_t>(tile) * kTile + lane() + 32 * i);
+      position[i] =
+          tile < 0 ? -1 : __ldg(order + static_cast<int64_t>(tile) * kTile + lane() + 32 * i);
   }
-  // The rows of a tile in both matrices; eight lanes copy a row. Empty slots and columns beyond the true size
-  // become zeros.
+
+  // The rows of a tile in both matrices; eight lanes copy a row. Empty slots and columns beyond the
+  // true size become zeros.
   template <int kXPanels, int kYPanels>
-  __device__ __forceinline__ static void gather(const int (&position)[2], uint32_t to_x, const Rows& x,
-                                                uint32_t to_y, const Rows& y) {
+  __device__ __forceinline__ static void gather(const int (&position)[2], uint32_t to_x,
+                                                const Rows& x, uint32_t to_y, const Rows& y) {
     const uint32_t chunk = lane() % 8, row = lane() / 8, even = row * 128 + ((chunk ^ row) << 4),
                    odd = (row + 4) * 128 + ((chunk ^ (row + 4)) << 4);
 #pragma unroll 4
     for (int i = 0; i < kTile / 4; ++i) {
-      const int from = __shfl_sync(0xffffffffu, i < kTile / 8 ? position[0] : position[1], 4 * i % 32 + row);
+      const int from =
+          __shfl_sync(0xffffffffu, i < kTile / 8 ? position[0] : position[1], 4 * i % 32 + row);
       const uint32_t at = (i % 2 ? odd : even) + i / 2 * 1024;
 #pragma unroll
       for (int panel = 0; panel < kXPanels; ++panel)
@@ -194,9 +225,10 @@ template <auto kSide, class M> class Producer {
                     from >= 0 && chunk + panel * 8 < y.chunks);
     }
   }
+
   template <int kPanels>
-  __device__ __forceinline__ static void copy(uint32_t to, const CUtensorMap& from, int run, int row, int h,
-                                              int b, uint32_t barrier) {
+  __device__ __forceinline__ static void copy(uint32_t to, const CUtensorMap& from, int run,
+                                              int row, int h, int b, uint32_t barrier) {
     if (static_cast<int>(lane()) * run >= kTile) return;
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel)
@@ -219,8 +251,10 @@ template <auto kSide, class M> class Producer {
       work.accumulate = accumulate;
       work.own_order = d.own_order;
       work.masks = d.masks;
-      if constexpr (M::kTma) mbarrier_arrive_expect_tx(full, M::kOwnTiles);
-      else mbarrier_arrive(full);
+      if constexpr (M::kTma)
+        mbarrier_arrive_expect_tx(full, M::kOwnTiles);
+      else
+        mbarrier_arrive(full);
     }
     __syncwarp();
     if constexpr (!M::kTma) {
@@ -237,19 +271,19 @@ template <auto kSide, class M> class Producer {
     for (int i = 0; i < (M::kTma ? kOwners : 0); ++i) {
       const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), tensor_maps.own_run,
                                 static_cast<int>(from.own_x.time));
-      copy<M::kXPanels>(memory_.own_x(own_stage_.at, i), tensor_maps.own_x, tensor_maps.own_run, row, h, b,
-                        full);
+      copy<M::kXPanels>(memory_.own_x(own_stage_.at, i), tensor_maps.own_x, tensor_maps.own_run,
+                        row, h, b, full);
       if constexpr (M::kOwnsY)
-        copy<M::kYPanels>(memory_.own_y(own_stage_.at, i), tensor_maps.own_y, tensor_maps.own_run, row, h, b,
-                          full);
+        copy<M::kYPanels>(memory_.own_y(own_stage_.at, i), tensor_maps.own_y, tensor_maps.own_run,
+                          row, h, b, full);
     }
     own_stage_.advance();
   }
 
   // `mask`: of the owner whose list this lane has.
   __device__ __forceinline__ void feed(int mask, bool last, const Step& step, int b, int h,
-                                       const TensorMaps& tensor_maps, const Sources& from, const float* lse,
-                                       const float* delta) {
+                                       const TensorMaps& tensor_maps, const Sources& from,
+                                       const float* lse, const float* delta) {
     const uint32_t full = memory_.full(stage_.at);
     mbarrier_wait(memory_.free(stage_.at), stage_.parity ^ 1);
     if (lane() < kOwners) write_info(memory_.info(stage_.at) + lane() * 4, mask, last);
@@ -272,7 +306,8 @@ template <auto kSide, class M> class Producer {
       for (int i = 0; i < 2; ++i) {
         const int at = max(step.number[i], 0);
         if constexpr (M::kFused) {
-          cp_async_8(memory_.scalars(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at, step.number[i] >= 0);
+          cp_async_8(memory_.scalars(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at,
+                     step.number[i] >= 0);
         } else {
           const uint32_t to = memory_.scalar(stage_.at, lane() + 32 * i);
           cp_async_4(to, lse + at, step.number[i] >= 0);

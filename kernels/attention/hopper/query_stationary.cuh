@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
-// The query-stationary kernel of backward attention on Hopper: dQ, and delta for the key-stationary kernel.
-// The MMAs that end an iteration overlap the exp2 of the next.
+// The query-stationary kernel of backward attention on Hopper: dQ, and delta for the key-stationary
+// kernel. The MMAs that end an iteration overlap the exp2 of the next.
 #pragma once
 
 #include "kernels/attention/hopper/fragments.cuh"
 #include "kernels/attention/hopper/producer.cuh"
 
 namespace weft::attention::hopper {
-template <int Dqk, int Dv, bool kTma> struct QueryStationaryShape {
+template <int Dqk, int Dv, bool kTma>
+struct QueryStationaryShape {
   static constexpr int kOwners = Dqk == 128 ? 2 : 3;  // as the registers allow
   static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kOwnStages = Dv == 128 ? 1 : 2;
   using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kOwnStages, kTma>;
@@ -17,22 +18,25 @@ template <int Dqk, int Dv, bool kTma> struct QueryStationaryShape {
                        kConsumerRegisters = kOwners == 3 ? (kTma ? 160 : 152) : (kTma ? 232 : 224);
 };
 
-template <class T> __device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
+template <class T>
+__device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
   const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
   float sum = 0;
 #pragma unroll
   for (int i = 0; i < 4; ++i)
-    sum = fmaf(high_half<T>(x[i]), high_half<T>(y[i]), fmaf(low_half<T>(x[i]), low_half<T>(y[i]), sum));
+    sum = fmaf(high_half<T>(x[i]), high_half<T>(y[i]),
+               fmaf(low_half<T>(x[i]), low_half<T>(y[i]), sum));
   return sum;
 }
 
 // lse (to base 2) and delta of this thread's rows.
 struct QueryScalars {
   float lse[2], delta[2];
+
   // Computes delta from y and the stationary dy, and leaves it in g.delta for the other kernel.
   template <class T, int Dv>
-  __device__ __forceinline__ void load(const AttentionBackward& g, int b, int h, const int (&position)[2],
-                                       uint32_t dy) {
+  __device__ __forceinline__ void load(const AttentionBackward& g, int b, int h,
+                                       const int (&position)[2], uint32_t dy) {
     const int64_t first = (b * g.q.heads + h) * g.q.time;
     const Rows y = Rows::of(g.y, b, h);
     uint4 of_y[2][Dv / 32];
@@ -43,8 +47,9 @@ struct QueryScalars {
 #pragma unroll
       for (int i = 0; i < Dv / 32; ++i) {
         const uint32_t chunk = threadIdx.x % 4 + 4 * i;
-        of_y[half][i] = t >= 0 && chunk < y.chunks ? __ldg(reinterpret_cast<const uint4*>(y.at(t, chunk)))
-                                                   : make_uint4(0, 0, 0, 0);
+        of_y[half][i] = t >= 0 && chunk < y.chunks
+                            ? __ldg(reinterpret_cast<const uint4*>(y.at(t, chunk)))
+                            : make_uint4(0, 0, 0, 0);
       }
     }
 #pragma unroll
@@ -54,7 +59,8 @@ struct QueryScalars {
 #pragma unroll
       for (int i = 0; i < Dv / 32; ++i) {
         const uint32_t chunk = threadIdx.x % 4 + 4 * i;
-        const uint4 of_dy = ld_shared_16(dy + chunk / 8 * kPanel + row * 128 + ((chunk ^ row) % 8 << 4));
+        const uint4 of_dy =
+            ld_shared_16(dy + chunk / 8 * kPanel + row * 128 + ((chunk ^ row) % 8 << 4));
         sum += dot<T>(of_y[half][i], of_dy);
       }
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
@@ -63,6 +69,7 @@ struct QueryScalars {
       if (t >= 0 && threadIdx.x % 4 == 0) static_cast<float*>(g.delta.data)[first + t] = sum;
     }
   }
+
   // Scores and dP into dS; kMasked: where `words` allow it.
   template <bool kMasked>
   __device__ __forceinline__ void differentiate(float (&dp)[32], const float (&s)[32], float scale,
@@ -77,41 +84,51 @@ struct QueryScalars {
   }
 };
 
-template <class T, int Dqk> struct QueryAccumulators {
+template <class T, int Dqk>
+struct QueryAccumulators {
   float dq[Dqk / 2], s[32], ds[32], scale;
   uint32_t ds_operand[4][4];
   MaskWords words;
 
-  __device__ __forceinline__ explicit QueryAccumulators(float scale_log2) : scale(scale_log2) {
+  __device__ __forceinline__ explicit QueryAccumulators(float scale_log2)
+      : scale(scale_log2) {
 #pragma unroll
     for (int i = 0; i < Dqk / 2; ++i) dq[i] = 0;
   }
+
   template <class M, class Q, class Dy>
-  __device__ __forceinline__ void issue_scores(const M& memory, int stage, const Q& q, const Dy& dy) {
+  __device__ __forceinline__ void issue_scores(const M& memory, int stage, const Q& q,
+                                               const Dy& dy) {
     pin(s), pin(ds);
     wgmma_fence();
     q.template mma_abt<T>(s, descriptor(memory.x(stage)));
     dy.template mma_abt<T>(ds, descriptor(memory.y(stage)));
     wgmma_commit_group();
   }
+
   __device__ __forceinline__ void issue_queries(uint32_t x) {
     pin(dq);
     wgmma_fence();
     mma_ab<T>(dq, ds_operand, descriptor(x), 1);
     wgmma_commit_group();
   }
+
   __device__ __forceinline__ void differentiate(const QueryScalars& scalars, int mask) {
     pin(s), pin(ds);
-    if (mask >= 0) scalars.differentiate<true>(ds, s, scale, words);
-    else scalars.differentiate<false>(ds, s, scale, words);
+    if (mask >= 0)
+      scalars.differentiate<true>(ds, s, scale, words);
+    else
+      scalars.differentiate<false>(ds, s, scale, words);
     pin(ds);
   }
 };
 
 template <class T, int Dqk, class M, class Q, class Dy>
-__device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, Dqk>& acc, Consumer<M>& stream,
-                                                          const M& memory, const uint64_t* masks, const Q& q,
-                                                          const Dy& dy, const QueryScalars& scalars) {
+__device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, Dqk>& acc,
+                                                          Consumer<M>& stream, const M& memory,
+                                                          const uint64_t* masks, const Q& q,
+                                                          const Dy& dy,
+                                                          const QueryScalars& scalars) {
   int mask = stream.next();
   // Waits for the next iteration early: that is hidden behind the MMAs.
   const auto look_ahead = [&] {
@@ -147,14 +164,16 @@ __device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, D
 
 template <class T, int Dqk, int Dv, bool kTma>
 __device__ __forceinline__ void consume_query_stationary(
-    const typename QueryStationaryShape<Dqk, Dv, kTma>::M& memory, char* shared, const AttentionBackward& g) {
+    const typename QueryStationaryShape<Dqk, Dv, kTma>::M& memory, char* shared,
+    const AttentionBackward& g) {
   using M = typename QueryStationaryShape<Dqk, Dv, kTma>::M;
   Consumer<M> stream(memory, shared);
   const auto scale = static_cast<float>(g.scale);
   for (;;) {
     const auto& work = stream.take_work();
     if (warp_uniform(work.end)) break;
-    const int position[2] = {position_of(work, stream.own(), 0), position_of(work, stream.own(), 1)};
+    const int position[2] = {position_of(work, stream.own(), 0),
+                             position_of(work, stream.own(), 1)};
     if (work.accumulate) prefetch_rows(position, Rows::of(g.dq, work.b, work.h));
     const uint64_t* const masks = work.masks;
     QueryScalars scalars;

@@ -2,6 +2,8 @@
 // The simple backward pass: a query-stationary kernel for dQ, a key-stationary one for dK and dV.
 #include "kernels/attention/simple/simple.cuh"
 
+#include <algorithm>
+
 namespace weft::attention::simple {
 namespace {
 template <class S>
@@ -40,7 +42,8 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
         for (int i = 0; i < S::kRowsOfThread; ++i)
 #pragma unroll
           for (int j = 0; j < S::kColumnsOfThread; ++j)
-            ds[i][j] = attended(i, j) ? expf(s[i][j] * scale - lse[i]) * (ds[i][j] - delta[i]) : 0.0f;
+            ds[i][j] =
+                attended(i, j) ? expf(s[i][j] * scale - lse[i]) * (ds[i][j] - delta[i]) : 0.0f;
         put_weights<S>(weights, ds);
         __syncwarp();
         multiply_add<S>(dq, weights, k);
@@ -65,32 +68,33 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
   typename S::RowSums dk, dv;
   clear<S>(dk);
   clear<S>(dv);
-  own.for_each_partner(
-      place, g.segments.keys, g.segments.queries, [&](const int32_t* order, auto&& attended) {
-        gather<S>(q, g.q, place, order);
-        gather<S>(dy, g.dy, place, order);
-        __syncthreads();
-        typename S::Scores p, ds;
-        multiply_transposed<S>(p, k, q);
-        multiply_transposed<S>(ds, v, dy);
+  own.for_each_partner(place, g.segments.keys, g.segments.queries,
+                       [&](const int32_t* order, auto&& attended) {
+                         gather<S>(q, g.q, place, order);
+                         gather<S>(dy, g.dy, place, order);
+                         __syncthreads();
+                         typename S::Scores p, ds;
+                         multiply_transposed<S>(p, k, q);
+                         multiply_transposed<S>(ds, v, dy);
 #pragma unroll
-        for (int j = 0; j < S::kColumnsOfThread; ++j) {
-          const int position = order[column_thread() + j * kColumnThreads];
-          const float lse = scalar(g.lse, place, position), delta = scalar(g.delta, place, position);
+                         for (int j = 0; j < S::kColumnsOfThread; ++j) {
+                           const int position = order[column_thread() + j * kColumnThreads];
+                           const float lse = scalar(g.lse, place, position),
+                                       delta = scalar(g.delta, place, position);
 #pragma unroll
-          for (int i = 0; i < S::kRowsOfThread; ++i) {
-            p[i][j] = attended(i, j) ? expf(p[i][j] * scale - lse) : 0.0f;
-            ds[i][j] = attended(i, j) ? p[i][j] * (ds[i][j] - delta) : 0.0f;
-          }
-        }
-        put_weights<S>(weights, p);
-        __syncwarp();
-        multiply_add<S>(dv, weights, dy);
-        __syncwarp();
-        put_weights<S>(weights, ds);
-        __syncwarp();
-        multiply_add<S>(dk, weights, q);
-      });
+                           for (int i = 0; i < S::kRowsOfThread; ++i) {
+                             p[i][j] = attended(i, j) ? expf(p[i][j] * scale - lse) : 0.0f;
+                             ds[i][j] = attended(i, j) ? p[i][j] * (ds[i][j] - delta) : 0.0f;
+                           }
+                         }
+                         put_weights<S>(weights, p);
+                         __syncwarp();
+                         multiply_add<S>(dv, weights, dy);
+                         __syncwarp();
+                         put_weights<S>(weights, ds);
+                         __syncwarp();
+                         multiply_add<S>(dk, weights, q);
+                       });
   typename S::RowScalars scales, ones;
 #pragma unroll
   for (int i = 0; i < S::kRowsOfThread; ++i) scales[i] = scale, ones[i] = 1;
@@ -101,10 +105,10 @@ __global__ void __launch_bounds__(kSimpleThreads, S::kBlocks)
 
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   with_simple(g.q.dtype, std::max(g.q.size, g.v.size), pass.edge, [&]<class S>() {
-    start(queue, rows_kernel<S>, blocks_for(g.q, int64_t{S::kStrips} * pass.query_tiles, 1), kSimpleThreads,
-          S::bytes(4), g, pass);
-    start(queue, columns_kernel<S>, blocks_for(g.q, int64_t{S::kStrips} * pass.key_tiles, 1), kSimpleThreads,
-          S::bytes(4), g, pass);
+    start(queue, rows_kernel<S>, blocks_for(g.q, int64_t{S::kStrips} * pass.query_tiles, 1),
+          kSimpleThreads, S::bytes(4), g, pass);
+    start(queue, columns_kernel<S>, blocks_for(g.q, int64_t{S::kStrips} * pass.key_tiles, 1),
+          kSimpleThreads, S::bytes(4), g, pass);
   });
 }
 }  // namespace weft::attention::simple

@@ -2,13 +2,17 @@
 // The simple forward pass: an online softmax over the strips of a row of tiles.
 #include "kernels/attention/simple/simple.cuh"
 
+#include <algorithm>
+
 namespace weft::attention::simple {
 namespace {
 __device__ float row_max(float x) {
 #pragma unroll
-  for (int lane = 1; lane < kColumnThreads; lane *= 2) x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, lane));
+  for (int lane = 1; lane < kColumnThreads; lane *= 2)
+    x = fmaxf(x, __shfl_xor_sync(kFullWarp, x, lane));
   return x;
 }
+
 __device__ float row_sum(float x) {
 #pragma unroll
   for (int lane = 1; lane < kColumnThreads; lane *= 2) x += __shfl_xor_sync(kFullWarp, x, lane);
@@ -16,7 +20,8 @@ __device__ float row_sum(float x) {
 }
 
 // Sums relative to e^top; `sum` is over the columns of this thread alone.
-template <class S> struct OnlineSoftmax {
+template <class S>
+struct OnlineSoftmax {
   typename S::RowScalars top, sum;
   typename S::RowSums y;
 
@@ -25,7 +30,9 @@ template <class S> struct OnlineSoftmax {
     for (int i = 0; i < S::kRowsOfThread; ++i) top[i] = -INFINITY, sum[i] = 0;
     clear<S>(y);
   }
-  // Goes on from what earlier passes stored: y is a sum relative to e^lse whose weights add up to 1.
+
+  // Goes on from what earlier passes stored: y is a sum relative to e^lse whose weights add up
+  // to 1.
   __device__ void resume(const AttentionForward& f, const BlockIndex& at, const int32_t* order) {
     load_rows<S>(f.y, at, order, y);
 #pragma unroll
@@ -36,8 +43,10 @@ template <class S> struct OnlineSoftmax {
       sum[i] = top[i] == -INFINITY || column_thread() > 0 ? 0.0f : 1.0f;
     }
   }
+
   // Scores into probabilities; the sums so far are rescaled to the new maximum.
-  template <class Attended> __device__ void add(typename S::Scores& s, float scale, Attended&& attended) {
+  template <class Attended>
+  __device__ void add(typename S::Scores& s, float scale, Attended&& attended) {
 #pragma unroll
     for (int i = 0; i < S::kRowsOfThread; ++i) {
       float high = -INFINITY;
@@ -50,11 +59,13 @@ template <class S> struct OnlineSoftmax {
       const float reference = high == -INFINITY ? 0.0f : high, shrink = expf(top[i] - reference);
       top[i] = high;
       sum[i] *= shrink;
-      for (auto& part : y[i]) part = {part.x * shrink, part.y * shrink, part.z * shrink, part.w * shrink};
+      for (auto& part : y[i])
+        part = {part.x * shrink, part.y * shrink, part.z * shrink, part.w * shrink};
 #pragma unroll
       for (int j = 0; j < S::kColumnsOfThread; ++j) sum[i] += s[i][j] = expf(s[i][j] - reference);
     }
   }
+
   __device__ void store(const AttentionForward& f, const BlockIndex& at, const int32_t* order) {
     float* lse = static_cast<float*>(f.lse.data) + (at.b * f.q.heads + at.h) * f.q.time;
     typename S::RowScalars inverse;

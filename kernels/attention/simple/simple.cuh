@@ -1,29 +1,34 @@
 // SPDX-License-Identifier: MIT
-// Attention in plain fused multiply-adds, all in f32 whatever the element type (never tf32). A block of 128
-// threads owns a strip of 32 rows (16 of small tiles and of large heads) and goes through strips of the other
-// side; a thread has 4 rows by 2 columns (2 by 1) of scores.
+// Attention in plain fused multiply-adds, all in f32 whatever the element type (never tf32). A
+// block of 128 threads owns a strip of 32 rows (16 of small tiles and of large heads) and goes
+// through strips of the other side; a thread has 4 rows by 2 columns (2 by 1) of scores.
 #pragma once
 
-#include <algorithm>
 #include "kernels/attention/direction.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/attention/launchers.h"
 #include "kernels/device/cuda.cuh"
 
+#include <algorithm>
+
 namespace weft::attention::simple {
 inline constexpr int kSimpleThreads = 128, kColumnThreads = 16;
 
-// Element type, padded head size, edge of the tiles. Four matrices of a strip fit the 99 KiB of sm_86.
-template <class Element, int kSize, int kEdgeOfTiles> struct Simple {
+// Element type, padded head size, edge of the tiles. Four matrices of a strip fit the 99 KiB of
+// sm_86.
+template <class Element, int kSize, int kEdgeOfTiles>
+struct Simple {
   using T = Element;
   static constexpr int P = kSize, kEdge = kEdgeOfTiles;
   static constexpr int kRows = kEdge == kTile && P <= 128 ? 32 : 16;
   static constexpr int kStrips = kEdge / kRows;
-  static constexpr int kPitch = P + 4;  // floats; 8 neighbouring rows lie in 8 different groups of banks
+  // floats; 8 neighbouring rows lie in 8 different groups of banks
+  static constexpr int kPitch = P + 4;
   static constexpr int kWeightPitch = kRows + 4;
   static constexpr int kRowsOfThread = kRows * kColumnThreads / kSimpleThreads;
   static constexpr int kColumnsOfThread = kRows / kColumnThreads;
-  static constexpr int kBlocks = P > 64 ? 2 : kRows == 32 ? 3 : 4;  // at a time: bounds the registers
+  // at a time: bounds the registers
+  static constexpr int kBlocks = P > 64 ? 2 : kRows == 32 ? 3 : 4;
   static constexpr int kMatrix = kRows * kPitch, kWeights = kRows * kWeightPitch;  // floats
 
   using Scores = float[kRowsOfThread][kColumnsOfThread];
@@ -34,16 +39,20 @@ template <class Element, int kSize, int kEdgeOfTiles> struct Simple {
   static constexpr int bytes(int matrices) {
     return (matrices * kMatrix + kWeights) * static_cast<int>(sizeof(float));
   }
+
   __device__ static int first_row() { return threadIdx.x / kColumnThreads * kRowsOfThread; }
 };
 
 __device__ inline int column_thread() { return threadIdx.x % kColumnThreads; }
 
-template <class T> __device__ T* row_of(const HeadsView& x, const BlockIndex& at, int position) {
-  return static_cast<T*>(x.data) + at.b * x.batch_stride + position * x.time_stride + at.h * x.head_stride;
+template <class T>
+__device__ T* row_of(const HeadsView& x, const BlockIndex& at, int position) {
+  return static_cast<T*>(x.data) + at.b * x.batch_stride + position * x.time_stride +
+         at.h * x.head_stride;
 }
 
-// Copies the rows in `order` to shared memory, P columns each; zeros beyond the size and in empty slots.
+// Copies the rows in `order` to shared memory, P columns each; zeros beyond the size and in empty
+// slots.
 template <class S>
 __device__ void gather(float* to, const HeadsView& x, const BlockIndex& at, const int32_t* order) {
   constexpr int kChunk = 16 / sizeof(typename S::T), kChunks = S::P / kChunk;
@@ -72,13 +81,14 @@ __device__ void multiply_transposed(typename S::Scores& s, const float* a, const
       x[i] = *reinterpret_cast<const float4*>(a + (S::first_row() + i) * S::kPitch + d);
 #pragma unroll
     for (int j = 0; j < S::kColumnsOfThread; ++j)
-      y[j] = *reinterpret_cast<const float4*>(b + (column_thread() + j * kColumnThreads) * S::kPitch + d);
+      y[j] = *reinterpret_cast<const float4*>(
+          b + (column_thread() + j * kColumnThreads) * S::kPitch + d);
 #pragma unroll
     for (int i = 0; i < S::kRowsOfThread; ++i)
 #pragma unroll
       for (int j = 0; j < S::kColumnsOfThread; ++j)
-        s[i][j] =
-            fmaf(x[i].w, y[j].w, fmaf(x[i].z, y[j].z, fmaf(x[i].y, y[j].y, fmaf(x[i].x, y[j].x, s[i][j]))));
+        s[i][j] = fmaf(x[i].w, y[j].w,
+                       fmaf(x[i].z, y[j].z, fmaf(x[i].y, y[j].y, fmaf(x[i].x, y[j].x, s[i][j]))));
   }
 }
 
@@ -105,30 +115,35 @@ __device__ void multiply_add(typename S::RowSums& sums, const float* weights, co
     for (int step = 0; step < 4; ++step)
 #pragma unroll
       for (int j = 0; j < S::P / 64; ++j) {
-        const float4 value =
-            *reinterpret_cast<const float4*>(x + (k + step) * S::kPitch + j * 64 + column_thread() * 4);
+        const float4 value = *reinterpret_cast<const float4*>(x + (k + step) * S::kPitch + j * 64 +
+                                                              column_thread() * 4);
 #pragma unroll
         for (int i = 0; i < S::kRowsOfThread; ++i) add_product(sums[i][j], w[i][step], value);
       }
   }
 }
 
-template <class S> __device__ void put_weights(float* weights, const typename S::Scores& w) {
+template <class S>
+__device__ void put_weights(float* weights, const typename S::Scores& w) {
 #pragma unroll
   for (int i = 0; i < S::kRowsOfThread; ++i)
 #pragma unroll
     for (int j = 0; j < S::kColumnsOfThread; ++j)
-      weights[(S::first_row() + i) * S::kWeightPitch + column_thread() + j * kColumnThreads] = w[i][j];
+      weights[(S::first_row() + i) * S::kWeightPitch + column_thread() + j * kColumnThreads] =
+          w[i][j];
 }
 
-template <class S> __device__ void clear(typename S::RowSums& sums) {
+template <class S>
+__device__ void clear(typename S::RowSums& sums) {
   for (auto& row : sums)
     for (auto& part : row) part = {0, 0, 0, 0};
 }
 
-// Calls f(pointer into the row, sum) for the four columns of each of a thread's sums that exist in x.
+// Calls f(pointer into the row, sum) for the four columns of each of a thread's sums that exist in
+// x.
 template <class S, class F>
-__device__ void for_each_sum(const HeadsView& x, const BlockIndex& at, const int32_t* order, F&& f) {
+__device__ void for_each_sum(const HeadsView& x, const BlockIndex& at, const int32_t* order,
+                             F&& f) {
 #pragma unroll
   for (int i = 0; i < S::kRowsOfThread; ++i) {
     const int position = order[S::first_row() + i];
@@ -144,7 +159,8 @@ __device__ void for_each_sum(const HeadsView& x, const BlockIndex& at, const int
 // Stores factor * sums, or adds them to what an earlier pass left.
 template <class S>
 __device__ void store_rows(const HeadsView& out, const BlockIndex& at, const int32_t* order,
-                           const typename S::RowSums& sums, const typename S::RowScalars& factor, bool add) {
+                           const typename S::RowSums& sums, const typename S::RowScalars& factor,
+                           bool add) {
   for_each_sum<S>(out, at, order, [&](typename S::T* to, int i, int j) {
     const float4& s = sums[i][j];
     const float four[4] = {s.x * factor[i], s.y * factor[i], s.z * factor[i], s.w * factor[i]};
@@ -165,7 +181,8 @@ __device__ void load_rows(const HeadsView& in, const BlockIndex& at, const int32
 // lse or delta of the row in a slot.
 __device__ inline float scalar(const TensorView& x, const BlockIndex& at, int position) {
   return position < 0 ? 0.0f
-                      : static_cast<const float*>(x.data)[(at.b * x.shape[1] + at.h) * x.shape[2] + position];
+                      : static_cast<const float*>(
+                            x.data)[(at.b * x.shape[1] + at.h) * x.shape[2] + position];
 }
 
 // Segment number of the position in a slot, -1 where there is none; 0 for all without segments.
@@ -175,19 +192,25 @@ __device__ inline int segment(const TensorView& x, const BlockIndex& at, int pos
 }
 
 // The strip that a thread block owns, and the strips of the other side.
-template <class S> struct Strip {
+template <class S>
+struct Strip {
   const Direction& d;
   int tile, strip;
-  __device__ Strip(const Direction& direction, int rank) : d(direction), strip(rank % S::kStrips) {
+
+  __device__ Strip(const Direction& direction, int rank)
+      : d(direction),
+        strip(rank % S::kStrips) {
     tile = rank / S::kStrips < d.own_tiles ? d.schedule[rank / S::kStrips] : -1;
   }
+
   __device__ const int32_t* order() const {
     return d.own_order + static_cast<int64_t>(tile) * S::kEdge + strip * S::kRows;
   }
+
   __device__ bool has_pairs() const { return d.start[tile] < d.start[tile + 1]; }
 
-  // Calls f(order of a strip of the other side, attended) for each one with pairs; attended(i, j): row
-  // first_row() + i sees column column_thread() + 16 j. The threads meet before each call.
+  // Calls f(order of a strip of the other side, attended) for each one with pairs; attended(i, j):
+  // row first_row() + i sees column column_thread() + 16 j. The threads meet before each call.
   template <class F>
   __device__ void for_each_partner(const BlockIndex& at, const TensorView& own_segments,
                                    const TensorView& other_segments, F&& f) const {
@@ -203,23 +226,28 @@ template <class S> struct Strip {
         if (d.mask[e] < 0 && !own_segments.data) {
           for (uint32_t& word : words) word = ~0u;
           __syncthreads();
-        } else if (!__syncthreads_or(find_words(words, e, other, own, at, other_segments, other_order))) {
+        } else if (!__syncthreads_or(
+                       find_words(words, e, other, own, at, other_segments, other_order))) {
           continue;
         }
-        f(other_order, [&](int i, int j) { return words[i] >> (column_thread() + j * kColumnThreads) & 1; });
+        f(other_order,
+          [&](int i, int j) { return words[i] >> (column_thread() + j * kColumnThreads) & 1; });
       }
   }
 
  private:
-  // Word i: which columns of a strip row first_row() + i sees; whether this thread has a pair in it.
+  // Word i: which columns of a strip row first_row() + i sees; whether this thread has a pair in
+  // it.
   __device__ bool find_words(uint32_t (&words)[S::kRowsOfThread], int e, int other,
                              const int (&own)[S::kRowsOfThread], const BlockIndex& at,
                              const TensorView& other_segments, const int32_t* other_order) const {
-    const int64_t first = static_cast<int64_t>(d.mask[e]) * S::kEdge + strip * S::kRows + S::first_row();
+    const int64_t first =
+        static_cast<int64_t>(d.mask[e]) * S::kEdge + strip * S::kRows + S::first_row();
     uint32_t any = 0;
 #pragma unroll
     for (int i = 0; i < S::kRowsOfThread; ++i)
-      words[i] = d.mask[e] < 0 ? ~0u : static_cast<uint32_t>(d.masks[first + i] >> (other * S::kRows));
+      words[i] =
+          d.mask[e] < 0 ? ~0u : static_cast<uint32_t>(d.masks[first + i] >> (other * S::kRows));
 #pragma unroll
     for (int j = 0; j < S::kColumnsOfThread; ++j) {
       const int column = column_thread() + j * kColumnThreads;
@@ -235,14 +263,16 @@ template <class S> struct Strip {
 };
 
 // Calls f.operator()<Simple<...>>() for the element type, the padded head size and the edge.
-template <class F> void with_simple(DType dtype, int64_t head_size, int edge, F&& f) {
+template <class F>
+void with_simple(DType dtype, int64_t head_size, int edge, F&& f) {
   dispatch_cuda(dtype, [&]<class T>() {
     const auto with_size = [&]<int kEdge>() {
       if (head_size <= 64) return f.template operator()<Simple<T, 64, kEdge>>();
       if (head_size <= 128) return f.template operator()<Simple<T, 128, kEdge>>();
       return f.template operator()<Simple<T, 256, kEdge>>();
     };
-    edge == kTile ? with_size.template operator()<kTile>() : with_size.template operator()<kSmallTile>();
+    edge == kTile ? with_size.template operator()<kTile>()
+                  : with_size.template operator()<kSmallTile>();
   });
 }
 }  // namespace weft::attention::simple

@@ -3,16 +3,26 @@
 // S_i = {j : block (floor(i / b), floor(j / b)) is active and its mask holds (i mod b, j mod b)}.
 // Positions keep their order. Heads with equal blocks and masks are one group.
 #include "src/patterns/more/layout.h"
-#include <sys/stat.h>
-#include <algorithm>
-#include <array>
-#include <cerrno>
-#include <fstream>
-#include <map>
+
 #include "src/config/names.h"
 #include "src/files/hash.h"
 #include "src/files/npy.h"
 #include "src/patterns/combine.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <sys/stat.h>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -33,10 +43,11 @@ void check_layout(const BlockLayout& layout, int heads) {
     fail(where, "block must be 8, 16, 32 or 64, got ", layout.block);
   if (layout.heads != 1 && layout.heads != heads)
     fail(where, "is given for ", layout.heads, " heads; expected 1 (shared by all) or ", heads);
-  for (const auto& [what, blocks] : {std::pair{"query", layout.query_blocks}, {"key", layout.key_blocks}})
+  for (const auto& [what, blocks] :
+       {std::pair{"query", layout.query_blocks}, {"key", layout.key_blocks}})
     if (blocks < 1 || blocks > kMaxPositions / layout.block)
-      fail(where, "there must be 1 to ", kMaxPositions / layout.block, " ", what, " blocks of ", layout.block,
-           ", got ", blocks);
+      fail(where, "there must be 1 to ", kMaxPositions / layout.block, " ", what, " blocks of ",
+           layout.block, ", got ", blocks);
   const auto size = std::ssize(layout.active);
   const int64_t square = layout.query_blocks * layout.key_blocks;  // below 2^54
   if (size % square != 0 || size / square != layout.heads)
@@ -45,14 +56,15 @@ void check_layout(const BlockLayout& layout, int heads) {
   const auto wrong = std::ranges::find_if(layout.active, [](auto x) { return x > 1; });
   if (wrong == layout.active.end()) return;
   const int64_t at = wrong - layout.active.begin();
-  fail(where, "must hold only 0 and 1, got ", int{*wrong}, " for head ", at / square, ", query block ",
-       at % square / layout.key_blocks, ", key block ", at % layout.key_blocks);
+  fail(where, "must hold only 0 and 1, got ", int{*wrong}, " for head ", at / square,
+       ", query block ", at % square / layout.key_blocks, ", key block ", at % layout.key_blocks);
 }
 
 class Layout : public AttentionPattern {
  public:
   Layout(const BlockLayout& layout, int heads)
-      : block_(layout.block), lengths_(layout.query_blocks * block_, layout.key_blocks * block_) {
+      : block_(layout.block),
+        lengths_(layout.query_blocks * block_, layout.key_blocks * block_) {
     const bool all_alike = layout.heads == 1 && !layout.keep;
     for (int head = 0; head < heads; ++head) {
       if (head == 0 || !all_alike) add_head(layout, head);
@@ -63,9 +75,13 @@ class Layout : public AttentionPattern {
   }
 
   std::string name() const override { return name_; }
+
   bool causal() const override { return causal_; }
+
   Lengths lengths() const override { return lengths_; }
+
   int groups(int) const override { return static_cast<int>(tables_.size()); }
+
   int group(int head) const override { return group_of_head_.at(head); }
 
   bool attends(int head, int64_t i, int64_t j) const override {
@@ -98,7 +114,9 @@ class Layout : public AttentionPattern {
 
  private:
   const HeadBlocks& blocks_of(int head) const { return tables_[group_of_head_.at(head)]; }
+
   uint64_t full_word() const { return ~uint64_t{0} >> (64 - block_); }
+
   uint64_t word(int32_t mask, int64_t row) const {
     return mask == kFull ? full_word() : masks_[mask * block_ + row];
   }
@@ -142,6 +160,7 @@ class Layout : public AttentionPattern {
   }
 
   using Mask = std::array<uint64_t, 64>;
+
   int32_t number_of(const Mask& mask) {
     const auto [known, is_new] = known_.try_emplace(mask, static_cast<int32_t>(known_.size()));
     if (is_new) masks_.insert(masks_.end(), mask.begin(), mask.begin() + block_);
@@ -157,9 +176,9 @@ class Layout : public AttentionPattern {
       hash.add(blocks.column);
       hash.add(blocks.mask);
     }
-    return str("layout(", layout.source.empty() ? "" : layout.source + ", ", layout.query_blocks, " x ",
-               layout.key_blocks, " blocks of ", block_, layout.causal ? ", causal" : "", ", ", hash.text(),
-               ")");
+    return str("layout(", layout.source.empty() ? "" : layout.source + ", ", layout.query_blocks,
+               " x ", layout.key_blocks, " blocks of ", block_, layout.causal ? ", causal" : "",
+               ", ", hash.text(), ")");
   }
 
   int64_t block_;
@@ -179,9 +198,11 @@ std::unique_ptr<AttentionPattern> layout_pattern(const BlockLayout& layout, int 
 }
 
 PatternKind layout_kind() {
-  return {"layout", "active blocks of 8, 16, 32 or 64 positions, from 0 and 1 in a .npy or HDF5 `file`",
+  return {"layout",
+          "active blocks of 8, 16, 32 or 64 positions, from 0 and 1 in a .npy or HDF5 `file`",
           reads({"file", "dataset", "block", "causal"}), [](const PatternSpec& spec, int heads) {
-            if (spec.file.empty()) refuse_pattern("layout", "file is required, a .npy or HDF5 file");
+            if (spec.file.empty())
+              refuse_pattern("layout", "file is required, a .npy or HDF5 file");
             if (spec.block == 0) refuse_pattern("layout", "block is required, 8, 16, 32 or 64");
             BlockLayout layout = read_block_layout(spec.file, spec.dataset);
             layout.block = spec.block;
@@ -195,13 +216,15 @@ PatternKind layout_kind() {
 int64_t layout_size(const std::vector<int64_t>& shape, const std::string& source) {
   const std::string text = joined(shape);
   if (shape.size() != 2 && shape.size() != 3)
-    fail(source, ": a layout is (query blocks, key blocks) or (heads, query blocks, key blocks), got ",
+    fail(source,
+         ": a layout is (query blocks, key blocks) or (heads, query blocks, key blocks), got ",
          "shape (", text, ")");
   constexpr int64_t kMost = int64_t{1} << 40;
   int64_t size = 1;
   for (const int64_t n : shape) {
     if (n < 1 || n > kMost / size)
-      fail(source, ": a layout cannot have the shape (", text, "): it is ", n < 1 ? "empty" : "too large");
+      fail(source, ": a layout cannot have the shape (", text, "): it is ",
+           n < 1 ? "empty" : "too large");
     size *= n;
   }
   return size;
@@ -220,7 +243,8 @@ BlockLayout layout_of(const std::vector<int64_t>& shape, const std::string& sour
     if (value != 0 && value != 1)
       fail(source, ": a layout holds only 0 and 1, got ", value, " for head ",
            index / (layout.query_blocks * layout.key_blocks), ", query block ",
-           index / layout.key_blocks % layout.query_blocks, ", key block ", index % layout.key_blocks);
+           index / layout.key_blocks % layout.query_blocks, ", key block ",
+           index % layout.key_blocks);
     layout.active[at] = static_cast<uint8_t>(value);
   }
   return layout;
@@ -233,6 +257,7 @@ BlockLayout parse_block_layout(std::string_view npy, const std::string& source) 
 
 BlockLayout read_block_layout(const std::string& path, const std::string& dataset) {
   struct stat info {};
+
   if (::stat(path.c_str(), &info) != 0) fail(path, ": cannot be opened: ", std::strerror(errno));
   if (!S_ISREG(info.st_mode)) fail(path, ": is not a regular file, expected a .npy or HDF5 file");
   std::ifstream in(path, std::ios::binary);

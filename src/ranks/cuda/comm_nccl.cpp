@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: MIT
-// Collectives of GPUs on their own stream: through host memory where that is fast enough, else by NCCL.
+// Collectives of GPUs on their own stream: through host memory where that is fast enough, else by
+// NCCL.
 
-#include <nccl.h>
-#include <algorithm>
-#include <cstdlib>
 #include "src/cuda/staging.h"
 #include "src/ranks/communicator.h"
 #include "src/ranks/cuda/host_reduce.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <memory>
+#include <nccl.h>
+#include <span>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -31,7 +40,8 @@ void check(ncclResult_t result, ncclComm_t comm, const char* what) {
        "; NCCL_DEBUG=INFO says more");
 }
 
-// The order of additions in a ring depends on the number of ranks alone; NVLink multicast is opt-in.
+// The order of additions in a ring depends on the number of ranks alone; NVLink multicast is
+// opt-in.
 void choose_algorithm() {
   setenv("NCCL_ALGO", "Ring", 0);
   setenv("NCCL_NVLS_ENABLE", "0", 0);
@@ -50,7 +60,8 @@ void check_gpus(int index, ProcessGroup& group) {
   group.require_all(trouble);
 }
 
-// WEFT_HOST_REDUCE: 0: all is left to NCCL; 1: what the host's memory takes goes there; else as is planned.
+// WEFT_HOST_REDUCE: 0: all is left to NCCL; 1: what the host's memory takes goes there; else as is
+// planned.
 enum class HostWay { never, as_planned, always };
 
 HostWay wanted_way() {
@@ -64,7 +75,8 @@ HostWay wanted_way() {
 class NcclCommunicator : public Communicator {
  public:
   NcclCommunicator(Device& device, ProcessGroup& group)
-      : Communicator(group.rank(), group.size()), queue_(std::get<CudaQueue>(device.queue)) {
+      : Communicator(group.rank(), group.size()),
+        queue_(std::get<CudaQueue>(device.queue)) {
     const int index = std::atoi(device.name.c_str() + std::strlen("cuda:"));
     WEFT_CUDA_CALL(cudaSetDevice(index));
     check_gpus(index, group);
@@ -72,7 +84,8 @@ class NcclCommunicator : public Communicator {
     ncclUniqueId id{};
     if (group.rank() == 0) check(ncclGetUniqueId(&id), nullptr, "communication between GPUs");
     const std::string bytes = group.broadcast({id.internal, sizeof id.internal});
-    WEFT_CHECK(bytes.size() == sizeof id.internal, "rank 0 sent ", bytes.size(), " bytes for NCCL's id");
+    WEFT_CHECK(bytes.size() == sizeof id.internal, "rank 0 sent ", bytes.size(),
+               " bytes for NCCL's id");
     std::memcpy(id.internal, bytes.data(), sizeof id.internal);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.maxCTAs = kMaxBlocks;
@@ -87,9 +100,11 @@ class NcclCommunicator : public Communicator {
     side_.stream = stream_;
     side_.profile = nullptr;
     if (way_ != HostWay::never) host_ = HostReduce::make(group);
-    WEFT_CHECK(host_ || way_ != HostWay::always, "WEFT_HOST_REDUCE=1: the GPUs share no memory of the host");
+    WEFT_CHECK(host_ || way_ != HostWay::always,
+               "WEFT_HOST_REDUCE=1: the GPUs share no memory of the host");
     by_host_ = host_ != nullptr;
   }
+
   // After an error the others may never come to what this rank still waits for.
   ~NcclCommunicator() override {
     if (std::uncaught_exceptions() > exceptions_) {
@@ -107,7 +122,8 @@ class NcclCommunicator : public Communicator {
   std::string carrier() const override {
     const std::string nccl = "NCCL " + nccl_version();
     if (by_host_) return "memory of the host, small ones by " + nccl;
-    return nccl + (host_ || way_ == HostWay::never ? "" : " (the GPUs share no memory of the host)");
+    return nccl +
+           (host_ || way_ == HostWay::never ? "" : " (the GPUs share no memory of the host)");
   }
 
   // Of an all-reduce, a GPU copies all terms, its own sums and those of the others.
@@ -116,11 +132,13 @@ class NcclCommunicator : public Communicator {
     const double copied = static_cast<double>(bytes) * (1 + 2.0 * (size() - 1) / size());
     by_host_ = copied < HostReduce::kBandwidth * seconds;
   }
+
   void fork() override {
     WEFT_CUDA_CALL(cudaEventRecord(forked_, queue_.stream));
     WEFT_CUDA_CALL(cudaStreamWaitEvent(stream_, forked_));
     beside_ = true;
   }
+
   void join() override {
     WEFT_CUDA_CALL(cudaEventRecord(joined_, stream_));
     WEFT_CUDA_CALL(cudaStreamWaitEvent(queue_.stream, joined_));
@@ -128,6 +146,7 @@ class NcclCommunicator : public Communicator {
   }
 
   void all_reduce_sum(const TensorView& t) override { all_reduce_sums({&t, 1}); }
+
   void all_reduce_sums(std::span<const TensorView> tensors) override {
     for (const TensorView& t : tensors) expect_floating(t, "all_reduce_sum: the tensor");
     start([&] {
@@ -135,12 +154,13 @@ class NcclCommunicator : public Communicator {
         return host_->all_reduce(tensors, side_);
       check(ncclGroupStart(), comm_, "all_reduce_sum");
       for (const TensorView& t : tensors)
-        check(ncclAllReduce(t.data, t.data, static_cast<std::size_t>(t.size()), nccl_type(t.dtype), ncclSum,
-                            comm_, stream_),
+        check(ncclAllReduce(t.data, t.data, static_cast<std::size_t>(t.size()), nccl_type(t.dtype),
+                            ncclSum, comm_, stream_),
               comm_, "all_reduce_sum");
       check(ncclGroupEnd(), comm_, "all_reduce_sum");
     });
   }
+
   void reduce_scatter_sum(const TensorView& t) override {
     expect_floating(t, "reduce_scatter_sum: the tensor");
     const int64_t piece = piece_elements(t, "reduce_scatter_sum");
@@ -151,23 +171,26 @@ class NcclCommunicator : public Communicator {
             comm_, "reduce_scatter_sum");
     });
   }
+
   void all_gather(const TensorView& t) override {
     const int64_t piece = piece_elements(t, "all_gather");
     start([&] {
-      check(ncclAllGather(own_piece(t, piece), t.data, static_cast<std::size_t>(piece), nccl_type(t.dtype),
-                          comm_, stream_),
+      check(ncclAllGather(own_piece(t, piece), t.data, static_cast<std::size_t>(piece),
+                          nccl_type(t.dtype), comm_, stream_),
             comm_, "all_gather");
     });
   }
 
  private:
   // Outside fork() and join(), a collective is in line with what the queue gets.
-  template <class Call> void start(const Call& call) {
+  template <class Call>
+  void start(const Call& call) {
     const bool in_line = !beside_;
     if (in_line) fork();
     call();
     if (in_line) join();
   }
+
   void* own_piece(const TensorView& t, int64_t piece) const {
     return static_cast<char*>(t.data) + rank() * piece * size_of(t.dtype);
   }

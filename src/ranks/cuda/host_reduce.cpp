@@ -1,14 +1,24 @@
 // SPDX-License-Identifier: MIT
 #include "src/ranks/cuda/host_reduce.h"
-#include <fcntl.h>
-#include <sys/mman.h>
-#include <sys/stat.h>
-#include <unistd.h>
-#include <algorithm>
-#include <thread>
+
 #include "kernels/layers/pointwise.h"
 #include "src/cuda/staging.h"
 #include "src/ranks/sockets.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <cstring>
+#include <fcntl.h>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -21,9 +31,10 @@ auto* batch_of_memory_operations() {
   static const auto found = [] {
     void* function = nullptr;
     cudaDriverEntryPointQueryResult result{};
-    WEFT_CUDA_CALL(
-        cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &function, 12000, cudaEnableDefault, &result));
-    WEFT_CHECK(result == cudaDriverEntryPointSuccess, "the NVIDIA driver has no cuStreamBatchMemOp");
+    WEFT_CUDA_CALL(cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &function, 12000,
+                                                    cudaEnableDefault, &result));
+    WEFT_CHECK(result == cudaDriverEntryPointSuccess,
+               "the NVIDIA driver has no cuStreamBatchMemOp");
     return reinterpret_cast<decltype(&cuStreamBatchMemOp)>(function);
   }();
   return found;
@@ -40,8 +51,8 @@ TensorView range_of(const TensorView& t, int64_t begin, int64_t end) {
 
 void copy(void* to, const void* from, const TensorView& part, cudaStream_t stream) {
   if (part.size() > 0)
-    WEFT_CUDA_CALL(
-        cudaMemcpyAsync(to, from, static_cast<std::size_t>(part.bytes()), cudaMemcpyDefault, stream));
+    WEFT_CUDA_CALL(cudaMemcpyAsync(to, from, static_cast<std::size_t>(part.bytes()),
+                                   cudaMemcpyDefault, stream));
 }
 }  // namespace
 
@@ -58,11 +69,13 @@ struct HostReduce::Split {
 
 // The file: a page of flags, then for each rank a slot for each rank.
 HostReduce::HostReduce(int rank, int size)
-    : rank_(rank), size_(size), slot_bytes_(kBytesOfRank / static_cast<std::size_t>(size) / kPage * kPage),
+    : rank_(rank),
+      size_(size),
+      slot_bytes_(kBytesOfRank / static_cast<std::size_t>(size) / kPage * kPage),
       file_bytes_(kPage + kBytesOfRank * static_cast<std::size_t>(size)) {}
 
-// All ranks learn of a failure, so that all go the same way. A mark in the memory tells whether they opened
-// the same file: containers have their own process ids.
+// All ranks learn of a failure, so that all go the same way. A mark in the memory tells whether
+// they opened the same file: containers have their own process ids.
 std::unique_ptr<HostReduce> HostReduce::make(ProcessGroup& group) {
   if (group.world().local_size != group.size() || group.size() > kMostRanks) return nullptr;
   std::unique_ptr<HostReduce> reduce(new HostReduce(group.rank(), group.size()));
@@ -75,10 +88,12 @@ std::unique_ptr<HostReduce> HostReduce::make(ProcessGroup& group) {
       static_cast<void>(cudaGetLastError());
     }
     const std::vector<std::string> answers = group.all_gather(mine);
-    return std::all_of(answers.begin(), answers.end(), [](const std::string& a) { return a == "1"; });
+    return std::all_of(answers.begin(), answers.end(),
+                       [](const std::string& a) { return a == "1"; });
   };
   const bool first = group.rank() == 0;
-  const std::string mark = group.broadcast(str(std::chrono::steady_clock::now().time_since_epoch().count()));
+  const std::string mark =
+      group.broadcast(str(std::chrono::steady_clock::now().time_since_epoch().count()));
   const Descriptor own(first ? memfd_create("weft", MFD_CLOEXEC) : -1);
   const bool made = on_all([&] {
     if (!first) return;
@@ -100,17 +115,21 @@ std::unique_ptr<HostReduce> HostReduce::make(ProcessGroup& group) {
 
 void HostReduce::map(int file) {
   struct stat status {};
-  WEFT_CHECK(file >= 0 && fstat(file, &status) == 0 && status.st_size == static_cast<off_t>(file_bytes_),
-             "memory of the host that several processes share is not there");
+
+  WEFT_CHECK(
+      file >= 0 && fstat(file, &status) == 0 && status.st_size == static_cast<off_t>(file_bytes_),
+      "memory of the host that several processes share is not there");
   void* memory = mmap(nullptr, file_bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  WEFT_CHECK(memory != MAP_FAILED, "memory of the host that several processes share: ", std::strerror(errno));
+  WEFT_CHECK(memory != MAP_FAILED,
+             "memory of the host that several processes share: ", std::strerror(errno));
   host_ = static_cast<char*>(memory);
 }
 
 // A rank's part is first touched by itself: it lies where that process runs.
 void HostReduce::pin() {
   std::memset(slot(rank_, 0), 0, slot_bytes_ * static_cast<std::size_t>(size_));
-  WEFT_CUDA_CALL(cudaHostRegister(host_, file_bytes_, cudaHostRegisterPortable | cudaHostRegisterMapped));
+  WEFT_CUDA_CALL(
+      cudaHostRegister(host_, file_bytes_, cudaHostRegisterPortable | cudaHostRegisterMapped));
   void* on_device = nullptr;
   WEFT_CUDA_CALL(cudaHostGetDevicePointer(&on_device, host_, 0));
   on_device_ = static_cast<char*>(on_device);
@@ -153,11 +172,13 @@ char* HostReduce::slot(int from, int to) const {
 
 CUdeviceptr HostReduce::flag(int of_rank, Flag which, int from_rank) const {
   const int number = (static_cast<int>(which) * kMostRanks + of_rank) * kMostRanks + from_rank;
-  return reinterpret_cast<CUdeviceptr>(on_device_) + sizeof(uint32_t) * static_cast<std::size_t>(number);
+  return reinterpret_cast<CUdeviceptr>(on_device_) +
+         sizeof(uint32_t) * static_cast<std::size_t>(number);
 }
 
-// The stream waits until all ranks reach this flag's meeting; their earlier writes are then visible. The
-// waiting rank resets the flag: the next signal comes after a meeting of the other flag.
+// The stream waits until all ranks reach this flag's meeting; their earlier writes are then
+// visible. The waiting rank resets the flag: the next signal comes after a meeting of the other
+// flag.
 void HostReduce::meet(Flag which, cudaStream_t stream) const {
   std::vector<CUstreamBatchMemOpParams> signals, waits, resets;
   const auto write = [](CUdeviceptr address, uint32_t value) {
@@ -187,7 +208,8 @@ void HostReduce::meet(Flag which, cudaStream_t stream) const {
   WEFT_CHECK(result == CUDA_SUCCESS, "a meeting of ranks: CUDA error ", static_cast<int>(result));
 }
 
-// Leaves the sums of its parts here, with `share` those of all. A slot is rewritten after the next meeting.
+// Leaves the sums of its parts here, with `share` those of all. A slot is rewritten after the next
+// meeting.
 void HostReduce::sum(std::span<const Split> splits, CudaQueue& queue, bool share) {
   const cudaStream_t stream = queue.stream;
   const auto of_others = [&](const auto& work) {  // each its neighbours first
@@ -245,7 +267,8 @@ void HostReduce::all_reduce(std::span<const TensorView> tensors, CudaQueue& queu
 }
 
 void HostReduce::reduce_scatter(const TensorView& t, CudaQueue& queue) {
-  const int64_t piece = t.size() / size_, most = static_cast<int64_t>(slot_bytes_) / size_of(t.dtype);
+  const int64_t piece = t.size() / size_,
+                most = static_cast<int64_t>(slot_bytes_) / size_of(t.dtype);
   for (int64_t begin = 0; begin < piece; begin += most) {
     const Split split{t, begin, piece, std::min(most, piece - begin), t.size()};
     sum({&split, 1}, queue, false);

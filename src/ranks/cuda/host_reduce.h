@@ -1,24 +1,31 @@
 // SPDX-License-Identifier: MIT
-// All-reduce and reduce-scatter between the GPUs of one host, through host memory that all processes map.
+// All-reduce and reduce-scatter between the GPUs of one host, through host memory that all
+// processes map.
 #pragma once
 
-#include <cuda.h>
-#include <cuda_runtime.h>
-#include <exception>
 #include "src/device.h"
 #include "src/ranks/process_group.h"
 
+#include <cstddef>
+#include <cuda.h>
+#include <cuda_runtime.h>
+#include <exception>
+#include <memory>
+#include <span>
+
 namespace weft {
-// Each GPU copies the others' terms to the host by DMA and fetches its own; one kernel adds them in rank
-// order, in f32, rounded once. NVLink stays idle and only that kernel takes SMs. Streams meet by flags in the
-// same memory. Both collectives run on the stream of `queue`, which may be captured.
+// Each GPU copies the others' terms to the host by DMA and fetches its own; one kernel adds them in
+// rank order, in f32, rounded once. NVLink stays idle and only that kernel takes SMs. Streams meet
+// by flags in the same memory. Both collectives run on the stream of `queue`, which may be
+// captured.
 class HostReduce {
  public:
   static constexpr int kMostRanks = 8;
   // Bytes/s that a GPU copies while all do (H200: 53e9). Constant: equal GPUs take the same way.
   static constexpr double kBandwidth = 50e9;
 
-  // Collective, on the current CUDA device. Null with several hosts, too many ranks, or no shared memory.
+  // Collective, on the current CUDA device. Null with several hosts, too many ranks, or no shared
+  // memory.
   static std::unique_ptr<HostReduce> make(ProcessGroup&);
   ~HostReduce();
   HostReduce& operator=(HostReduce&&) = delete;  // nor copied
@@ -27,12 +34,13 @@ class HostReduce {
     return t.bytes() >= 64 << 10 &&
            (t.dtype == DType::f32 || t.dtype == DType::f16 || t.dtype == DType::bf16);
   }
+
   void all_reduce(std::span<const TensorView>, CudaQueue&);
   void reduce_scatter(const TensorView&, CudaQueue&);
 
  private:
-  // Part of a tensor: rank r sums the `length` elements from begin + r * stride on, or as many as there are
-  // before `end`. Its terms lie at `offset` of their slots.
+  // Part of a tensor: rank r sums the `length` elements from begin + r * stride on, or as many as
+  // there are before `end`. Its terms lie at `offset` of their slots.
   struct Split;
   enum class Flag { arrived, done };
 

@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Distribution augmentation: what is drawn, what becomes of an image, what the model is told.
 #include "data/augment/augment.h"
-#include <gtest/gtest.h>
+
+#include "tests/temp_dir.h"
+
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <gtest/gtest.h>
 #include <map>
 #include <numeric>
 #include <random>
-#include "tests/temp_dir.h"
+#include <vector>
 
 namespace weft {
 namespace {
@@ -40,8 +45,10 @@ struct Augmented {
   std::vector<int32_t> tokens, positions;
 };
 
-Augmented augmented(const Augmenter& augmenter, const AugmentChoice& choice, const ImageShape& shape) {
-  Augmented out{counting(shape), std::vector<int32_t>(static_cast<std::size_t>(shape.tokens()), -1)};
+Augmented augmented(const Augmenter& augmenter, const AugmentChoice& choice,
+                    const ImageShape& shape) {
+  Augmented out{counting(shape),
+                std::vector<int32_t>(static_cast<std::size_t>(shape.tokens()), -1)};
   augmenter.apply(choice, out.tokens, out.positions);
   return out;
 }
@@ -55,7 +62,8 @@ AugmentChoice random_choice(const Config& config, std::mt19937& random) {
 }
 
 // The definition, step by step on a (row, column, channel) grid of square images.
-std::vector<int32_t> by_hand(const AugmentChoice& c, const Config& config, std::vector<int32_t> image) {
+std::vector<int32_t> by_hand(const AugmentChoice& c, const Config& config,
+                             std::vector<int32_t> image) {
   const int64_t n = kShape.height;
   const auto step = [&](auto from) {
     const std::vector<int32_t> before = image;
@@ -69,10 +77,12 @@ std::vector<int32_t> by_hand(const AugmentChoice& c, const Config& config, std::
   if (c.flip) step([&](auto r, auto q, auto h) { return at(r, n - 1 - q, h); });
   for (int i = 0; i < c[Augment::rotation]; ++i)
     step([&](auto r, auto q, auto h) { return at(n - 1 - q, r, h); });
-  static constexpr int kColors[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+  static constexpr int kColors[6][3] = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                        {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
   step([&](auto r, auto q, auto h) { return at(r, q, kColors[c[Augment::color]][h]); });
   if (c[Augment::transposition]) step([&](auto r, auto q, auto h) { return at(q, r, h); });
-  if (c[Augment::reversal]) step([&](auto r, auto q, auto h) { return at(n - 1 - r, n - 1 - q, h); });
+  if (c[Augment::reversal])
+    step([&](auto r, auto q, auto h) { return at(n - 1 - r, n - 1 - q, h); });
   std::vector<int> tiles = {0, 1, 2, 3};
   for (int i = 0; i < c[Augment::jigsaw]; ++i) std::next_permutation(tiles.begin(), tiles.end());
   step([&](auto r, auto q, auto h) {
@@ -82,7 +92,8 @@ std::vector<int32_t> by_hand(const AugmentChoice& c, const Config& config, std::
   const int order = c[Augment::random_order];
   const std::vector<int64_t>& seeds = config.augment.random_order_seeds;
   if (order > 0) {
-    const int64_t seed = order <= 4 ? seeds[static_cast<std::size_t>(order - 1)] : seeds[3] + order - 4;
+    const int64_t seed =
+        order <= 4 ? seeds[static_cast<std::size_t>(order - 1)] : seeds[3] + order - 4;
     const Order from = random_order(kShape.tokens(), static_cast<uint64_t>(seed));
     step([&](auto r, auto q, auto h) { return from[static_cast<std::size_t>(at(r, q, h))]; });
   }
@@ -98,7 +109,8 @@ TEST(Augment, IsTheDefinition) {
     const auto expected = by_hand(choice, config, counting(kShape));
     ASSERT_EQ(augmented(augmenter, choice, kShape).tokens, expected) << round;
     ASSERT_EQ(augmenter.source(choice), expected) << round;
-    ASSERT_EQ(composed(expected, inverse(augmenter.source(choice))), counting(kShape)) << "and back";
+    ASSERT_EQ(composed(expected, inverse(augmenter.source(choice))), counting(kShape))
+        << "and back";
   }
 }
 
@@ -110,7 +122,8 @@ TEST(Augment, PositionsFollowTheSubPixels) {
   for (int round = 0; round < 100; ++round) {
     AugmentChoice choice = random_choice(config, random);
     const Augmented out = augmented(augmenter, choice, kShape);
-    // What was at (row, column, channel) of the flipped image has that position, wherever it is now.
+    // What was at (row, column, channel) of the flipped image has that position, wherever it is
+    // now.
     choice = {.flip = choice.flip};
     const auto flipped = augmented(augmenter, choice, kShape).tokens;
     for (std::size_t t = 0; t < out.tokens.size(); ++t)
@@ -206,7 +219,8 @@ TEST(Augment, DrawsAreAPureFunctionOfSeedAndIndex) {
     differ_in_seed += augmenter.draw(6, index).key != a.key;
   }
   EXPECT_EQ(differ_in_seed, 4);
-  EXPECT_NE(augmenter.draw(5, 1).key, augmenter.draw(5, 1 + (1L << 32)).key) << "all bits of the index count";
+  EXPECT_NE(augmenter.draw(5, 1).key, augmenter.draw(5, 1 + (1L << 32)).key)
+      << "all bits of the index count";
   // One kind draws the same whatever else is used.
   Config config = config_of(kShape);
   config.augment.jigsaw = 2;
@@ -253,13 +267,15 @@ TEST(Augment, RowsNameTheValues) {
   choice.value = {3, 5, 1, 0, 23, 1, 4, 0};
   std::vector<int32_t> rows(augmenter.conditions().size());
   augmenter.rows(choice, rows);
-  // First rows: rotation 0, color 4, transposition 10, reversal 12, jigsaw 14, randaugment 38, orders 40.
+  // First rows: rotation 0, color 4, transposition 10, reversal 12, jigsaw 14, randaugment 38,
+  // orders 40.
   EXPECT_EQ(rows, (std::vector<int32_t>{3, 9, 11, 12, 37, 39, 44}));
   config.augment.conditional = false;
   const Augmenter silent(config, kShape);
   EXPECT_TRUE(silent.conditions().empty());
   EXPECT_TRUE(silent.any());
-  EXPECT_NE(augmented(silent, choice, kShape).tokens, counting(kShape)) << "transformed all the same";
+  EXPECT_NE(augmented(silent, choice, kShape).tokens, counting(kShape))
+      << "transformed all the same";
 }
 
 TEST(Augment, ErrorsNameTheKeys) {
@@ -269,7 +285,8 @@ TEST(Augment, ErrorsNameTheKeys) {
     return error_of([&] { Augmenter(config, shape); });
   };
   EXPECT_EQ(error({4, 6, 3}, [](Config& c) { c.augment.rotation = true; }),
-            "augment.rotation: images must be square, these are 4 x 6 x 3; augment.reversal works for any");
+            "augment.rotation: images must be square, these are 4 x 6 x 3; augment.reversal works "
+            "for any");
   EXPECT_CONTAINS(error({4, 6, 3}, [](Config& c) { c.augment.transposition = true; }),
                   "augment.transposition: images must be square");
   EXPECT_EQ(error({4, 6, 3}, [](Config& c) { c.augment.reversal = c.augment.flip = true; }), "");
@@ -277,7 +294,8 @@ TEST(Augment, ErrorsNameTheKeys) {
   EXPECT_EQ(error({4, 6, 3}, [](Config& c) { c.augment.jigsaw = 3; }),
             "augment.jigsaw: 3 does not divide the sides of images of 4 x 6 x 3");
   for (const ImageShape odd : {ImageShape{4, 5, 3}, {5, 4, 3}})
-    EXPECT_CONTAINS(error(odd, [](Config& c) { c.augment.jigsaw = 2; }), "augment.jigsaw: 2 does not divide");
+    EXPECT_CONTAINS(error(odd, [](Config& c) { c.augment.jigsaw = 2; }),
+                    "augment.jigsaw: 2 does not divide");
   EXPECT_EQ(error({4, 6, 3},
                   [](Config& c) {
                     c.augment.flip = true;
@@ -305,11 +323,12 @@ TEST(Augment, ErrorsNameTheKeys) {
   const Augmenter augmenter(all_kinds(), kShape);
   AugmentChoice choice;
   choice[Augment::color] = 6;
-  EXPECT_CONTAINS(error_of([&] { augmenter.source(choice); }), "augmentation color has values 0 to 5, not 6");
+  EXPECT_CONTAINS(error_of([&] { augmenter.source(choice); }),
+                  "augmentation color has values 0 to 5, not 6");
 }
 
-// Sixteen images of 32 x 32, with all kinds: a few milliseconds of training time would be too much. A wide
-// bound, for machines that do other things.
+// Sixteen images of 32 x 32, with all kinds: a few milliseconds of training time would be too much.
+// A wide bound, for machines that do other things.
 TEST(Augment, IsQuick) {
   const ImageShape shape = {32, 32, 3};
   Config config = all_kinds(shape);

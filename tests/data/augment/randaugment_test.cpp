@@ -1,12 +1,17 @@
 // SPDX-License-Identifier: MIT
-// RandAugment: every operation against Pillow's, to the pixel (golden/make_randaugment.py); its arguments;
-// what is drawn.
-#include <gtest/gtest.h>
-#include <array>
-#include <set>
+// RandAugment: every operation against Pillow's, to the pixel (golden/make_randaugment.py); its
+// arguments; what is drawn.
 #include "data/augment/augment.h"
 #include "src/files/hdf5.h"
 #include "tests/testing.h"
+
+#include <array>
+#include <cmath>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -64,10 +69,12 @@ TEST(RandAugment, ArgumentsByMagnitude) {
   expect(RandKind::posterize, 1, 1, 4);
   expect(RandKind::solarize, 51, 76, 256);
   expect(RandKind::solarize_add, 22, 33, 110);
-  for (const RandKind kind : {RandKind::color, RandKind::contrast, RandKind::brightness, RandKind::sharpness})
+  for (const RandKind kind :
+       {RandKind::color, RandKind::contrast, RandKind::brightness, RandKind::sharpness})
     expect(kind, 0.46, 0.64, 1.9);
   for (const RandKind kind : {RandKind::shear_x, RandKind::shear_y}) expect(kind, 0.06, 0.09, 0.3);
-  for (const RandKind kind : {RandKind::translate_x, RandKind::translate_y}) expect(kind, 10, 15, 50);
+  for (const RandKind kind : {RandKind::translate_x, RandKind::translate_y})
+    expect(kind, 10, 15, 50);
   expect(RandKind::cutout, 4, 6, 20);
   EXPECT_EQ(argument_of(RandKind::posterize, 0), 1) << "never black";
 }
@@ -99,19 +106,21 @@ TEST(RandAugment, DrawsUniformlyWithRandomSigns) {
   EXPECT_LT(chi_square(after_first, kinds[0] / 16.0), 37.7) << "with replacement";
   EXPECT_LT(chi_square(rows, kDraws / 8), 24.3);
   EXPECT_LT(chi_square(columns, kDraws / 8), 24.3);
-  const std::set kSigned{RandKind::rotate, RandKind::shear_x, RandKind::shear_y, RandKind::translate_x,
-                         RandKind::translate_y};
+  const std::set kSigned{RandKind::rotate, RandKind::shear_x, RandKind::shear_y,
+                         RandKind::translate_x, RandKind::translate_y};
   for (int kind = 0; kind < kRandKinds; ++kind) {
     const auto i = static_cast<std::size_t>(kind);
     if (kSigned.contains(static_cast<RandKind>(kind)))
       EXPECT_NEAR(negative[i], kinds[i] / 2.0, 55) << name_of(static_cast<RandKind>(kind));
-    else EXPECT_EQ(negative[i], 0) << name_of(static_cast<RandKind>(kind));
+    else
+      EXPECT_EQ(negative[i], 0) << name_of(static_cast<RandKind>(kind));
   }
 }
 
 TEST(RandAugment, TheKeySaysAll) {
   for (uint64_t key : {uint64_t{0}, uint64_t{1} << 63, uint64_t{12345}}) {
-    const auto three = draw_operations(key, 3, 2.5, 32, 16), one = draw_operations(key, 1, 2.5, 32, 16);
+    const auto three = draw_operations(key, 3, 2.5, 32, 16),
+               one = draw_operations(key, 1, 2.5, 32, 16);
     EXPECT_EQ(one[0].kind, three[0].kind) << "the first is the first of any number";
     EXPECT_EQ(one[0].argument, three[0].argument);
     for (const RandOperation& o : three)

@@ -1,10 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Orders of sub-pixels: small images turned by hand, bijections and inverses.
-#include <gtest/gtest.h>
-#include <algorithm>
-#include <set>
 #include "data/augment/augment.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -33,7 +38,8 @@ TEST(Transforms, OfNinePixelsByHand) {
 }
 
 TEST(Transforms, OrdersOfColours) {
-  const std::vector<Order> orders = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
+  const std::vector<Order> orders = {{0, 1, 2}, {0, 2, 1}, {1, 0, 2},
+                                     {1, 2, 0}, {2, 0, 1}, {2, 1, 0}};
   for (std::size_t value = 0; value < 6; ++value) {
     EXPECT_EQ(color_order({1, 1, 3}, static_cast<int64_t>(value)), orders[value]);
     const Order two = color_order({2, 1, 3}, static_cast<int64_t>(value));
@@ -49,8 +55,10 @@ TEST(Transforms, JigsawsAreLexicographic) {
   EXPECT_EQ(jigsaw_order(shape, 2, 1), (Order{0, 1, 2, 3, 6, 7, 4, 5})) << "0 1 3 2";
   EXPECT_EQ(jigsaw_order(shape, 2, 9), (Order{2, 3, 4, 5, 6, 7, 0, 1})) << "1 2 3 0";
   EXPECT_EQ(jigsaw_order(shape, 2, 23), (Order{6, 7, 4, 5, 2, 3, 0, 1})) << "3 2 1 0";
-  EXPECT_EQ(jigsaw_order({3, 3, 1}, 3, 362879), rotation_order(kGrey, 2)) << "the last of nine tiles";
-  // The orders of single pixels are the permutations themselves: the library's come in the same order.
+  EXPECT_EQ(jigsaw_order({3, 3, 1}, 3, 362879), rotation_order(kGrey, 2))
+      << "the last of nine tiles";
+  // The orders of single pixels are the permutations themselves: the library's come in the same
+  // order.
   Order permutation = identity_order(9);
   for (int64_t value = 0; value < 5000; ++value) {
     ASSERT_EQ(jigsaw_order({3, 3, 1}, 3, value), permutation) << value;
@@ -58,7 +66,8 @@ TEST(Transforms, JigsawsAreLexicographic) {
   }
 }
 
-// Tiles of several rows keep their pixels together: the definition, with a grid of tiles written out.
+// Tiles of several rows keep their pixels together: the definition, with a grid of tiles written
+// out.
 TEST(Transforms, JigsawTilesAreMovedWhole) {
   std::vector<int64_t> tiles = {0, 1, 2, 3};
   int64_t value = 0;
@@ -95,7 +104,8 @@ TEST(Transforms, InversesOfTurns) {
   EXPECT_EQ(inverse(rotation_order(kWide, 2)), rotation_order(kWide, 2));
   EXPECT_EQ(inverse(transposition_order(kSquare)), transposition_order(kSquare));
   EXPECT_EQ(inverse(color_order(kWide, 3)), color_order(kWide, 4)) << "the two cycles";
-  EXPECT_EQ(composed(rotation_order(kSquare, 1), rotation_order(kSquare, 2)), rotation_order(kSquare, 3));
+  EXPECT_EQ(composed(rotation_order(kSquare, 1), rotation_order(kSquare, 2)),
+            rotation_order(kSquare, 3));
   // `first`, then `second`: turned clockwise and then transposed is turned upside down.
   EXPECT_EQ(composed(rotation_order(kGrey, 1), transposition_order(kGrey)),
             (Order{6, 7, 8, 3, 4, 5, 0, 1, 2}));
@@ -120,7 +130,8 @@ TEST(Transforms, RandomOrdersAreUniformAndFixed) {
 
 TEST(Transforms, Errors) {
   EXPECT_CONTAINS(error_of([] { rotation_order(kWide, 1); }), "image of 4 x 6, which is no square");
-  EXPECT_CONTAINS(error_of([] { transposition_order(kWide); }), "image of 4 x 6, which is no square");
+  EXPECT_CONTAINS(error_of([] { transposition_order(kWide); }),
+                  "image of 4 x 6, which is no square");
   EXPECT_CONTAINS(error_of([] { color_order(kGrey, 1); }), "3 channels, not 1");
   EXPECT_CONTAINS(error_of([] { color_order(kWide, 6); }), "permutation 6 of 3 things");
   EXPECT_CONTAINS(error_of([] { jigsaw_order(kWide, 3, 0); }), "3 x 3 tiles of an image of 4 x 6");

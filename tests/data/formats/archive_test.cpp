@@ -1,12 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Members of archives: zips stored and deflated, tars plain and compressed, built by hand; damage and bombs
-// give an Error.
+// Members of archives: zips stored and deflated, tars plain and compressed, built by hand; damage
+// and bombs give an Error.
 #include "data/formats/archive.h"
-#include <gtest/gtest.h>
-#include <algorithm>
-#include <cstdlib>
+
 #include "tests/data/formats/archives.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -17,18 +23,23 @@ class Archive : public testing::Test {
   void SetUp() override {
     if (!has_archives()) GTEST_SKIP() << "built without libarchive";
   }
+
   Members read(const std::string& name, const ArchiveLimits& limits = {}) {
     Members members;
     for_each_member(
         dir_ / name, [](const std::string& member) { return !member.starts_with("skip"); },
-        [&](const std::string& member, std::string bytes) { members.emplace_back(member, std::move(bytes)); },
+        [&](const std::string& member, std::string bytes) {
+          members.emplace_back(member, std::move(bytes));
+        },
         limits);
     return members;
   }
+
   std::string error(const std::string& bytes, const ArchiveLimits& limits = {}) {
     write_file(dir_ / "x", bytes);
     return error_of([&] { read("x", limits); });
   }
+
   TempDir dir_;
 };
 
@@ -46,8 +57,9 @@ TEST_F(Archive, ReadsZipsAndTars) {
 }
 
 TEST_F(Archive, PassesOverLinksAndFolders) {
-  write_file(dir_ / "a.tar", tar_member("up", "", '2', "/etc/passwd") + tar_member("dir/", "", '5') +
-                                 tar_member("hard", "", '1', "up") + tar_of(kMembers));
+  write_file(dir_ / "a.tar", tar_member("up", "", '2', "/etc/passwd") +
+                                 tar_member("dir/", "", '5') + tar_member("hard", "", '1', "up") +
+                                 tar_of(kMembers));
   EXPECT_EQ(read("a.tar"), kWanted);
 }
 
@@ -65,7 +77,8 @@ TEST_F(Archive, TruncatedAnywhereIsAnError) {
   const Members members = {{"a", "some bytes"}, {"b", std::string(700, 'b')}};
   const std::string tar = tar_of(members);
   for (const std::string& whole : {zip_of(members), tar, stored_gzip(tar)}) {
-    const std::size_t end = whole[0] == 'P' ? 0 : 1024 + 8;  // a tar's end mark and a gzip's checksum
+    // a tar's end mark and a gzip's checksum
+    const std::size_t end = whole[0] == 'P' ? 0 : 1024 + 8;
     for (std::size_t size = 0; size < whole.size(); size += 1 + size % 31) {
       if (!error(whole.substr(0, size)).empty()) continue;
       EXPECT_EQ(read("x"), members) << size << " of " << whole.size();
@@ -95,7 +108,8 @@ TEST_F(Archive, LimitsHold) {
 }
 
 TEST_F(Archive, MoreThanAHundredTimesItsSizeIsABomb) {
-  const std::string make = "cd " + dir_.path() + " && head -c 3000000 /dev/zero > zeros && tar -czf x zeros";
+  const std::string make =
+      "cd " + dir_.path() + " && head -c 3000000 /dev/zero > zeros && tar -czf x zeros";
   ASSERT_EQ(std::system(make.c_str()), 0);
   const std::string bomb = read_file(dir_ / "x");
   ASSERT_LT(bomb.size(), 10000u);
@@ -114,7 +128,8 @@ TEST_F(Archive, OtherFilesAreNamed) {
 TEST_F(Archive, ReadsWhatPythonWrites) {
   const char* chosen = std::getenv("WEFT_PYTHON");
   const std::string python = chosen ? chosen : "python3";
-  if (std::system((python + " -c 'import zipfile' 2>/dev/null").c_str()) != 0) GTEST_SKIP() << "no Python";
+  if (std::system((python + " -c 'import zipfile' 2>/dev/null").c_str()) != 0)
+    GTEST_SKIP() << "no Python";
   write_file(dir_ / "make.py", R"(import io, sys, tarfile, zipfile
 members = [("a.npy", b"hello"), ("skip.npy", b"no"), ("empty", b""), ("dir/b", 3000 * b"b")]
 for name, method in (("stored", zipfile.ZIP_STORED), ("deflated", zipfile.ZIP_DEFLATED)):

@@ -2,6 +2,7 @@
 // Small archives built by hand: zips and gzips without compression, tars.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -31,20 +32,22 @@ inline std::string zip_of(const std::vector<std::pair<std::string, std::string>>
                                little_endian(crc32_of(bytes), 4) + little_endian(bytes.size(), 4) +
                                little_endian(bytes.size(), 4) + little_endian(name.size(), 2) +
                                little_endian(0, 2);
-    list += "PK\1\2" + little_endian(20, 2) + common + std::string(10, '\0') + little_endian(zip.size(), 4) +
-            name;
+    list += "PK\1\2" + little_endian(20, 2) + common + std::string(10, '\0') +
+            little_endian(zip.size(), 4) + name;
     zip += "PK\3\4" + common + name + bytes;
   }
   return zip + list + "PK\5\6" + std::string(4, '\0') + little_endian(members.size(), 2) +
-         little_endian(members.size(), 2) + little_endian(list.size(), 4) + little_endian(zip.size(), 4) +
-         little_endian(0, 2);
+         little_endian(members.size(), 2) + little_endian(list.size(), 4) +
+         little_endian(zip.size(), 4) + little_endian(0, 2);
 }
 
 // type: 0 a file, 1 a hard link, 2 a symbolic link, 5 a folder.
 inline std::string tar_member(const std::string& name, const std::string& bytes, char type = '0',
                               const std::string& link = "") {
   std::string header(512, '\0');
-  const auto put = [&](std::size_t at, const std::string& text) { header.replace(at, text.size(), text); };
+  const auto put = [&](std::size_t at, const std::string& text) {
+    header.replace(at, text.size(), text);
+  };
   const auto octal = [&](std::size_t at, std::size_t digits, std::size_t value) {
     for (std::size_t k = 0; k < digits; ++k, value >>= 3)
       header[at + digits - 1 - k] = static_cast<char>('0' + (value & 7));

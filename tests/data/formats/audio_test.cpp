@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: MIT
-// Sound: mu-law codes against their formula, files of every sample format, resampling of a sine, and files
-// that are refused.
-#include <gtest/gtest.h>
-#include <bit>
-#include <cmath>
-#include <filesystem>
-#include <functional>
-#include <limits>
-#include <numbers>
+// Sound: mu-law codes against their formula, files of every sample format, resampling of a sine,
+// and files that are refused.
 #include "data/dataset.h"
 #include "data/formats/audio_file.h"
 #include "data/prepare/prepare.h"
 #include "src/files/hdf5.h"
 #include "tests/data/formats/archives.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <functional>
+#include <gtest/gtest.h>
+#include <limits>
+#include <numbers>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -49,6 +55,7 @@ TEST(MuLaw, IsMonotoneAndKnowsItsEnds) {
 struct Wav {
   int bits = 16, channels = 1, rate = 12000;
   bool real = false;
+
   std::string bytes(const std::vector<double>& samples) const {
     std::string data;
     for (const double x : samples) data += encoded(x);
@@ -59,6 +66,7 @@ struct Wav {
            little_endian(static_cast<uint64_t>(rate) * frame, 4) + little_endian(frame, 2) +
            little_endian(bits, 2) + "data" + little_endian(data.size(), 4) + data;
   }
+
   std::string encoded(double x) const {
     if (real) return little_endian(std::bit_cast<uint32_t>(static_cast<float>(x)), 4);
     if (bits == 8) return little_endian(static_cast<uint64_t>(std::lround(x * 127) + 128), 1);
@@ -67,7 +75,8 @@ struct Wav {
   }
 };
 
-std::vector<double> sine(double frequency, double rate, int frames, double amplitude, int channels = 1) {
+std::vector<double> sine(double frequency, double rate, int frames, double amplitude,
+                         int channels = 1) {
   std::vector<double> samples;
   for (int t = 0; t < frames; ++t)
     for (int c = 0; c < channels; ++c)
@@ -81,15 +90,19 @@ class Audio : public testing::Test {
   void SetUp() override {
     if (!has_audio()) GTEST_SKIP() << "built without libsndfile or libsamplerate";
   }
-  std::vector<uint16_t> read(const std::string& bytes, int64_t rate = 12000, int64_t most = 1 << 20) {
+
+  std::vector<uint16_t> read(const std::string& bytes, int64_t rate = 12000,
+                             int64_t most = 1 << 20) {
     write_file(dir_ / "x.wav", bytes);
     std::vector<uint16_t> tokens;
     append_audio(dir_ / "x.wav", rate, most, tokens);
     return tokens;
   }
+
   std::string error(const std::string& bytes, int64_t rate = 12000, int64_t most = 1 << 20) {
     return error_of([&] { read(bytes, rate, most); });
   }
+
   TempDir dir_;
 };
 
@@ -136,7 +149,8 @@ TEST_F(Audio, ResamplingKeepsASine) {
   // What lies beyond half the new rate goes away instead of folding back.
   const auto high = read(Wav{16, 1, 44100}.bytes(sine(9000, 44100, 44100, 0.6)));
   EXPECT_LT(amplitude_at(high, 3000, 12000), 0.005);
-  EXPECT_NEAR(static_cast<double>(read(Wav{16, 1, 8000}.bytes(sine(440, 8000, 8000, 0.5))).size()), 12000, 2);
+  EXPECT_NEAR(static_cast<double>(read(Wav{16, 1, 8000}.bytes(sine(440, 8000, 8000, 0.5))).size()),
+              12000, 2);
 }
 
 TEST_F(Audio, WhatIsNoSoundIsRefused) {
@@ -147,23 +161,27 @@ TEST_F(Audio, WhatIsNoSoundIsRefused) {
   EXPECT_CONTAINS(error(good.substr(0, good.size() - 1)),
                   "is truncated: 4000 bytes of samples should follow, 3999 do");
   EXPECT_CONTAINS(error(Wav{}.bytes({})), "no frames");
-  // FORM, size, AIFF; COMM: 1 channel, 4 frames, 16 bits, 12000 as an 80-bit number; SSND: offset, block,
-  // samples
-  const std::string aiff("FORM\0\0\0\x36"
-                         "AIFFCOMM\0\0\0\x12\0\1\0\0\0\4\0\x10\x40\x0c\xbb\x80\0\0\0\0\0\0"
-                         "SSND\0\0\0\x10\0\0\0\0\0\0\0\0\x40\0\xc0\0\0\0\x7f\xff",
-                         62);
+  // FORM, size, AIFF; COMM: 1 channel, 4 frames, 16 bits, 12000 as an 80-bit number; SSND: offset,
+  // block, samples
+  const std::string aiff(
+      "FORM\0\0\0\x36"
+      "AIFFCOMM\0\0\0\x12\0\1\0\0\0\4\0\x10\x40\x0c\xbb\x80\0\0\0\0\0\0"
+      "SSND\0\0\0\x10\0\0\0\0\0\0\0\0\x40\0\xc0\0\0\0\x7f\xff",
+      62);
   EXPECT_EQ(read(aiff), (std::vector<uint16_t>{mu_law_encode(0.5), mu_law_encode(-0.5), 128, 255}));
-  EXPECT_CONTAINS(error(aiff.substr(0, 60)), "is truncated: 16 bytes of samples should follow, 14 do");
+  EXPECT_CONTAINS(error(aiff.substr(0, 60)),
+                  "is truncated: 16 bytes of samples should follow, 14 do");
   const Wav real{32, 1, 12000, true};
   EXPECT_CONTAINS(error(real.bytes({0, NAN})), "frame 1 holds nan; expected samples from -1 to 1");
   EXPECT_CONTAINS(error(real.bytes({0, 0, INFINITY})), "frame 2 holds inf");
   EXPECT_CONTAINS(error(real.bytes({1e30})), "frame 0 holds 1e+30");
-  EXPECT_CONTAINS(error(Wav{16, 1, 10}.bytes(samples)), "has 10 samples a second; expected 1000 to 768000");
+  EXPECT_CONTAINS(error(Wav{16, 1, 10}.bytes(samples)),
+                  "has 10 samples a second; expected 1000 to 768000");
   EXPECT_CONTAINS(error(Wav{16, 1, 5000000}.bytes(samples)), "has 5000000 samples a second");
   EXPECT_CONTAINS(error(good, 5), "--rate: expected 1000 to 768000 samples a second, got 5");
   EXPECT_CONTAINS(error(good, 12000, 1999), "makes more than 1999 tokens");
-  EXPECT_CONTAINS(error(Wav{16, 1, 1000}.bytes(samples), 100000, 10000), "makes more than 10000 tokens");
+  EXPECT_CONTAINS(error(Wav{16, 1, 1000}.bytes(samples), 100000, 10000),
+                  "makes more than 10000 tokens");
   EXPECT_CONTAINS(error(Wav{16, 1, 1000}.bytes(samples), 768000), "too far from --rate 768000");
   std::vector<uint16_t> tokens;
   const auto at = [&](const std::string& path) {
@@ -189,7 +207,8 @@ TEST_F(Audio, ChunksOfOddSizeArePadded) {
 
 TEST_F(Audio, DamageGivesAnErrorOrASound) {
   const std::string whole = Wav{16, 2, 16000}.bytes(sine(300, 16000, 40, 0.5, 2));
-  for (std::size_t size = 0; size < whole.size(); ++size) EXPECT_NE(error(whole.substr(0, size)), "") << size;
+  for (std::size_t size = 0; size < whole.size(); ++size)
+    EXPECT_NE(error(whole.substr(0, size)), "") << size;
   for (std::size_t bit = 0; bit < 8 * 44; bit += 3) {
     std::string damaged = whole;
     damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ 1 << bit % 8);
@@ -201,10 +220,11 @@ TEST_F(Audio, PrepareJoinsFilesAndStatesTheRate) {
   write_file(dir_ / "b.wav", Wav{}.bytes({0.5, -0.5, 1.0, 0}));
   write_file(dir_ / "a.wav", Wav{32, 1, 12000, true}.bytes({-1, 1.5}));
   const PrepareAudio o{{dir_ / "b.wav", dir_ / "a.wav"}, dir_ / "o.h5", 12000, {0.5, 0, 0.5}};
-  EXPECT_EQ(prepare_audio(o), "read " + (dir_ / "b.wav") +
-                                  ": 4 frames of 1 channel at 12000 Hz, 4 tokens\nread " + (dir_ / "a.wav") +
-                                  ": 2 frames of 1 channel at 12000 Hz, 2 tokens, 1 of them clipped\nwrote " +
-                                  (dir_ / "o.h5") + ": 6 tokens, vocabulary 256 (train 3, valid 0, test 3)");
+  EXPECT_EQ(prepare_audio(o),
+            "read " + (dir_ / "b.wav") + ": 4 frames of 1 channel at 12000 Hz, 4 tokens\nread " +
+                (dir_ / "a.wav") +
+                ": 2 frames of 1 channel at 12000 Hz, 2 tokens, 1 of them clipped\nwrote " +
+                (dir_ / "o.h5") + ": 6 tokens, vocabulary 256 (train 3, valid 0, test 3)");
   const Hdf5File file = Hdf5File::open(o.out);
   EXPECT_EQ(file.int_attribute("sample_rate"), 12000);
   EXPECT_EQ(file.text_attribute("sources"), "b.wav, a.wav");
@@ -241,16 +261,20 @@ TEST_F(Audio, WrittenTokensComeBack) {
 TEST(WriteWav, ErrorsWriteNothing) {
   TempDir dir;
   const std::vector<int32_t> good = {0, 255}, high = {256}, low = {-1};
-  EXPECT_CONTAINS(error_of([&] { write_wav(dir / "o.wav", high, 12000); }), "token 256 is no mu-law code");
-  EXPECT_CONTAINS(error_of([&] { write_wav(dir / "o.wav", low, 12000); }), "token -1 is no mu-law code");
+  EXPECT_CONTAINS(error_of([&] { write_wav(dir / "o.wav", high, 12000); }),
+                  "token 256 is no mu-law code");
+  EXPECT_CONTAINS(error_of([&] { write_wav(dir / "o.wav", low, 12000); }),
+                  "token -1 is no mu-law code");
   EXPECT_CONTAINS(error_of([&] { write_wav(dir / "o.wav", good, 0); }), "of 0 samples a second");
   EXPECT_CONTAINS(error_of([&] { write_wav(dir / "none/o.wav", good, 12000); }), "none");
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
   write_wav(dir / "o.wav", good, 12000);
-  // RIFF, 40 bytes, WAVE, fmt, 16 bytes, PCM, mono, rate, bytes a second, bytes and bits of a sample, data
+  // RIFF, 40 bytes, WAVE, fmt, 16 bytes, PCM, mono, rate, bytes a second, bytes and bits of a
+  // sample, data
   EXPECT_EQ(
       read_file(dir / "o.wav").substr(0, 40),
-      std::string("RIFF\x28\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0\xe0\x2e\0\0\xc0\x5d\0\0\2\0\x10\0data", 40));
+      std::string("RIFF\x28\0\0\0WAVEfmt \x10\0\0\0\1\0\1\0\xe0\x2e\0\0\xc0\x5d\0\0\2\0\x10\0data",
+                  40));
   EXPECT_EQ(read_file(dir / "o.wav").substr(40), std::string("\4\0\0\0\x01\x80\xff\x7f", 8));
 }
 

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT
-// Readers of raw image files: every layout gives the same pixels, every damage one error that names the
-// place.
+// Readers of raw image files: every layout gives the same pixels, every damage one error that names
+// the place.
 #include "data/formats/image_files.h"
-#include <gtest/gtest.h>
-#include <set>
+
 #include "data/formats/archive.h"
 #include "tests/data/formats/raw_images.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -15,11 +22,13 @@ ImageSplit records(const std::string& bytes) {
   append_cifar_records(bytes, "a.bin", split);
   return split;
 }
+
 ImageSplit array(const std::string& npy, int64_t side = 32) {
   ImageSplit split;
   append_array_images(parse_npy(npy, "a.npy"), "a.npy", side, split);
   return split;
 }
+
 ImageSplit image_file(const std::string& path, int64_t side = 32) {
   ImageSplit split;
   append_image_file(path, side, split);
@@ -30,8 +39,10 @@ TEST(ImageFiles, RecordsBecomeRowsColumnsChannels) {
   const ImageSplit split = records(cifar_records(7, 5));
   EXPECT_EQ(split.pixels, expected_images(7, 5));
   EXPECT_EQ(split.labels, (std::vector<uint16_t>{7, 8, 9, 0, 1}));
-  // By hand: a red plane of 1, a green one of 2, a blue one of 3, but for the last place of the first row.
-  std::string one = std::string(1, 4) + std::string(1024, 1) + std::string(1024, 2) + std::string(1024, 3);
+  // By hand: a red plane of 1, a green one of 2, a blue one of 3, but for the last place of the
+  // first row.
+  std::string one =
+      std::string(1, 4) + std::string(1024, 1) + std::string(1024, 2) + std::string(1024, 3);
   one[1 + 1024 + 31] = 9;
   const ImageSplit planes = records(one);
   EXPECT_EQ(std::vector<int>(planes.pixels.begin() + 90, planes.pixels.begin() + 99),
@@ -42,8 +53,9 @@ TEST(ImageFiles, RecordsThatAreNone) {
   const std::string good = cifar_records(0, 3);
   for (const std::size_t size :
        {std::size_t{0}, std::size_t{1}, std::size_t{3072}, std::size_t{3074}, good.size() - 1})
-    EXPECT_CONTAINS(error_of([&] { records(good.substr(0, size)); }),
-                    str("a.bin: has ", size, " bytes, which is no whole number of CIFAR-10 records of 3073"));
+    EXPECT_CONTAINS(
+        error_of([&] { records(good.substr(0, size)); }),
+        str("a.bin: has ", size, " bytes, which is no whole number of CIFAR-10 records of 3073"));
   std::string wrong = good;
   wrong[2 * 3073] = 10;
   EXPECT_EQ(error_of([&] { records(wrong); }),
@@ -63,15 +75,22 @@ TEST(ImageFiles, ArraysThatDoNotFit) {
   const auto error = [](const std::vector<int64_t>& shape, const std::string& type = "|u1") {
     int64_t size = type[2] - '0';
     for (const int64_t axis : shape) size *= axis;
-    return error_of(
-        [&] { array(npy_header(type, shape) + std::string(static_cast<std::size_t>(size), '\1')); });
+    return error_of([&] {
+      array(npy_header(type, shape) + std::string(static_cast<std::size_t>(size), '\1'));
+    });
   };
   EXPECT_EQ(error({2, 32, 32, 3}), "");
   EXPECT_EQ(error({2, 32, 32}),
-            "a.npy: has the shape (2, 32, 32), expected images of 32 x 32: (N, 32, 32, 3), (N, 3, 32, 32) or "
+            "a.npy: has the shape (2, 32, 32), expected images of 32 x 32: (N, 32, 32, 3), (N, 3, "
+            "32, 32) or "
             "(N, 3072)");
-  for (const std::vector<int64_t>& shape :
-       {std::vector<int64_t>{}, {3072}, {2, 3071}, {2, 64, 64, 3}, {2, 32, 3, 32}, {1, 2, 32, 32, 3}, {2, 0}})
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{},
+                                            {3072},
+                                            {2, 3071},
+                                            {2, 64, 64, 3},
+                                            {2, 32, 3, 32},
+                                            {1, 2, 32, 32, 3},
+                                            {2, 0}})
     EXPECT_CONTAINS(error(shape), "expected images of 32 x 32");
   EXPECT_EQ(error({0, 32, 32, 3}), "a.npy: has no images");
   EXPECT_CONTAINS(error({1, 3072}, "|i1"), "holds elements of type 'i1', expected uint8");
@@ -96,16 +115,18 @@ TEST(ImageFiles, NpzHasLabels) {
     write_file(dir / "c.npz", zip_of(members));
     return error_of([&] { image_file(dir / "c.npz"); });
   };
-  EXPECT_CONTAINS(error({{"x.npy", npy_pixels(0, 1)}}), "c.npz: has no member data.npy or arr_0.npy");
+  EXPECT_CONTAINS(error({{"x.npy", npy_pixels(0, 1)}}),
+                  "c.npz: has no member data.npy or arr_0.npy");
   EXPECT_CONTAINS(error({{"data.npy", npy_pixels(0, 1)}, {"arr_0.npy", npy_pixels(0, 1)}}),
                   "c.npz: has arr_0.npy beside data.npy");
   EXPECT_CONTAINS(error({{"data.npy", npy_pixels(0, 2)}, {"labels.npy", labels}}),
                   "c.npz: has 2 images and 3 labels");
+  EXPECT_CONTAINS(error({{"data.npy", npy_pixels(0, 1)},
+                         {"labels.npy", npy_header("<i4", {1}) + "\xff\xff\xff\xff"}}),
+                  "c.npz: the label of image 0 is -1, expected 0 to 65535");
   EXPECT_CONTAINS(
-      error({{"data.npy", npy_pixels(0, 1)}, {"labels.npy", npy_header("<i4", {1}) + "\xff\xff\xff\xff"}}),
-      "c.npz: the label of image 0 is -1, expected 0 to 65535");
-  EXPECT_CONTAINS(error({{"data.npy", npy_pixels(0, 1)}, {"labels.npy", npy_header("|u1", {1, 1}) + "a"}}),
-                  "labels have the shape (1, 1), expected one axis");
+      error({{"data.npy", npy_pixels(0, 1)}, {"labels.npy", npy_header("|u1", {1, 1}) + "a"}}),
+      "labels have the shape (1, 1), expected one axis");
   EXPECT_CONTAINS(error({{"data.npy", npy_pixels(0, 2).substr(0, 5000)}}),
                   "c.npz: data.npy: its header promises");
   const std::string whole = read_file(dir / "a.npz");
@@ -119,9 +140,10 @@ TEST(ImageFiles, PicklesAndOtherFilesAreNone) {
   TempDir dir;
   for (int version = 2; version <= 5; ++version) {
     write_file(dir / "batch", std::string("\x80") + static_cast<char>(version) + "}.");
-    EXPECT_EQ(
-        error_of([&] { image_file(dir / "batch"); }),
-        dir / "batch: is a Python pickle, which weft does not read; fetch the same images as .npz files");
+    EXPECT_EQ(error_of([&] { image_file(dir / "batch"); }),
+              dir /
+                  "batch: is a Python pickle, which weft does not read; fetch the same images as "
+                  ".npz files");
   }
   write_file(dir / "text", "nothing of the kind");
   EXPECT_EQ(error_of([&] { image_file(dir / "text"); }),

@@ -1,20 +1,26 @@
 // SPDX-License-Identifier: MIT
-// PNG files: what write_png writes reads back, every kind of file becomes 8 bits a channel, and whatever is
-// damaged, truncated or huge is refused before memory is taken.
-#include <gtest/gtest.h>
-#include <png.h>
-#include <cstdlib>
-#include <filesystem>
-#include <random>
+// PNG files: what write_png writes reads back, every kind of file becomes 8 bits a channel, and
+// whatever is damaged, truncated or huge is refused before memory is taken.
 #include "data/formats/image_files.h"
 #include "tests/temp_dir.h"
 #include "train/inspect/picture.h"
 
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <png.h>
+#include <random>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
 namespace weft {
 namespace {
 // A PNG file of these pixels, through libpng, in one of its formats.
-std::string encoded(uint32_t height, uint32_t width, uint32_t format, const std::vector<uint8_t>& pixels,
-                    const std::vector<uint8_t>& palette = {}) {
+std::string encoded(uint32_t height, uint32_t width, uint32_t format,
+                    const std::vector<uint8_t>& pixels, const std::vector<uint8_t>& palette = {}) {
   png_image png{};
   png.version = PNG_IMAGE_VERSION;
   png.width = width;
@@ -41,6 +47,7 @@ void set_big_endian(std::string& bytes, std::size_t at, uint32_t value) {
   for (int k = 0; k < 4; ++k)
     bytes[at + static_cast<std::size_t>(k)] = static_cast<char>(value >> (24 - 8 * k));
 }
+
 uint32_t crc(std::string_view bytes) {
   uint32_t c = 0xffffffffu;
   for (const char b : bytes) {
@@ -49,6 +56,7 @@ uint32_t crc(std::string_view bytes) {
   }
   return ~c;
 }
+
 // Another size in the first chunk, its checksum right.
 std::string with_size(std::string file, uint32_t width, uint32_t height) {
   set_big_endian(file, 16, width);
@@ -63,7 +71,8 @@ TEST(Png, WhatWritePngWritesReadsBack) {
     Image image(width, height);
     std::mt19937 random(1);
     for (Rgb& p : image.pixels)
-      p = {static_cast<uint8_t>(random()), static_cast<uint8_t>(random()), static_cast<uint8_t>(random())};
+      p = {static_cast<uint8_t>(random()), static_cast<uint8_t>(random()),
+           static_cast<uint8_t>(random())};
     write_png(dir / "a.png", image);
     const PngImage read = read_png(dir / "a.png");
     EXPECT_EQ(read.shape, (ImageShape{height, width, 3}));
@@ -91,7 +100,8 @@ TEST(Png, EveryKindBecomesEightBits) {
   EXPECT_EQ(ga.shape, (ImageShape{3, 4, 1}));
   EXPECT_EQ(ga.pixels, opaque_grey);
   const PngImage p = parse_png(
-      encoded(1, 4, PNG_FORMAT_RGB_COLORMAP, {0, 2, 1, 0}, {10, 20, 30, 40, 50, 60, 70, 80, 90}), "a");
+      encoded(1, 4, PNG_FORMAT_RGB_COLORMAP, {0, 2, 1, 0}, {10, 20, 30, 40, 50, 60, 70, 80, 90}),
+      "a");
   EXPECT_EQ(p.pixels, (std::vector<uint8_t>{10, 20, 30, 70, 80, 90, 40, 50, 60, 10, 20, 30}));
 }
 
@@ -101,7 +111,8 @@ std::string sixteen_bits() {
     std::string bytes(4, '\0');
     set_big_endian(bytes, 0, static_cast<uint32_t>(data.size()));
     bytes += type + data + std::string(4, '\0');
-    set_big_endian(bytes, bytes.size() - 4, crc(std::string_view(bytes).substr(4, data.size() + 4)));
+    set_big_endian(bytes, bytes.size() - 4,
+                   crc(std::string_view(bytes).substr(4, data.size() + 4)));
     return bytes;
   };
   const std::string header("\0\0\0\2\0\0\0\1\x10\0\0\0\0", 13);
@@ -140,23 +151,27 @@ TEST(Png, RefusesWhatIsNoneAndHugeOnesBeforeMemoryIsTaken) {
                                       {1u, 0x7fffffffu},
                                       {0u, 4u},
                                       {0xffffffffu, 4u}})
-    EXPECT_CONTAINS(error_of([&] { parse_png(with_size(file, width, height), "a.png"); }), "a.png: ")
+    EXPECT_CONTAINS(error_of([&] { parse_png(with_size(file, width, height), "a.png"); }),
+                    "a.png: ")
         << width << " x " << height;
-  EXPECT_CONTAINS(error_of([&] { parse_png(with_size(file, 4, 5), "a.png"); }), "a.png: is damaged");
+  EXPECT_CONTAINS(error_of([&] { parse_png(with_size(file, 4, 5), "a.png"); }),
+                  "a.png: is damaged");
 }
 
 TEST(Png, AHugeFileIsNotRead) {
   TempDir dir;
   write_file(dir / "a.png", encoded(4, 4, PNG_FORMAT_RGB, random_bytes(48, 5)));
   std::filesystem::resize_file(dir / "a.png", std::uintmax_t{1} << 34);  // takes no place
-  EXPECT_CONTAINS(error_of([&] { read_png(dir / "a.png"); }), "a.png: has 17179869184 bytes; at most ");
+  EXPECT_CONTAINS(error_of([&] { read_png(dir / "a.png"); }),
+                  "a.png: has 17179869184 bytes; at most ");
 }
 
 TEST(Png, TruncatedAnywhereAndDamagedAnywhereIsOneError) {
   const auto pixels = random_bytes(8 * 8 * 3, 6);
   const std::string file = encoded(8, 8, PNG_FORMAT_RGB, pixels);
   for (std::size_t size = 0; size < file.size(); ++size)
-    EXPECT_NE(error_of([&] { parse_png(file.substr(0, size), "a"); }), "") << size << " of " << file.size();
+    EXPECT_NE(error_of([&] { parse_png(file.substr(0, size), "a"); }), "")
+        << size << " of " << file.size();
   for (std::size_t at = 0; at < file.size(); ++at) {
     std::string bytes = file;
     bytes[at] = static_cast<char>(bytes[at] ^ 0x20);

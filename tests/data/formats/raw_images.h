@@ -2,13 +2,15 @@
 // Small image sets in the layouts of published ones.
 #pragma once
 
+#include "data/dataset.h"
+#include "src/files/npy.h"
+#include "tests/data/formats/archives.h"
+
+#include <cstddef>
 #include <cstdint>
 #include <random>
 #include <string>
 #include <vector>
-#include "data/dataset.h"
-#include "src/files/npy.h"
-#include "tests/data/formats/archives.h"
 
 namespace weft {
 constexpr int64_t kCifarBytes = 3072;
@@ -26,7 +28,8 @@ inline std::vector<uint8_t> interleaved(const std::string& planes) {
   const std::size_t places = planes.size() / 3;
   std::vector<uint8_t> pixels;
   for (std::size_t p = 0; p < places; ++p)
-    for (std::size_t c = 0; c < 3; ++c) pixels.push_back(static_cast<uint8_t>(planes[c * places + p]));
+    for (std::size_t c = 0; c < 3; ++c)
+      pixels.push_back(static_cast<uint8_t>(planes[c * places + p]));
   return pixels;
 }
 
@@ -39,7 +42,8 @@ inline std::string cifar_records(unsigned first, unsigned count) {
 }
 
 // Images first ... as (count, side, side, 3).
-inline std::vector<uint8_t> expected_images(unsigned first, unsigned count, int64_t size = kCifarBytes) {
+inline std::vector<uint8_t> expected_images(unsigned first, unsigned count,
+                                            int64_t size = kCifarBytes) {
   std::vector<uint8_t> pixels;
   for (unsigned i = first; i < first + count; ++i) {
     const auto image = interleaved(image_planes(i, size));
@@ -54,6 +58,7 @@ inline std::string npy_planes(unsigned first, unsigned count, int64_t size = kCi
   for (unsigned i = first; i < first + count; ++i) bytes += image_planes(i, size);
   return bytes;
 }
+
 inline std::string npy_pixels(unsigned first, unsigned count, int64_t side = 32) {
   const auto pixels = expected_images(first, count, side * side * 3);
   return npy_header("|u1", {count, side, side, 3}) + std::string(pixels.begin(), pixels.end());

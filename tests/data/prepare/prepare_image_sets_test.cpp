@@ -1,10 +1,7 @@
 // SPDX-License-Identifier: MIT
-// prepare cifar10, imagenet and images on small sets in the layouts of the real ones: pixels, labels, splits
-// and attributes; every unfit set is one error, writes nothing and leaves the earlier file.
-#include <gtest/gtest.h>
-#include <algorithm>
-#include <cstdlib>
-#include <filesystem>
+// prepare cifar10, imagenet and images on small sets in the layouts of the real ones: pixels,
+// labels, splits and attributes; every unfit set is one error, writes nothing and leaves the
+// earlier file.
 #include "data/formats/archive.h"
 #include "data/formats/image_files.h"
 #include "data/prepare/prepare.h"
@@ -12,6 +9,15 @@
 #include "tests/data/formats/raw_images.h"
 #include "tests/temp_dir.h"
 #include "train/inspect/picture.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -23,7 +29,8 @@ std::vector<uint16_t> split_labels(const std::string& path, const std::string& s
   const Hdf5File file = Hdf5File::open(path);
   if (!file.has("/labels/" + split)) return {};
   std::vector<uint16_t> labels(static_cast<std::size_t>(file.shape_of("/labels/" + split).at(0)));
-  file.read("/labels/" + split, StoredType::u16, {static_cast<int64_t>(labels.size())}, labels.data());
+  file.read("/labels/" + split, StoredType::u16, {static_cast<int64_t>(labels.size())},
+            labels.data());
   return labels;
 }
 
@@ -35,6 +42,7 @@ class PrepareCifar10Test : public testing::Test {
       write_file(str(dir_ / "bin/data_batch_", i + 1, ".bin"), cifar_records(i * kBatch, kBatch));
     write_file(dir_ / "bin/test_batch.bin", cifar_records(100, kBatch));
   }
+
   PrepareCifar10 options(const std::vector<std::string>& from,
                          const std::vector<std::string>& test = {}) const {
     PrepareCifar10 o;
@@ -44,9 +52,12 @@ class PrepareCifar10Test : public testing::Test {
     o.batch = kBatch;
     return o;
   }
-  std::string error(const std::vector<std::string>& from, const std::vector<std::string>& test = {}) const {
+
+  std::string error(const std::vector<std::string>& from,
+                    const std::vector<std::string>& test = {}) const {
     return error_of([&] { prepare_cifar10(options(from, test)); });
   }
+
   // The whole set: one image of 25, chosen by seed, validates.
   void expect_whole() const {
     const std::vector<uint8_t> all = expected_images(0, 25);
@@ -54,7 +65,8 @@ class PrepareCifar10Test : public testing::Test {
     std::vector<uint8_t> train = all;
     train.erase(train.begin() + chosen * kCifarBytes, train.begin() + (chosen + 1) * kCifarBytes);
     EXPECT_EQ(split_pixels(dir_ / "o.h5", "train"), train);
-    EXPECT_EQ(split_pixels(dir_ / "o.h5", "valid"), expected_images(static_cast<unsigned>(chosen), 1));
+    EXPECT_EQ(split_pixels(dir_ / "o.h5", "valid"),
+              expected_images(static_cast<unsigned>(chosen), 1));
     EXPECT_EQ(split_pixels(dir_ / "o.h5", "test"), expected_images(100, 5));
     EXPECT_EQ(split_labels(dir_ / "o.h5", "valid"),
               std::vector<uint16_t>{static_cast<uint16_t>(chosen % 10)});
@@ -62,6 +74,7 @@ class PrepareCifar10Test : public testing::Test {
     EXPECT_EQ(split_labels(dir_ / "o.h5", "train").size(), 24u);
     EXPECT_TRUE(TokenDataset(dir_ / "o.h5", "train", 256).image() == (ImageShape{32, 32, 3}));
   }
+
   TempDir dir_;
 };
 
@@ -81,11 +94,13 @@ TEST_F(PrepareCifar10Test, AllLayoutsMakeTheSameFile) {
   fs::create_directory_symlink(dir_ / "bin", dir_ / "cifar-10-batches-bin");
   prepare_cifar10(options({dir_.path()}));
   expect_whole();
-  std::vector<std::pair<std::string, std::string>> members = {{"cifar-10-batches-bin/readme.html", "<html>"}};
+  std::vector<std::pair<std::string, std::string>> members = {
+      {"cifar-10-batches-bin/readme.html", "<html>"}};
   std::vector<std::string> files;
   for (const auto& entry : fs::directory_iterator(dir_ / "bin")) {
     files.push_back(entry.path().string());
-    members.emplace_back("cifar-10-batches-bin/" + entry.path().filename().string(), read_file(files.back()));
+    members.emplace_back("cifar-10-batches-bin/" + entry.path().filename().string(),
+                         read_file(files.back()));
   }
   std::sort(files.begin(), files.end());
   prepare_cifar10(options(files));  // by their names, test_batch.bin tests
@@ -110,7 +125,8 @@ TEST_F(PrepareCifar10Test, OtherFilesAreSplitAtTheirEnd) {
   o.test.clear();
   o.valid = 0;
   EXPECT_CONTAINS(prepare_cifar10(o), "(train 23, valid 0, test 0)");
-  EXPECT_EQ(error_of([&] { TokenDataset(o.out, "valid", 256); }), o.out + ": the split valid is empty");
+  EXPECT_EQ(error_of([&] { TokenDataset(o.out, "valid", 256); }),
+            o.out + ": the split valid is empty");
 }
 
 TEST_F(PrepareCifar10Test, UnfitSetsWriteNothing) {
@@ -124,8 +140,9 @@ TEST_F(PrepareCifar10Test, UnfitSetsWriteNothing) {
   EXPECT_CONTAINS(error({third}, {bin + "/none.bin"}), "none.bin: cannot be opened");
   EXPECT_CONTAINS(error({bin + "/test_batch.bin"}), "none to train on");
   write_file(third, good.substr(0, 4 * 3073));
-  EXPECT_CONTAINS(error({bin}),
-                  "data_batch_3.bin: has 4 images, the official file of this name has 5: truncated?");
+  EXPECT_CONTAINS(
+      error({bin}),
+      "data_batch_3.bin: has 4 images, the official file of this name has 5: truncated?");
   write_file(third, good + good.substr(0, 3073));
   EXPECT_CONTAINS(error({bin}), "data_batch_3.bin: has 6 images");
   write_file(third, good.substr(0, 10000));
@@ -138,7 +155,8 @@ TEST_F(PrepareCifar10Test, UnfitSetsWriteNothing) {
   EXPECT_EQ(error({bin}), bin + ": lacks data_batch_3.bin of CIFAR-10");
   const std::string py = dir_ / "cifar-10-batches-py", pickle = "\x80\2}.";
   const std::string is_pickle =
-      ": is a Python pickle, which weft does not read; fetch cifar-10-binary.tar.gz, which prepare downloads "
+      ": is a Python pickle, which weft does not read; fetch cifar-10-binary.tar.gz, which prepare "
+      "downloads "
       "without --from";
   fs::create_directory(py);
   write_file(py + "/data_batch_1", pickle);
@@ -146,8 +164,11 @@ TEST_F(PrepareCifar10Test, UnfitSetsWriteNothing) {
   EXPECT_EQ(error({py}), py + is_pickle);
   EXPECT_EQ(error({py + "/data_batch_1"}), py + "/data_batch_1" + is_pickle);
   write_file(dir_ / "py.tar", tar_of({{"cifar-10-batches-py/data_batch_1", pickle}}));
-  if (has_archives()) { EXPECT_EQ(error({dir_ / "py.tar"}), dir_ / "py.tar" + is_pickle); }
-  write_file(dir_ / "cut.tar.gz", stored_gzip(tar_of({{"data_batch_1.bin", good}})).substr(0, 9000));
+  if (has_archives()) {
+    EXPECT_EQ(error({dir_ / "py.tar"}), dir_ / "py.tar" + is_pickle);
+  }
+  write_file(dir_ / "cut.tar.gz",
+             stored_gzip(tar_of({{"data_batch_1.bin", good}})).substr(0, 9000));
   EXPECT_CONTAINS(error({dir_ / "cut.tar.gz"}), "cut.tar.gz");
   EXPECT_EQ(read_file(dir_ / "o.h5"), before);
   EXPECT_FALSE(fs::exists(dir_ / "o.h5.tmp"));
@@ -169,11 +190,15 @@ TEST(PrepareImagenet, ArraysInTheirOrderAndTheLastOnesValidate) {
   TempDir dir;
   constexpr int64_t size = 64 * 64 * 3;
   write_file(dir / "1.npy", npy_planes(0, 3, size));
-  write_file(dir / "2.npz",
-             zip_of({{"data.npy", npy_pixels(3, 2, 64)}, {"labels.npy", npy_header("|u1", {2}) + "ab"}}));
+  write_file(dir / "2.npz", zip_of({{"data.npy", npy_pixels(3, 2, 64)},
+                                    {"labels.npy", npy_header("|u1", {2}) + "ab"}}));
   write_file(dir / "v.npy", npy_pixels(40, 1, 64));
   PrepareImagenet o{
-      .side = 64, .from = {dir / "1.npy", dir / "2.npz"}, .valid_from = {dir / "v.npy"}, .out = dir / "o.h5"};
+      .side = 64,
+      .from = {dir / "1.npy", dir / "2.npz"},
+      .valid_from = {dir / "v.npy"},
+      .out = dir / "o.h5",
+  };
   EXPECT_CONTAINS(error_of([&] { prepare_imagenet(o); }),
                   "--valid: say how many of the last training images");
   o.valid = 2;
@@ -210,6 +235,7 @@ void write_flat(const std::string& path, int64_t width, int64_t height, Rgb colo
   std::fill(image.pixels.begin(), image.pixels.end(), colour);
   write_png(path, image);
 }
+
 // A grey file of 2 x 1 pixels, 5 and 9, stored without compression.
 void write_grey(const std::string& path) {
   const auto big = [](uint32_t v) {
@@ -223,7 +249,8 @@ void write_grey(const std::string& path) {
   uint32_t a = 1, b = 0;
   for (const char c : row) a += static_cast<uint8_t>(c), b += a;
   write_file(path, "\x89PNG\r\n\x1a\n" + chunk(std::string("IHDR\0\0\0\2\0\0\0\1\x8\0\0\0\0", 17)) +
-                       chunk("IDAT" + std::string("\x78\x01\x01\x03\0\xfc\xff", 7) + row + big(b << 16 | a)) +
+                       chunk("IDAT" + std::string("\x78\x01\x01\x03\0\xfc\xff", 7) + row +
+                             big(b << 16 | a)) +
                        chunk("IEND"));
 }
 
@@ -231,11 +258,13 @@ TEST(PrepareImages, AFolderInTheOrderOfNames) {
   TempDir dir;
   fs::create_directory(dir / "in");
   for (int i = 0; i < 20; ++i)
-    write_flat(str(dir / "in/", 10 + i, i % 2 ? ".png" : ".PNG"), 4, 3, {static_cast<uint8_t>(i), 7, 9});
+    write_flat(str(dir / "in/", 10 + i, i % 2 ? ".png" : ".PNG"), 4, 3,
+               {static_cast<uint8_t>(i), 7, 9});
   write_file(dir / "in/notes.txt", "x");
   const std::string lines = prepare_images({.folder = dir / "in", .out = dir / "o.h5"});
-  EXPECT_CONTAINS(lines,
-                  "20 images of colour: 2 validate and 0 test, chosen with the seed 11172018; no labels");
+  EXPECT_CONTAINS(
+      lines,
+      "20 images of colour: 2 validate and 0 test, chosen with the seed 11172018; no labels");
   EXPECT_CONTAINS(lines, "1 files that are no .png skipped");
   EXPECT_CONTAINS(lines, "20 images of 3 x 4 x 3 (train 18, valid 2, test 0)");
   prepare_images({.folder = dir / "in/", .out = dir / "o.h5", .valid = 0, .test = 0});
@@ -250,9 +279,11 @@ TEST(PrepareImages, FoldersAreLabelsAndEverySplitHasItsOwn) {
   TempDir dir;
   for (const char* folder : {"in", "in/b", "in/a", "in/c"}) fs::create_directory(dir / folder);
   for (int i = 0; i < 30; ++i)
-    write_flat(str(dir / "in/", "abc"[i / 10], "/", 10 + i, ".png"), 1, 1, {static_cast<uint8_t>(i), 0, 0});
-  EXPECT_CONTAINS(prepare_images({.folder = dir / "in", .out = dir / "o.h5", .valid = 6, .test = 7}),
-                  "labels 0 a, 1 b, 2 c");
+    write_flat(str(dir / "in/", "abc"[i / 10], "/", 10 + i, ".png"), 1, 1,
+               {static_cast<uint8_t>(i), 0, 0});
+  EXPECT_CONTAINS(
+      prepare_images({.folder = dir / "in", .out = dir / "o.h5", .valid = 6, .test = 7}),
+      "labels 0 a, 1 b, 2 c");
   std::vector<int> seen;
   for (const char* split : {"train", "valid", "test"}) {
     const auto pixels = split_pixels(dir / "o.h5", split);
@@ -285,7 +316,8 @@ TEST(PrepareImages, UnfitFoldersWriteNothing) {
   TempDir dir;
   for (const char* folder : {"in", "in/sub", "empty"}) fs::create_directory(dir / folder);
   const auto error = [&](const std::string& folder, int64_t valid = 0) {
-    return error_of([&] { prepare_images({.folder = dir / folder, .out = dir / "o.h5", .valid = valid}); });
+    return error_of(
+        [&] { prepare_images({.folder = dir / folder, .out = dir / "o.h5", .valid = valid}); });
   };
   write_flat(dir / "in/a.png", 2, 2, {});
   EXPECT_CONTAINS(error("none"), "none: cannot be read as a folder: No such file or directory");
@@ -311,8 +343,8 @@ TEST(PrepareProgram, TheImageCommandsHaveHelpAndOneLineErrors) {
   TempDir dir;
   for (const std::string& wrong :
        {std::string("cifar10 --from /none"), std::string("imagenet64 --from /none --out o.h5"),
-        std::string("imagenet32 --out o.h5"), std::string("images /none --out o.h5"), std::string("images"),
-        std::string("cifar10 --valid -3")}) {
+        std::string("imagenet32 --out o.h5"), std::string("images /none --out o.h5"),
+        std::string("images"), std::string("cifar10 --valid -3")}) {
     const std::string run =
         std::string(WEFT_TEST_BIN) + "/prepare " + wrong + " >" + (dir / "said") + " 2>&1";
     EXPECT_EQ(WEXITSTATUS(std::system(run.c_str())), 1) << wrong;
@@ -321,7 +353,8 @@ TEST(PrepareProgram, TheImageCommandsHaveHelpAndOneLineErrors) {
     EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << wrong << ": " << said;
   }
   for (const char* command : {"cifar10", "imagenet64", "imagenet32", "images"}) {
-    const std::string run = std::string(WEFT_TEST_BIN) + "/prepare " + command + " --help >" + (dir / "said");
+    const std::string run =
+        std::string(WEFT_TEST_BIN) + "/prepare " + command + " --help >" + (dir / "said");
     EXPECT_EQ(std::system(run.c_str()), 0);
     EXPECT_CONTAINS(read_file(dir / "said"), "Example");
   }

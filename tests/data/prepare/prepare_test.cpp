@@ -1,21 +1,28 @@
 // SPDX-License-Identifier: MIT
-// The commands of `prepare` on small files: what they write, what they refuse, and that a refusal leaves
-// nothing behind.
+// The commands of `prepare` on small files: what they write, what they refuse, and that a refusal
+// leaves nothing behind.
 #include "data/prepare/prepare.h"
-#include <gtest/gtest.h>
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <filesystem>
-#include <map>
+
 #include "data/dataset.h"
 #include "data/formats/raw_file.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdlib>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace weft {
 namespace {
-std::vector<int32_t> split_of(const std::string& path, const std::string& split, int64_t vocab = 256) {
+std::vector<int32_t> split_of(const std::string& path, const std::string& split,
+                              int64_t vocab = 256) {
   const TokenDataset data(path, split, vocab);
   std::vector<int32_t> tokens(static_cast<std::size_t>(data.size()));
   data.read(0, tokens);
@@ -40,9 +47,11 @@ TEST(PrepareText, JoinsFilesInTheOrderGiven) {
   TempDir dir;
   write_file(dir / "b.txt", std::string("hello\0\xff", 7));
   write_file(dir / "a.txt", "abc");
-  const std::string lines = prepare_text({{dir / "b.txt", dir / "a.txt"}, dir / "o.h5", {0.5, 0.3, 0.2}});
-  EXPECT_EQ(lines, "read " + (dir / "b.txt") + ": 7 bytes\nread " + (dir / "a.txt") + ": 3 bytes\nwrote " +
-                       (dir / "o.h5") + ": 10 tokens, vocabulary 256 (train 5, valid 3, test 2)");
+  const std::string lines =
+      prepare_text({{dir / "b.txt", dir / "a.txt"}, dir / "o.h5", {0.5, 0.3, 0.2}});
+  EXPECT_EQ(lines, "read " + (dir / "b.txt") + ": 7 bytes\nread " + (dir / "a.txt") +
+                       ": 3 bytes\nwrote " + (dir / "o.h5") +
+                       ": 10 tokens, vocabulary 256 (train 5, valid 3, test 2)");
   EXPECT_EQ(split_of(dir / "o.h5", "train"), (std::vector<int32_t>{'h', 'e', 'l', 'l', 'o'}));
   EXPECT_EQ(split_of(dir / "o.h5", "valid"), (std::vector<int32_t>{0, 255, 'a'}));
   EXPECT_EQ(split_of(dir / "o.h5", "test"), (std::vector<int32_t>{'b', 'c'}));
@@ -63,7 +72,8 @@ TEST(PrepareText, ErrorsLeaveTheEarlierFile) {
   EXPECT_EQ(error({dir / "empty.txt"}, dir / "o.h5"), dir / "empty.txt: is empty");
   EXPECT_EQ(error({dir.path()}, dir / "o.h5"), dir.path() + ": is a folder, expected a file");
   EXPECT_CONTAINS(error({dir / "o.h5"}, dir / "o.h5"), "is both read and written");
-  EXPECT_CONTAINS(error({dir / "a.txt"}, dir / "none/o.h5"), "there is no folder " + (dir / "none"));
+  EXPECT_CONTAINS(error({dir / "a.txt"}, dir / "none/o.h5"),
+                  "there is no folder " + (dir / "none"));
   EXPECT_CONTAINS(error({}, dir / "o.h5"), "at least one file");
   EXPECT_CONTAINS(error_of([&] {
                     prepare_text({{dir / "a.txt"}, dir / "o.h5", {1, 1, 1}});
@@ -85,8 +95,8 @@ TEST(PrepareEnwik8, ErrorsAndPrefixes) {
   write_file(o.from, "something else");
   EXPECT_CONTAINS(error(), "does not begin as enwik8 does");
   write_file(o.from, kBeginning);
-  EXPECT_CONTAINS(error(),
-                  str("raw: has ", kBeginning.size(), " bytes, enwik8 has 100000000; --allow-prefix"));
+  EXPECT_CONTAINS(
+      error(), str("raw: has ", kBeginning.size(), " bytes, enwik8 has 100000000; --allow-prefix"));
   o.allow_prefix = true;
   EXPECT_CONTAINS(prepare_enwik8(o),
                   str("the first ", kBeginning.size(), " bytes of enwik8 (not checked further)"));
@@ -97,8 +107,9 @@ TEST(PrepareNovels, FilesAreJoinedInTheOrderOfTheirNames) {
   TempDir dir;
   std::filesystem::create_directories(dir / "clone/corpus");
   write_file(dir / "clone/corpus/b.txt", "\n\nSecond\r\n\r\nbook\n");
-  write_file(dir / "clone/corpus/a.txt", "\xef\xbb\xbf"
-                                         "First\r\n");
+  write_file(dir / "clone/corpus/a.txt",
+             "\xef\xbb\xbf"
+             "First\r\n");
   write_file(dir / "clone/corpus/B.txt", "Zeroth");
   write_file(dir / "clone/corpus/notes.csv", "no novel");
   const std::string joined = "Zeroth\n\n\nFirst\n\n\nSecond\n\nbook\n\n\n";
@@ -125,8 +136,8 @@ TEST(PrepareNovels, ErrorsSayWhatIsMissing) {
   EXPECT_CONTAINS(error(dir / "none"), "is no folder, expected a clone");
   EXPECT_CONTAINS(error(dir.path()), "has no .txt files");
   testing::internal::CaptureStderr();
-  const std::string offline =
-      error_of([&] { prepare_novels({.out = dir / "o.h5", .repository = "http://127.0.0.1:9/none"}); });
+  const std::string offline = error_of(
+      [&] { prepare_novels({.out = dir / "o.h5", .repository = "http://127.0.0.1:9/none"}); });
   testing::internal::GetCapturedStderr();
   EXPECT_CONTAINS(offline, "--from DIR");
   EXPECT_TRUE(std::filesystem::is_empty(dir.path()));
@@ -144,18 +155,20 @@ TEST(PrepareEnwik8, WithoutNetworkSaysTheWayOut) {
 
 TEST(PrepareCopy, RepeatsAtTheDistanceWithKnownEntropy) {
   TempDir dir;
-  const PrepareCopy o{.distance = 37,
-                      .length = 200000,
-                      .vocab = 10,
-                      .resample = 0.2,
-                      .seed = 5,
-                      .out = dir / "o.h5",
-                      .split = {1, 0, 0}};
+  const PrepareCopy o{
+      .distance = 37,
+      .length = 200000,
+      .vocab = 10,
+      .resample = 0.2,
+      .seed = 5,
+      .out = dir / "o.h5",
+      .split = {1, 0, 0},
+  };
   const std::string lines = prepare_copy(o);
   EXPECT_CONTAINS(lines, "bits a token when the token 37 before is seen, else 3.32193");
   const auto tokens = split_of(o.out, "train", 10);
-  // Entropy of t given t - 37, from counts: the plug-in estimate is within 0.01 of the truth for so many
-  // tokens.
+  // Entropy of t given t - 37, from counts: the plug-in estimate is within 0.01 of the truth for so
+  // many tokens.
   std::map<std::pair<int, int>, double> pairs;
   std::map<int, double> firsts;
   for (std::size_t t = 37; t < tokens.size(); ++t)
@@ -190,8 +203,8 @@ TEST(PrepareCopy, Errors) {
 
 // Runs the program; returns its exit code, and what it says on either channel in `said`.
 int run_program(const std::string& arguments, const TempDir& dir, std::string& said) {
-  const int status =
-      std::system((WEFT_TEST_BIN "/prepare " + arguments + " >" + (dir / "said") + " 2>&1").c_str());
+  const int status = std::system(
+      (WEFT_TEST_BIN "/prepare " + arguments + " >" + (dir / "said") + " 2>&1").c_str());
   said = read_file(dir / "said");
   return WEXITSTATUS(status);
 }
@@ -201,14 +214,18 @@ TEST(PrepareProgram, WritesOrSaysOneLineAndExitsWithOne) {
   std::string said;
   write_file(dir / "a.txt", std::string(1000, 'a'));
   EXPECT_EQ(
-      run_program("text " + (dir / "a.txt") + " --split 0.5,0.25,0.25 --out " + (dir / "o.h5"), dir, said), 0)
+      run_program("text " + (dir / "a.txt") + " --split 0.5,0.25,0.25 --out " + (dir / "o.h5"), dir,
+                  said),
+      0)
       << said;
   EXPECT_CONTAINS(said, "(train 500, valid 250, test 250)");
-  EXPECT_EQ(
-      run_program("copy --distance 3 --length 100 --vocab 4 --seed 1 --out " + (dir / "c.h5"), dir, said), 0)
+  EXPECT_EQ(run_program("copy --distance 3 --length 100 --vocab 4 --seed 1 --out " + (dir / "c.h5"),
+                        dir, said),
+            0)
       << said;
   EXPECT_EQ(run_program("--help", dir, said), 0);
-  for (const char* command : {"text", "audio", "enwik8", "novels", "copy"}) EXPECT_CONTAINS(said, command);
+  for (const char* command : {"text", "audio", "enwik8", "novels", "copy"})
+    EXPECT_CONTAINS(said, command);
   const std::vector<std::string> mistakes = {"",
                                              "txet a",
                                              "text a",

@@ -1,23 +1,31 @@
 // SPDX-License-Identifier: MIT
 // prepare tokens: every type of number that it takes, and what it refuses.
-#include <gtest/gtest.h>
 #include "data/dataset.h"
 #include "data/prepare/prepare.h"
 #include "src/files/hdf5.h"
 #include "src/files/npy.h"
 #include "tests/temp_dir.h"
 
+#include <cstddef>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
 namespace weft {
 namespace {
-template <class T> std::string bytes_of(const std::vector<T>& values) {
+template <class T>
+std::string bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
 
 class PrepareTokensTest : public testing::Test {
  protected:
-  template <class T> void npy(const char* type, const std::vector<T>& values) {
+  template <class T>
+  void npy(const char* type, const std::vector<T>& values) {
     write_file(o_.file, npy_header(type, {std::ssize(values)}) + bytes_of(values));
   }
+
   std::vector<int32_t> prepared() {
     prepare_tokens(o_);
     const TokenDataset data(o_.out, "train", o_.vocab);
@@ -25,11 +33,18 @@ class PrepareTokensTest : public testing::Test {
     data.read(0, tokens);
     return tokens;
   }
+
   std::string error() {
     return error_of([&] { prepare_tokens(o_); });
   }
+
   TempDir dir_;
-  PrepareTokens o_{.file = dir_ / "t.bin", .out = dir_ / "o.h5", .vocab = 50257, .split = {1, 0, 0}};
+  PrepareTokens o_{
+      .file = dir_ / "t.bin",
+      .out = dir_ / "o.h5",
+      .vocab = 50257,
+      .split = {1, 0, 0},
+  };
 };
 
 TEST_F(PrepareTokensTest, TakesBareNumbersAndArraysOfAnyWidth) {
@@ -67,7 +82,8 @@ TEST_F(PrepareTokensTest, ErrorsLeaveNothing) {
   write_file(o_.file, "");
   EXPECT_CONTAINS(error(), "t.bin: is empty");
   write_file(o_.file, "abc");
-  EXPECT_CONTAINS(error(), "has 3 bytes, no whole number of tokens of 2 bytes; name their type with --dtype");
+  EXPECT_CONTAINS(
+      error(), "has 3 bytes, no whole number of tokens of 2 bytes; name their type with --dtype");
   write_file(o_.file, bytes_of(std::vector<uint16_t>{1, 2, 50257}));
   EXPECT_CONTAINS(error(), "token 2 is 50257, outside the vocabulary of 50257");
   npy("<i4", std::vector<int32_t>{5, -1});
@@ -81,7 +97,9 @@ TEST_F(PrepareTokensTest, ErrorsLeaveNothing) {
 
 TEST_F(PrepareTokensTest, BytesOfATokenAreKnownWhereTheyAreGiven) {
   write_file(o_.file, bytes_of(std::vector<uint16_t>(20, 3)));
-  const auto bytes = [&](int64_t vocab) { return TokenDataset(o_.out, "train", vocab).bytes_per_token(); };
+  const auto bytes = [&](int64_t vocab) {
+    return TokenDataset(o_.out, "train", vocab).bytes_per_token();
+  };
   o_.split = {0.5, 0.25, 0.25};
   prepare_tokens(o_);
   EXPECT_EQ(bytes(50257), 0);

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
 // The backward kernels over bands: what they cover, and that they give the same bits every time.
-#include <gtest/gtest.h>
 #include "kernels/attention/select.h"
 #include "tests/kernels/attention/attention_case.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <utility>
 
 #ifdef WEFT_CUDA
 #include "tests/kernels/attention/attention_gpu.h"
@@ -53,8 +56,8 @@ TEST(AttentionBandBackward, TakesStridesThatTmaTakes) {
                     one_head = problem_of(300, 64, 64);
   shared_keys.k.head_stride = 0;
   backwards.dy.batch_stride *= -1;
-  for (HeadsView* x : {&one_head.q, &one_head.k, &one_head.v, &one_head.y, &one_head.dy, &one_head.dq,
-                       &one_head.dk, &one_head.dv})
+  for (HeadsView* x : {&one_head.q, &one_head.k, &one_head.v, &one_head.y, &one_head.dy,
+                       &one_head.dq, &one_head.dk, &one_head.dv})
     x->heads = 1, x->head_stride = 0;
   EXPECT_EQ(hopper_kernel_of(shared_keys, pass), Kernel::hopper);
   EXPECT_EQ(hopper_kernel_of(backwards, pass), Kernel::hopper);

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Passes that are a band, in every form that covers them: lengths and strides at the edges of tiles, columns
-// that share tiles, windows of every kind, heads of all sizes.
+// Passes that are a band, in every form that covers them: lengths and strides at the edges of
+// tiles, columns that share tiles, windows of every kind, heads of all sizes.
+#include <algorithm>
+#include <utility>
+#include <vector>
 #ifdef WEFT_CUDA
-#include <gtest/gtest.h>
 #include "tests/kernels/attention/attention_gpu.h"
+
+#include <gtest/gtest.h>
 
 namespace weft {
 namespace {
@@ -15,13 +19,15 @@ PatternSpec merged(std::vector<PatternSpec> of) {
   return spec;
 }
 
-template <class T> void expect_band(const PatternSpec& spec, const Sizes& size) {
+template <class T>
+void expect_band(const PatternSpec& spec, const Sizes& size) {
   const int heads = static_cast<int>(size.heads);
   const auto pattern = make_pattern(spec, heads);
   const HostMaps host(*pattern, heads, size.lengths(), std::max(size.qk, size.v), kTile);
   Data<T> x(size);
   for (int p = 0; p < host.maps.passes; ++p)
-    EXPECT_EQ(hopper_kernel_of(x.forward(host.maps), host.maps.pass[p]), attention::Kernel::hopper_band)
+    EXPECT_EQ(hopper_kernel_of(x.forward(host.maps), host.maps.pass[p]),
+              attention::Kernel::hopper_band)
         << pattern->name() << ", pass " << p;
   expect_agreement<T>(*pattern, {size, kTile}, pattern->name());
 }
@@ -30,7 +36,8 @@ TEST(CudaAttentionBand, Windows) {
   for (const int64_t l : {1, 8, 64, 65, 66, 100, 127, 128})
     for (const int64_t n : {1, 65, 129, 450}) expect_band<bf16>({"local", l}, {1, n, 3, 64, 64});
   expect_band<bf16>({"local", 128}, {1, 6000, 1, 64, 64});
-  expect_band<bf16>({"local", 128}, {7, 1000, 21, 16, 16});  // more runs than there are multiprocessors
+  // more runs than there are multiprocessors
+  expect_band<bf16>({"local", 128}, {7, 1000, 21, 16, 16});
 }
 
 // Three tiles of keys.
@@ -39,7 +46,8 @@ TEST(CudaAttentionBand, WindowsOfWideHeads) {
     for (const int64_t n : {129, 192, 450}) expect_band<bf16>({"local", l}, {1, n, 2, 128, 128});
   expect_band<f16>({"local", 100}, {2, 333, 1, 72, 24});
   expect_band<bf16>({"local", 128}, {1, 6000, 1, 128, 64});
-  expect_band<bf16>({"local", 128}, {7, 1000, 21, 72, 16});  // more runs than there are multiprocessors
+  // more runs than there are multiprocessors
+  expect_band<bf16>({"local", 128}, {7, 1000, 21, 72, 16});
   expect_band<bf16>(merged({{"local", 7}, {"local", 100}}), {1, 300, 3, 128, 128});
   expect_band<bf16>(merged({{"local", 100}, {"strided", 12}}), {1, 1200, 2, 128, 128});
 }
@@ -57,7 +65,8 @@ TEST(CudaAttentionBand, Rests) {
   for (const int64_t l : {2, 16, 30})
     for (const int64_t rows : {1, 2, 7, 24, 40, 64, 96})
       expect_band<bf16>(merged({{"local", l}, {"strided", l}}), {2, rows * l, 3, 64, 64});
-  for (const auto& [near, far] : {std::pair{1, 2}, {7, 100}, {64, 128}, {65, 66}, {100, 128}, {127, 128}})
+  for (const auto& [near, far] :
+       {std::pair{1, 2}, {7, 100}, {64, 128}, {65, 66}, {100, 128}, {127, 128}})
     for (const int64_t n : {65, 300})
       expect_band<bf16>(merged({{"local", near}, {"local", far}}), {1, n, 3, 64, 64});
   for (const int64_t n : {300, 1200})
@@ -65,7 +74,8 @@ TEST(CudaAttentionBand, Rests) {
   expect_band<bf16>(merged({{"local", 128}, {"strided", 128}}), {3, 24 * 128, 3, 64, 128});
 }
 
-template <class T> void for_all_head_sizes() {
+template <class T>
+void for_all_head_sizes() {
   for (const auto& [qk, v] : {std::pair{8, 8},
                               {24, 24},
                               {64, 64},
@@ -82,13 +92,15 @@ template <class T> void for_all_head_sizes() {
     expect_band<T>(merged({{"local", 12}, {"strided", 12}}), {1, 70 * 12, 1, qk, v});
   }
 }
+
 TEST(CudaAttentionBand, Float16Sizes) { for_all_head_sizes<f16>(); }
+
 TEST(CudaAttentionBand, BFloat16Sizes) { for_all_head_sizes<bf16>(); }
 
 // Forward a thousand times, where blocks take several runs each.
 TEST(CudaAttentionBand, AThousandRunsGiveTheSameBits) {
-  for (const PatternSpec& spec :
-       {PatternSpec{"local", 128}, PatternSpec{"strided", 16}, merged({{"local", 16}, {"strided", 16}})}) {
+  for (const PatternSpec& spec : {PatternSpec{"local", 128}, PatternSpec{"strided", 16},
+                                  merged({{"local", 16}, {"strided", 16}})}) {
     const Sizes size{1, 96 * 16, 9, 16, 16};
     const auto pattern = make_pattern(spec, 9);
     const GpuMaps maps(*pattern, 9, size.lengths(), 16);

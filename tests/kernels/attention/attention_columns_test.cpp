@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// hopper/column: what it covers, lengths at the edges of tiles, in every form that covers them, and the same
-// bits every time.
-#include <gtest/gtest.h>
+// hopper/column: what it covers, lengths at the edges of tiles, in every form that covers them, and
+// the same bits every time.
 #include "kernels/attention/select.h"
 #include "tests/kernels/attention/attention_case.h"
+
+#include <gtest/gtest.h>
+#include <utility>
 
 #ifdef WEFT_CUDA
 #include "tests/kernels/attention/attention_gpu.h"
@@ -75,7 +77,8 @@ TEST(AttentionColumns, OnesOfManyTilesNeedScratch) {
 #ifdef WEFT_CUDA
 using namespace attention_test;
 
-template <class T> void expect_columns(const PatternSpec& spec, const Sizes& size) {
+template <class T>
+void expect_columns(const PatternSpec& spec, const Sizes& size) {
   expect_agreement<T>(spec, size, [](Data<T>& x, const AttentionMaps& maps) {
     const Kernel kernel = hopper_kernel_of(x.forward(maps), maps.pass[maps.passes - 1]);
     return kernel == Kernel::hopper_column || kernel == Kernel::hopper_window;

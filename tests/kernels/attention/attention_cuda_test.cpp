@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: MIT
-// Sparse attention on CUDA against the CPU in f64, on strided views with poison around everything that is
-// written.
+// Sparse attention on CUDA against the CPU in f64, on strided views with poison around everything
+// that is written.
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
 #ifdef WEFT_CUDA
-#include <gtest/gtest.h>
 #include "kernels/sampling/decode_attention.h"
 #include "tests/kernels/attention/attention_gpu.h"
+
+#include <gtest/gtest.h>
 
 namespace weft {
 namespace {
 using namespace attention_test;
 
-template <class T> void for_all_patterns() {
+template <class T>
+void for_all_patterns() {
   for (const int64_t n : {1, 15, 16, 17, 63, 64, 65, 100, 200})
     for (const auto& [keys, edge, documents] : {std::tuple{int64_t{0}, kTile, false},
                                                 {0, kSmallTile, false},
@@ -22,16 +32,21 @@ template <class T> void for_all_patterns() {
         expect_agreement<T>(*pattern, {size, edge, documents}, name);
     }
 }
+
 TEST(CudaAttention, Float32Patterns) { for_all_patterns<float>(); }
+
 TEST(CudaAttention, Float16Patterns) { for_all_patterns<f16>(); }
+
 TEST(CudaAttention, BFloat16Patterns) { for_all_patterns<bf16>(); }
 
-template <class T> void for_all_sizes() {
+template <class T>
+void for_all_sizes() {
   const int64_t n = 150;
   const auto patterns = sample_patterns(n, 2);
   const auto expect = [&](int64_t qk, int64_t v) {
     for (const int edge : {kTile, kSmallTile})
-      for (const auto* sample : {&patterns[7], &patterns[8], &patterns[10]})  // groups, fixed, two parts
+      // groups, fixed, two parts
+      for (const auto* sample : {&patterns[7], &patterns[8], &patterns[10]})
         expect_agreement<T>(*sample->pattern, {{1, n, 2, qk, v}, edge, false}, sample->name);
   };
   for (const int64_t d : {8, 16, 24, 40, 64, 72, 96, 128, 136, 192, 256}) expect(d, d);
@@ -47,8 +62,11 @@ template <class T> void for_all_sizes() {
                               {256, 8}})
     expect(qk, v);
 }
+
 TEST(CudaAttention, Float32Sizes) { for_all_sizes<float>(); }
+
 TEST(CudaAttention, Float16Sizes) { for_all_sizes<f16>(); }
+
 TEST(CudaAttention, BFloat16Sizes) { for_all_sizes<bf16>(); }
 
 // Walks of many tiles, several blocks, an odd number of tiles.
@@ -63,8 +81,8 @@ TEST(CudaAttention, LongWalks) {
   expect_agreement<bf16>(*make_pattern({"strided", 96}, 4), {{1, 1536, 4, 64, 128}}, "columns");
 }
 
-// Query tiles with equally many key tiles, so that they share a block, and hardly one in common: the rows
-// that one of them waits for come after many that only the others read.
+// Query tiles with equally many key tiles, so that they share a block, and hardly one in common:
+// the rows that one of them waits for come after many that only the others read.
 TEST(CudaAttention, WalksThatPart) {
   const int64_t n = 1500;
   const PredicatePattern apart(n, [](int, int64_t i, int64_t j) {
@@ -81,7 +99,8 @@ TEST(CudaAttention, WalksThatPart) {
   }
 }
 
-// Scores that grow along the row move the reference of the online softmax; large ones must not overflow.
+// Scores that grow along the row move the reference of the online softmax; large ones must not
+// overflow.
 TEST(CudaAttention, LargeGrowingScores) {
   const int64_t n = 400;
   const auto pattern = make_pattern({"all"}, 1);
@@ -101,7 +120,8 @@ TEST(CudaAttention, LargeGrowingScores) {
       for (const AttentionForm form : forms_for(DType::f16, x.size, maps.maps, false)) {
         x.form = form;
         run_on_gpu(x, maps.maps);
-        EXPECT_LE(difference(x.y, exact.y), 3e-3) << name_of(form) << ", edge " << edge << ", heads of " << d;
+        EXPECT_LE(difference(x.y, exact.y), 3e-3)
+            << name_of(form) << ", edge " << edge << ", heads of " << d;
         EXPECT_LE(difference(x.lse, exact.lse), 1e-5)
             << name_of(form) << ", edge " << edge << ", heads of " << d;
       }
@@ -110,7 +130,8 @@ TEST(CudaAttention, LargeGrowingScores) {
 }
 
 // Every form that covers x, of one sequence and two heads, by the usual rule.
-template <class T> void expect_agreement_of(Data<T>& x, const PatternSpec& spec, int edge) {
+template <class T>
+void expect_agreement_of(Data<T>& x, const PatternSpec& spec, int edge) {
   const int64_t n = x.size.time, d = x.size.qk;
   const auto pattern = make_pattern(spec, 2);
   Data<T> same = x;
@@ -126,7 +147,8 @@ template <class T> void expect_agreement_of(Data<T>& x, const PatternSpec& spec,
     SCOPED_TRACE(str(pattern->name(), ", ", name_of(form), ", heads of ", d, ", edge ", edge));
     x.form = form;
     run_on_gpu(x, maps.maps);
-    const auto expect_near = [&](const char* name, const auto& got, const auto& rounded, const auto& right) {
+    const auto expect_near = [&](const char* name, const auto& got, const auto& rounded,
+                                 const auto& right) {
       EXPECT_LE(difference(got, right), 2 * difference(rounded, right) + floor_of<T>(form)) << name;
     };
     expect_near("y", x.y, same.y, exact.y);
@@ -137,10 +159,12 @@ template <class T> void expect_agreement_of(Data<T>& x, const PatternSpec& spec,
   }
 }
 
-// All scores near -100 or near 100, and rows whose first tile shows them nothing: what the online softmax has
-// before it sees a key must not decide what it sees. Sums of 64 products in f32 leave such scores an error of
-// some 2^-16, which is that of each probability, on the CPU as well: the usual rule holds.
-template <class T> void expect_agreement_at_scores_of(double score) {
+// All scores near -100 or near 100, and rows whose first tile shows them nothing: what the online
+// softmax has before it sees a key must not decide what it sees. Sums of 64 products in f32 leave
+// such scores an error of some 2^-16, which is that of each probability, on the CPU as well: the
+// usual rule holds.
+template <class T>
+void expect_agreement_at_scores_of(double score) {
   SCOPED_TRACE(str("scores of ", score));
   const int64_t n = 400, d = 64;
   for (const auto& [edge, spec] : {std::pair{kTile, PatternSpec{"local", 96}},
@@ -155,6 +179,7 @@ template <class T> void expect_agreement_at_scores_of(double score) {
     expect_agreement_of(x, spec, edge);
   }
 }
+
 TEST(CudaAttention, ScoresFarFromZero) {
   for (const double score : {-100.0, 100.0}) {
     expect_agreement_at_scores_of<float>(score);
@@ -163,9 +188,10 @@ TEST(CudaAttention, ScoresFarFromZero) {
   }
 }
 
-// Keys up to seven times as long as the first, again and again: few keys have nearly all the weight of a row,
-// and probabilities of the others vanish in f16.
-template <class T> void expect_agreement_of_growing_keys() {
+// Keys up to seven times as long as the first, again and again: few keys have nearly all the weight
+// of a row, and probabilities of the others vanish in f16.
+template <class T>
+void expect_agreement_of_growing_keys() {
   for (const auto& [edge, spec, d] : {std::tuple{kTile, PatternSpec{"all"}, 64},
                                       {kTile, PatternSpec{"all"}, 128},
                                       {kTile, PatternSpec{"fixed", 128, 32}, 64},
@@ -177,6 +203,7 @@ template <class T> void expect_agreement_of_growing_keys() {
     expect_agreement_of(x, spec, edge);
   }
 }
+
 TEST(CudaAttention, GrowingKeys) {
   expect_agreement_of_growing_keys<float>();
   expect_agreement_of_growing_keys<f16>();
@@ -198,15 +225,17 @@ int64_t rows_with_few_digits(const std::vector<T>& x, const std::vector<double>&
   return count;
 }
 
-// Keys that have small probabilities alone: these have their digits in f16, too, so that nearly every row of
-// dV is right by itself. With probabilities that are rounded as they are it is 13 to 15 of 100 that are not.
+// Keys that have small probabilities alone: these have their digits in f16, too, so that nearly
+// every row of dV is right by itself. With probabilities that are rounded as they are it is 13 to
+// 15 of 100 that are not.
 TEST(CudaAttention, Float16KeysOfSmallProbabilities) {
   const int64_t n = 1031, heads = 2;
   const auto pattern = make_pattern({"all"}, heads);
   for (const int64_t d : {64, 128}) {
     Data<f16> x({1, n, heads, d, d});
     for (int64_t i = 0; i < n * heads * d; ++i)
-      x.k[i] = f16(static_cast<float>(x.k[i]) * (1 + static_cast<float>(i / (heads * d) % 700) * 6 / 700));
+      x.k[i] = f16(static_cast<float>(x.k[i]) *
+                   (1 + static_cast<float>(i / (heads * d) % 700) * 6 / 700));
     Data<double> exact(x);
     const HostMaps host(*pattern, heads, n, d, kTile);
     CpuQueue cpu;
@@ -215,7 +244,8 @@ TEST(CudaAttention, Float16KeysOfSmallProbabilities) {
     const GpuMaps maps(*pattern, heads, n, d, kTile);
     x.form = AttentionForm::hopper;
     const auto forms = forms_for(DType::f16, x.size, maps.maps, false);
-    if (std::find(forms.begin(), forms.end(), x.form) == forms.end()) GTEST_SKIP() << "no Hopper form here";
+    if (std::find(forms.begin(), forms.end(), x.form) == forms.end())
+      GTEST_SKIP() << "no Hopper form here";
     for (const bool scratch : {true, false}) {  // with it heads of 64 take one walk, else two
       run_on_gpu(x, maps.maps, scratch);
       EXPECT_LE(rows_with_few_digits(x.dv, exact.dv, d), n * heads / 50)
@@ -225,7 +255,8 @@ TEST(CudaAttention, Float16KeysOfSmallProbabilities) {
 }
 
 // Two parts, a length that fills no tile: the backward pass a thousand times.
-template <class T> void expect_equal_bits_of_many_runs() {
+template <class T>
+void expect_equal_bits_of_many_runs() {
   const int64_t n = 130;
   const auto patterns = sample_patterns(n, 2);
   for (const int edge : {kTile, kSmallTile}) {
@@ -237,10 +268,12 @@ template <class T> void expect_equal_bits_of_many_runs() {
       const OnGpu<T> d(x);
       launch(gpu().queue, d.forward(maps.maps));
       const auto backward = [&] { launch(gpu().queue, d.backward(maps.maps)); };
-      EXPECT_EQ(runs_with_other_bits(backward, d.dq, d.dk_dv), 0) << name_of(form) << ", edge " << edge;
+      EXPECT_EQ(runs_with_other_bits(backward, d.dq, d.dk_dv), 0)
+          << name_of(form) << ", edge " << edge;
     }
   }
 }
+
 TEST(CudaAttention, AThousandRunsGiveTheSameBits) {
   expect_equal_bits_of_many_runs<float>();
   expect_equal_bits_of_many_runs<f16>();
@@ -253,9 +286,10 @@ TEST(CudaAttention, BatchTimesHeadsOf65536) {
   expect_agreement<bf16>(*pattern, {{65536, 2, 1, 8, 8}}, "65536 sequences");
 }
 
-// Positions r, r + stride, ... of a strided pattern are a causal sequence of their own: some of these columns
-// of a sequence of 2^20 against f64.
-template <class T> void expect_agreement_at_full_length() {
+// Positions r, r + stride, ... of a strided pattern are a causal sequence of their own: some of
+// these columns of a sequence of 2^20 against f64.
+template <class T>
+void expect_agreement_at_full_length() {
   const int64_t n = 1 << 20, stride = 1024, d = 16;
   Data<T> x({1, n, 1, d, d});
   const auto strided = make_pattern({"strided", stride}, 1), all = make_pattern({"all"}, 1);
@@ -283,7 +317,8 @@ template <class T> void expect_agreement_at_full_length() {
     run(cpu, same.backward(host.maps));
     run(cpu, exact.forward(host.maps));
     run(cpu, exact.backward(host.maps));
-    const auto expect_near = [&](const char* name, const auto& got, const auto& rounded, const auto& right) {
+    const auto expect_near = [&](const char* name, const auto& got, const auto& rounded,
+                                 const auto& right) {
       EXPECT_LE(difference(column(got), right),
                 2 * difference(rounded, right) + floor_of<T>(AttentionForm::general))
           << name << " of column " << first;
@@ -295,12 +330,14 @@ template <class T> void expect_agreement_at_full_length() {
     EXPECT_LE(difference(column(x.lse), exact.lse), 1e-5) << "lse of column " << first;
   }
 }
+
 TEST(CudaSlowAttention, AMillionPositions) {
   expect_agreement_at_full_length<float>();
   expect_agreement_at_full_length<bf16>();
 }
 
-template <class T> void decode_is_the_last_row(const Sizes& size, double tolerance) {
+template <class T>
+void decode_is_the_last_row(const Sizes& size, double tolerance) {
   const int64_t batch = size.batch, n = size.time, heads = size.heads, width = heads * size.v;
   for (const auto& [name, pattern] : sample_patterns(n, static_cast<int>(heads))) {
     Data<T> x(size);
@@ -316,7 +353,8 @@ template <class T> void decode_is_the_last_row(const Sizes& size, double toleran
       key_start.push_back(static_cast<int32_t>(keys.size()));
     }
     keys.push_back(0);  // so that there is memory to point to
-    const Tensor key_list = on_gpu(keys), starts = on_gpu(key_start), groups = on_gpu(group_of_head);
+    const Tensor key_list = on_gpu(keys), starts = on_gpu(key_start),
+                 groups = on_gpu(group_of_head);
     const auto pointer = [](const Tensor& t) { return static_cast<const int32_t*>(t.view().data); };
     const AttentionForward f = d.forward({});
     Guarded<T> y(batch, width), alone(1, width);
@@ -338,12 +376,15 @@ template <class T> void decode_is_the_last_row(const Sizes& size, double toleran
       last.insert(last.end(), &x.y[(b * n + n - 1) * width], &x.y[(b * n + n - 1) * width] + width);
     EXPECT_LE(difference(together, last), tolerance) << name;
     decode.y.data = alone.data();  // the second sequence alone: the same bits
-    for (HeadsView* view : {&decode.q, &decode.k, &decode.v}) view->data = view->template row<T>(1, 0, 0);
+    for (HeadsView* view : {&decode.q, &decode.k, &decode.v})
+      view->data = view->template row<T>(1, 0, 0);
     for (HeadsView* view : {&decode.y, &decode.q, &decode.k, &decode.v}) view->batch = 1;
     launch(gpu().queue, decode);
-    EXPECT_TRUE(same_bits(alone.get(0, width), {&together[width], &together[width] + width})) << name;
+    EXPECT_TRUE(same_bits(alone.get(0, width), {&together[width], &together[width] + width}))
+        << name;
   }
 }
+
 TEST(CudaAttention, DecodeIsTheLastRowOfForward) {
   decode_is_the_last_row<float>({3, 517, 4, 24, 72}, 1e-5);
   decode_is_the_last_row<f16>({3, 517, 4, 24, 72}, 5e-3);
@@ -360,15 +401,19 @@ TEST(CudaAttention, WhatDoesNotWorkIsSaid) {
   const auto message = [&](const AttentionForward& f) -> std::string {
     try {
       launch(gpu().queue, f);
-    } catch (const Error& e) { return e.what(); }
+    } catch (const Error& e) {
+      return e.what();
+    }
     return "";
   };
   const Data<double> f64({1, 70, 1, 16, 16});
   EXPECT_NE(message(OnGpu<double>(f64).forward(maps.maps)).find("takes f32, f16 and bf16"),
             std::string::npos);
   const Data<bf16> odd({1, 70, 1, 20, 20}), large({1, 70, 1, 264, 264}), good({1, 70, 1, 16, 16});
-  EXPECT_NE(message(OnGpu<bf16>(odd).forward(maps.maps)).find("the nearest is 24"), std::string::npos);
-  EXPECT_NE(message(OnGpu<bf16>(large).forward(maps.maps)).find("the nearest is 256"), std::string::npos);
+  EXPECT_NE(message(OnGpu<bf16>(odd).forward(maps.maps)).find("the nearest is 24"),
+            std::string::npos);
+  EXPECT_NE(message(OnGpu<bf16>(large).forward(maps.maps)).find("the nearest is 256"),
+            std::string::npos);
   const OnGpu<bf16> d(good);
   AttentionForward f = d.forward(maps.maps);
   EXPECT_EQ(message(f), "");

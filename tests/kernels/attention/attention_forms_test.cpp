@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Which CUDA form runs what: chosen on the host, so that it is tested without a GPU.
-#include <gtest/gtest.h>
 #include "kernels/attention/select.h"
 #include "kernels/view.h"
 #include "tests/kernels/attention/attention_case.h"
+
+#include <gtest/gtest.h>
+#include <string>
 
 namespace weft {
 namespace {
@@ -18,21 +20,27 @@ struct Case {
   int compute_capability = 90;
   Band band{};
 };
+
 Kernel selected(const Case& c) {
-  const Problem problem{.form = c.form,
-                        .dtype = c.dtype,
-                        .time = 1 << 20,
-                        .qk_size = c.size,
-                        .v_size = c.v_size ? c.v_size : c.size,
-                        .segments = c.segments};
+  const Problem problem{
+      .form = c.form,
+      .dtype = c.dtype,
+      .time = 1 << 20,
+      .qk_size = c.size,
+      .v_size = c.v_size ? c.v_size : c.size,
+      .segments = c.segments,
+  };
   AttentionPass pass = attention_test::pass_of(c.band);
   pass.edge = c.edge;
   return attention::select(problem, pass, c.compute_capability);
 }
+
 std::string refusal(AttentionForm wanted, DType dtype) {
   try {
     selected({.form = wanted, .dtype = dtype, .compute_capability = 80});
-  } catch (const Error& e) { return e.what(); }
+  } catch (const Error& e) {
+    return e.what();
+  }
   return "";
 }
 
@@ -41,12 +49,14 @@ TEST(AttentionForms, AutomaticTakesTheFastestThatCovers) {
   EXPECT_EQ(selected({.size = 128, .v_size = 8, .compute_capability = 80}), Kernel::general);
   EXPECT_EQ(selected({.dtype = DType::f16, .size = 8, .v_size = 136, .compute_capability = 80}),
             Kernel::simple);
-  EXPECT_EQ(selected({.dtype = DType::f16,
-                      .edge = kSmallTile,
-                      .size = 8,
-                      .v_size = 256,
-                      .segments = true,
-                      .compute_capability = 89}),
+  EXPECT_EQ(selected({
+                .dtype = DType::f16,
+                .edge = kSmallTile,
+                .size = 8,
+                .v_size = 256,
+                .segments = true,
+                .compute_capability = 89,
+            }),
             Kernel::general_rows16);
 }
 
@@ -64,7 +74,8 @@ TEST(AttentionForms, TheTextNamesPassesAndDirections) {
 }
 
 TEST(AttentionForms, AForcedFormRunsOrIsRefusedByName) {
-  EXPECT_EQ(selected({.form = AttentionForm::simple, .dtype = DType::f16, .segments = true}), Kernel::simple);
+  EXPECT_EQ(selected({.form = AttentionForm::simple, .dtype = DType::f16, .segments = true}),
+            Kernel::simple);
   const std::string message = refusal(AttentionForm::general, DType::f32);
   EXPECT_NE(message.find("'general'"), std::string::npos) << message;
   EXPECT_NE(message.find("f32"), std::string::npos) << message;
@@ -104,16 +115,18 @@ TEST(AttentionForms, BandsOfAShortReachHaveAKernelOfTheirOwn) {
     AttentionPass pass = attention_test::pass_of({1, reach, 0});
     const int32_t reaches = 1;
     pass.reaches = &reaches;
-    return attention::hopper_kernel({.time = 1 << 20, .qk_size = size, .v_size = size, .backward = backward},
-                                    pass);
+    return attention::hopper_kernel(
+        {.time = 1 << 20, .qk_size = size, .v_size = size, .backward = backward}, pass);
   };
   EXPECT_EQ(with_documents(128, 64, true), Kernel::hopper_band);
   EXPECT_EQ(with_documents(128, 128, true), Kernel::hopper_head128);
-  for (const bool backward : {false, true}) EXPECT_EQ(with_documents(129, 64, backward), Kernel::hopper);
+  for (const bool backward : {false, true})
+    EXPECT_EQ(with_documents(129, 64, backward), Kernel::hopper);
 #ifdef WEFT_SM90A
   EXPECT_EQ(selected({.edge = kSmallTile, .band = {1, 128, 0}}), Kernel::hopper_band);
 #endif
-  EXPECT_EQ(selected({.edge = kSmallTile, .segments = true, .band = {1, 128, 0}}), Kernel::general_rows16);
+  EXPECT_EQ(selected({.edge = kSmallTile, .segments = true, .band = {1, 128, 0}}),
+            Kernel::general_rows16);
 }
 
 // A kernel that no test of select() names would never be missed.
@@ -130,8 +143,8 @@ TEST(AttentionForms, TheFirstKernelWritesDeltaWhereItSeesEveryQuery) {
 }
 
 TEST(AttentionForms, NamesAreRead) {
-  for (const AttentionForm form :
-       {AttentionForm::automatic, AttentionForm::simple, AttentionForm::general, AttentionForm::hopper})
+  for (const AttentionForm form : {AttentionForm::automatic, AttentionForm::simple,
+                                   AttentionForm::general, AttentionForm::hopper})
     EXPECT_EQ(parse_form(name_of(form)), form);
   EXPECT_THROW(parse_form("fast"), Error);
 }

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: MIT
-// hopper/fused, one kernel for all three gradients: shapes that fill neither tiles nor blocks, work items
-// that wait for each other, and the same bits every time.
+// hopper/fused, one kernel for all three gradients: shapes that fill neither tiles nor blocks, work
+// items that wait for each other, and the same bits every time.
+#include <array>
+#include <tuple>
 #ifdef WEFT_CUDA
-#include <gtest/gtest.h>
 #include "tests/kernels/attention/attention_gpu.h"
+
+#include <gtest/gtest.h>
 
 namespace weft {
 namespace {
@@ -28,7 +31,8 @@ TEST(CudaAttentionFused, TakesOnePassOfSmallHeads) {
   EXPECT_FALSE(takes_fused(of_head_size(fixed.maps, 72)));
   const GpuMaps narrow(*make_pattern({"fixed", 128, 4}, 1), 1, 256, 64, kTile);  // runs of 4 keys
   EXPECT_FALSE(takes_fused(of_head_size(narrow.maps, 64)));
-  const GpuMaps local(*make_pattern({"local", 100}, 1), 1, 256, 64, kTile);  // hopper/band does that
+  // hopper/band does that
+  const GpuMaps local(*make_pattern({"local", 100}, 1), 1, 256, 64, kTile);
   EXPECT_FALSE(takes_fused(of_head_size(local.maps, 64)));
 }
 
@@ -48,7 +52,8 @@ TEST(CudaAttentionFused, IsAskedForWhereWalksAreLongAndPairsFew) {
   }
 }
 
-// Lengths that end inside a block and inside a tile, all of a block as its summary, sub-blocks by head.
+// Lengths that end inside a block and inside a tile, all of a block as its summary, sub-blocks by
+// head.
 TEST(CudaAttentionFused, FixedOfOddShapes) {
   for (const auto& [stride, c, verts, n] : {std::array<int64_t, 4>{128, 32, 1, 1500},
                                             {128, 32, 4, 1031},
@@ -68,7 +73,8 @@ TEST(CudaAttentionFused, FixedOfOddShapes) {
 // More tasks than blocks of a grid, so that a block takes several, each after others of its head.
 TEST(CudaAttentionFused, ManyTasks) {
   expect_agreement<bf16>(*make_pattern({"all"}, 20), {{1, 900, 20, 64, 64}}, "all");
-  expect_agreement<bf16>(*make_pattern({"fixed", 64, 16}, 20), {{1, 900, 20, 64, 64}, kTile}, "fixed");
+  expect_agreement<bf16>(*make_pattern({"fixed", 64, 16}, 20), {{1, 900, 20, 64, 64}, kTile},
+                         "fixed");
 }
 
 TEST(CudaAttentionFused, AThousandRunsGiveTheSameBits) {
@@ -84,7 +90,8 @@ TEST(CudaAttentionFused, AThousandRunsGiveTheSameBits) {
     launch(gpu().queue, d.forward(maps.maps));
     const AttentionBackward backward = d.backward_with_scratch(maps.maps);
     ASSERT_TRUE(backward.scratch);
-    EXPECT_EQ(runs_with_other_bits([&] { launch(gpu().queue, backward); }, d.dq, d.dk_dv), 0) << of.kind;
+    EXPECT_EQ(runs_with_other_bits([&] { launch(gpu().queue, backward); }, d.dq, d.dk_dv), 0)
+        << of.kind;
   }
 }
 

@@ -1,15 +1,21 @@
 // SPDX-License-Identifier: MIT
-// What the attention tests on CUDA share: the same problem on the GPU, and the comparison with the CPU.
+// What the attention tests on CUDA share: the same problem on the GPU, and the comparison with the
+// CPU.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <atomic>
-#include <thread>
-#include <tuple>
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 #include "tests/kernels/attention/attention_case.h"
 #include "train/attention/on_device.h"
+
+#include <algorithm>
+#include <atomic>
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <thread>
+#include <tuple>
+#include <vector>
 
 namespace weft::attention_test {
 inline Device& gpu() {
@@ -17,32 +23,46 @@ inline Device& gpu() {
   return *device;
 }
 
-template <class T> struct Guarded : GuardedMatrix<T> {
-  Guarded(int64_t rows, int64_t columns) : GuardedMatrix<T>(gpu(), rows, columns) {}
+template <class T>
+struct Guarded : GuardedMatrix<T> {
+  Guarded(int64_t rows, int64_t columns)
+      : GuardedMatrix<T>(gpu(), rows, columns) {}
 };
-template <class T> struct OnGpu : OnDevice<T> {
-  explicit OnGpu(const Data<T>& x) : OnDevice<T>(gpu(), x) {}
+
+template <class T>
+struct OnGpu : OnDevice<T> {
+  explicit OnGpu(const Data<T>& x)
+      : OnDevice<T>(gpu(), x) {}
 };
+
 struct GpuMaps {
   DeviceMaps on_gpu;
   AttentionMaps maps = on_gpu.maps();
-  GpuMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size, int edge = kBest)
+
+  GpuMaps(const AttentionPattern& pattern, int heads, Lengths n, int64_t head_size,
+          int edge = kBest)
       : on_gpu(gpu(), pattern, heads, n, head_size, edge) {}
 };
+
 inline Tensor on_gpu(const std::vector<int32_t>& values) { return on_device(gpu(), values); }
-inline std::vector<AttentionForm> forms_for(DType dtype, const Sizes& size, const AttentionMaps& maps,
-                                            bool segments) {
+
+inline std::vector<AttentionForm> forms_for(DType dtype, const Sizes& size,
+                                            const AttentionMaps& maps, bool segments) {
   return forms_on(gpu(), dtype, size, maps, segments);
 }
 
-// While it lives, the GPU has work from another stream besides: what hangs on who comes first shows.
+// While it lives, the GPU has work from another stream besides: what hangs on who comes first
+// shows.
 class Load {
  public:
-  Load() : thread_([this] { run(); }) {}
+  Load()
+      : thread_([this] { run(); }) {}
+
   ~Load() {
     stop_ = true;
     thread_.join();
   }
+
   Load(const Load&) = delete;
   Load& operator=(const Load&) = delete;
 
@@ -50,7 +70,8 @@ class Load {
   void run() const {
     const auto device = make_device("cuda");
     const Tensor x(*device->pool, {1 << 22}, DType::f32), y(*device->pool, {1 << 22}, DType::f32);
-    const Tensor a(*device->pool, {1024, 1024}, DType::bf16), c(*device->pool, {1024, 1024}, DType::bf16);
+    const Tensor a(*device->pool, {1024, 1024}, DType::bf16),
+        c(*device->pool, {1024, 1024}, DType::bf16);
     device->zero(x);
     device->zero(a);
     for (; !stop_; device->synchronize())
@@ -59,12 +80,14 @@ class Load {
         launch(device->queue, LinearForward{.y = c, .x = a, .w = a, .b = {}});
       }
   }
+
   std::atomic<bool> stop_ = false;
   std::thread thread_;  // the last: it reads the others
 };
 
 // How many of a thousand runs leave other bits in these matrices than one before them, under load.
-template <class Run, class... Matrices> int runs_with_other_bits(Run&& run, const Matrices&... matrices) {
+template <class Run, class... Matrices>
+int runs_with_other_bits(Run&& run, const Matrices&... matrices) {
   const Load load;
   using Values = std::tuple<std::vector<typename Matrices::Value>...>;
   Values first, again;
@@ -85,8 +108,8 @@ template <class Run, class... Matrices> int runs_with_other_bits(Run&& run, cons
   return others;
 }
 
-// Runs forward and backward of x on the GPU, twice: what comes back is in x; same bits, nothing written
-// beside. `scratch`: the backward pass has some where it makes a difference.
+// Runs forward and backward of x on the GPU, twice: what comes back is in x; same bits, nothing
+// written beside. `scratch`: the backward pass has some where it makes a difference.
 template <class T>
 void run_on_gpu(Data<T>& x, const AttentionMaps& of_all, bool scratch = true, bool parted = false) {
   Data<T> first = x;
@@ -103,7 +126,8 @@ void run_on_gpu(Data<T>& x, const AttentionMaps& of_all, bool scratch = true, bo
 }
 
 // Documents that begin at 0 and at `starts`, in every sequence.
-template <class T> void start_documents(Data<T>& x, const std::vector<int32_t>& starts) {
+template <class T>
+void start_documents(Data<T>& x, const std::vector<int32_t>& starts) {
   x.query_segments.clear();
   for (int64_t b = 0; b < x.size.batch; ++b)
     for (int32_t t = 0, start = 0; t < x.size.time; ++t)
@@ -118,8 +142,9 @@ struct GpuCase {
   bool documents = false;
 };
 
-// y, lse and gradients of each form that covers the case, against f64. `starts`: the first positions of
-// documents in place of random ones. parted: maps of each sequence's own in place of segments.
+// y, lse and gradients of each form that covers the case, against f64. `starts`: the first
+// positions of documents in place of random ones. parted: maps of each sequence's own in place of
+// segments.
 template <class T>
 void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const std::string& what,
                       const std::vector<int32_t>& starts = {}, bool parted = false) {
@@ -136,12 +161,14 @@ void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const s
   run(cpu, exact.forward(host.maps));
   run(cpu, exact.backward(host.maps));
   const GpuMaps maps(pattern, heads, c.size.lengths(), head_size, c.edge);
-  const auto forms = parted ? forms_for(dtype_of<T>, c.size, SegmentMaps{.maps = maps.maps}.result(), false)
-                            : forms_for(dtype_of<T>, c.size, maps.maps, c.documents);
+  const auto forms =
+      parted ? forms_for(dtype_of<T>, c.size, SegmentMaps{.maps = maps.maps}.result(), false)
+             : forms_for(dtype_of<T>, c.size, maps.maps, c.documents);
   EXPECT_FALSE(forms.empty());
   for (const AttentionForm form : forms)
     for (const bool scratch : {true, false}) {
-      const bool takes_scratch = form == AttentionForm::hopper && head_size <= 64 && maps.maps.passes == 1;
+      const bool takes_scratch =
+          form == AttentionForm::hopper && head_size <= 64 && maps.maps.passes == 1;
       if (!scratch && !takes_scratch) continue;
       SCOPED_TRACE(str(what, ", ", name_of(form), scratch ? "" : " without scratch", ", ",
                        name_of(dtype_of<T>), ", n ", c.size.time, ", keys ", c.size.lengths().keys,
@@ -152,7 +179,8 @@ void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const s
       run_on_gpu(x, maps.maps, scratch, parted);
       const auto expect_near = [&](const char* name, const auto& got, const auto& rounded,
                                    const auto& right) {
-        EXPECT_LE(difference(got, right), 2 * difference(rounded, right) + floor_of<T>(form)) << name;
+        EXPECT_LE(difference(got, right), 2 * difference(rounded, right) + floor_of<T>(form))
+            << name;
       };
       expect_near("y", x.y, same.y, exact.y);
       EXPECT_LE(difference(x.lse, exact.lse), 1e-5) << "lse";
@@ -162,7 +190,8 @@ void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const s
     }
 }
 
-// The same with tiles of kTile rows, for a case that the kernels under test take: covers(x, maps) says so.
+// The same with tiles of kTile rows, for a case that the kernels under test take: covers(x, maps)
+// says so.
 template <class T, class Covers>
 void expect_agreement(const PatternSpec& spec, const Sizes& size, const Covers& covers) {
   const int heads = static_cast<int>(size.heads);

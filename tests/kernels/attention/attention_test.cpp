@@ -1,9 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Sparse attention on the CPU: the forward pass against a dense softmax, gradients against central
 // differences.
-#include <gtest/gtest.h>
 #include "kernels/sampling/decode_attention.h"
 #include "tests/kernels/attention/attention_case.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <limits>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -11,25 +18,30 @@ using namespace attention_test;
 
 CpuQueue queue;
 
-// Ways to run one length: the edge of the tiles, the number of keys (0: as many as queries), and documents.
+// Ways to run one length: the edge of the tiles, the number of keys (0: as many as queries), and
+// documents.
 struct Way {
   int edge;
   int64_t keys;
   bool documents;
 };
+
 std::vector<Way> ways(int64_t n) {
-  return {{kTile, 0, false},           {kSmallTile, 0, false},   {kBest, 0, true},         {kTile, 0, true},
-          {kSmallTile, n + 21, false}, {kTile, n / 2 + 1, true}, {kSmallTile, n + 5, true}};
+  return {{kTile, 0, false},        {kSmallTile, 0, false},      {kBest, 0, true},
+          {kTile, 0, true},         {kSmallTile, n + 21, false}, {kTile, n / 2 + 1, true},
+          {kSmallTile, n + 5, true}};
 }
 
-// Calls f(x, exact, maps, pattern) for all patterns and ways: x holds results of the kernel in T, `exact`
-// those of the definition for the same inputs.
-template <class T, class F> void for_all_cases(int64_t n, Sizes size, F&& f) {
+// Calls f(x, exact, maps, pattern) for all patterns and ways: x holds results of the kernel in T,
+// `exact` those of the definition for the same inputs.
+template <class T, class F>
+void for_all_cases(int64_t n, Sizes size, F&& f) {
   for (const Way& way : ways(n)) {
     size.time = n, size.keys = way.keys;
-    for (const auto& [name, pattern] : sample_patterns(size.lengths(), static_cast<int>(size.heads))) {
-      SCOPED_TRACE(str(name, ", ", name_of(dtype_of<T>), ", n ", n, ", keys ", size.lengths().keys, ", edge ",
-                       way.edge, way.documents ? ", documents" : ""));
+    for (const auto& [name, pattern] :
+         sample_patterns(size.lengths(), static_cast<int>(size.heads))) {
+      SCOPED_TRACE(str(name, ", ", name_of(dtype_of<T>), ", n ", n, ", keys ", size.lengths().keys,
+                       ", edge ", way.edge, way.documents ? ", documents" : ""));
       Data<T> x(size);
       if (way.documents) x.pack_documents();
       Data<double> exact(x);
@@ -55,23 +67,29 @@ void expect_the_definition(int64_t n, const Sizes& size, double tolerance, doubl
 }
 
 class AttentionLength : public testing::TestWithParam<int64_t> {};
-INSTANTIATE_TEST_SUITE_P(Attention, AttentionLength, testing::Values(1, 15, 16, 17, 63, 64, 65, 100));
+
+INSTANTIATE_TEST_SUITE_P(Attention, AttentionLength,
+                         testing::Values(1, 15, 16, 17, 63, 64, 65, 100));
 
 TEST_P(AttentionLength, Float64IsTheDefinition) {
   expect_the_definition<double>(GetParam(), {2, 0, 2, 5, 7}, 1e-12, 1e-12);
 }
+
 TEST_P(AttentionLength, Float32IsTheDefinition) {
   expect_the_definition<float>(GetParam(), {1, 0, 2, 24, 16}, 3e-6, 3e-6);
 }
+
 // Results are rounded to 11 and 8 bits, y once more for each part that goes on from it.
 TEST_P(AttentionLength, Float16IsTheDefinition) {
   expect_the_definition<f16>(GetParam(), {1, 0, 2, 8, 16}, 2e-3, 1e-5);
 }
+
 TEST_P(AttentionLength, BFloat16IsTheDefinition) {
   expect_the_definition<bf16>(GetParam(), {1, 0, 2, 16, 8}, 2e-2, 1e-5);
 }
 
-// The objective sum(dy * y) as a function of about 15 elements of one input, by central differences.
+// The objective sum(dy * y) as a function of about 15 elements of one input, by central
+// differences.
 double worst_gradient(Data<double>& x, const AttentionMaps& maps, std::vector<double>& input,
                       const std::vector<double>& gradient) {
   const auto objective = [&] {
@@ -98,11 +116,12 @@ double worst_gradient(Data<double>& x, const AttentionMaps& maps, std::vector<do
 
 TEST(Attention, BackwardIsTheGradient) {
   for (const int64_t n : {1, 5, 17, 65})
-    for_all_cases<double>(n, {1, n, 2, 3, 4}, [](Data<double>& x, auto&, const AttentionMaps& maps) {
-      EXPECT_LT(worst_gradient(x, maps, x.q, x.dq), 1e-6) << "dq";
-      EXPECT_LT(worst_gradient(x, maps, x.k, x.dk), 1e-6) << "dk";
-      EXPECT_LT(worst_gradient(x, maps, x.v, x.dv), 1e-6) << "dv";
-    });
+    for_all_cases<double>(n, {1, n, 2, 3, 4},
+                          [](Data<double>& x, auto&, const AttentionMaps& maps) {
+                            EXPECT_LT(worst_gradient(x, maps, x.q, x.dq), 1e-6) << "dq";
+                            EXPECT_LT(worst_gradient(x, maps, x.k, x.dk), 1e-6) << "dk";
+                            EXPECT_LT(worst_gradient(x, maps, x.v, x.dv), 1e-6) << "dv";
+                          });
 }
 
 TEST(Attention, EmptyRowsAndUnseenKeysAreWritten) {
@@ -128,7 +147,8 @@ TEST(Attention, DocumentsDoNotSeeEachOther) {
   const PredicatePattern together(n, causal), alone(length, causal);
   const HostMaps maps(together, heads, n), maps_alone(alone, heads, length);
   Data<double> x({1, n, heads, d, d}), part({1, length, heads, d, d});
-  for (int64_t t = 0; t < n; ++t) x.query_segments.push_back(t < first ? 5 : t < first + length ? 0 : -1);
+  for (int64_t t = 0; t < n; ++t)
+    x.query_segments.push_back(t < first ? 5 : t < first + length ? 0 : -1);
   x.key_segments = x.query_segments;
   const auto slice = [&](const std::vector<double>& whole) {
     const auto begin = whole.begin() + first * heads * d;
@@ -200,8 +220,8 @@ TEST(Attention, DecodeIsTheLastRowOfForward) {
     HeadsView out{y.data(), DType::f64, 2, 1, heads, 5, heads * 5, heads * 5, 5};
     HeadsView q = x.heads(x.q, 6);
     q.data = q.row<double>(0, n - 1, 0), q.time = 1;
-    run(queue, AttentionDecode{out, q, x.heads(x.k, 6), x.heads(x.v, 5), keys.data(), key_start.data(),
-                               maps.maps.group_of_head, x.scale()});
+    run(queue, AttentionDecode{out, q, x.heads(x.k, 6), x.heads(x.v, 5), keys.data(),
+                               key_start.data(), maps.maps.group_of_head, x.scale()});
     for (int64_t b = 0; b < 2; ++b)
       for (int64_t c = 0; c < heads * 5; ++c)
         EXPECT_NEAR(y[b * heads * 5 + c], x.y[(b * n + n - 1) * heads * 5 + c], 1e-13) << name;
@@ -227,7 +247,9 @@ TEST(Attention, WhatDoesNotFitIsNamed) {
   const auto refusal = [](const auto& kernel) -> std::string {
     try {
       run(queue, kernel);
-    } catch (const Error& e) { return e.what(); }
+    } catch (const Error& e) {
+      return e.what();
+    }
     return "nothing was refused";
   };
   const auto expect_forward = [&](const char* text, auto&& spoil) {
@@ -235,8 +257,10 @@ TEST(Attention, WhatDoesNotFitIsNamed) {
     spoil(f);
     EXPECT_NE(refusal(f).find(text), std::string::npos) << text << " in: " << refusal(f);
   };
-  expect_forward("expected k of shape (1, 6, 1, 4) f32, got (1, 6, 1, 3)", [](auto& f) { f.k.size = 3; });
-  expect_forward("expected v of shape (1, 6, 1, 4) f32, got (1, 8, 1, 4)", [](auto& f) { f.v.time = 8; });
+  expect_forward("expected k of shape (1, 6, 1, 4) f32, got (1, 6, 1, 3)",
+                 [](auto& f) { f.k.size = 3; });
+  expect_forward("expected v of shape (1, 6, 1, 4) f32, got (1, 8, 1, 4)",
+                 [](auto& f) { f.v.time = 8; });
   expect_forward("expected v of", [](auto& f) { f.v.dtype = DType::f64; });
   expect_forward("expected y of shape (1, 8, 1, 4)", [](auto& f) { f.y.time = 6; });
   expect_forward("expected lse of shape (1, 1, 8)", [](auto& f) { f.lse.shape[2] = 6; });
@@ -244,10 +268,12 @@ TEST(Attention, WhatDoesNotFitIsNamed) {
   expect_forward("no tile maps", [](auto& f) { f.maps = {}; });
   expect_forward("pass 0 has", [](auto& f) { f.maps.pass[0].edge = 32; });
   x.query_segments.assign(8, 0), x.key_segments.assign(6, 0);
-  expect_forward("segments of queries come without those of keys", [](auto& f) { f.segments.keys = {}; });
+  expect_forward("segments of queries come without those of keys",
+                 [](auto& f) { f.segments.keys = {}; });
   expect_forward("expected segments.keys of shape (1, 6) i32, got (1, 8)",
                  [](auto& f) { f.segments.keys.shape[1] = 8; });
-  expect_forward("expected segments.queries", [](auto& f) { f.segments.queries.dtype = DType::f32; });
+  expect_forward("expected segments.queries",
+                 [](auto& f) { f.segments.queries.dtype = DType::f32; });
 
   const auto expect_backward = [&](const char* text, auto&& spoil) {
     AttentionBackward g = x.backward(maps.maps);

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// hopper/window: what it covers, lengths and windows at the edges of tiles, in every form that covers them,
-// and the same bits every time.
-#include <gtest/gtest.h>
+// hopper/window: what it covers, lengths and windows at the edges of tiles, in every form that
+// covers them, and the same bits every time.
 #include "kernels/attention/select.h"
 #include "tests/kernels/attention/attention_case.h"
+
+#include <gtest/gtest.h>
+#include <utility>
 
 #ifdef WEFT_CUDA
 #include "tests/kernels/attention/attention_gpu.h"
@@ -31,7 +33,8 @@ TEST(AttentionWindow, CoversThreeToFiveKeyTiles) {
     EXPECT_TRUE(covers(g, pass_of({stride, 257, 0})));
     EXPECT_FALSE(covers(g, pass_of({stride, 258, 0})));
     EXPECT_FALSE(
-        covers(problem_of(int64_t{200} * stride, 64, 64), pass_of({stride, 200, 0})));  // whole columns
+        // whole columns
+        covers(problem_of(int64_t{200} * stride, 64, 64), pass_of({stride, 200, 0})));
     EXPECT_TRUE(covers(problem_of(int64_t{201} * stride, 24, 40), pass_of({stride, 200, 0})));
     EXPECT_FALSE(covers(problem_of(int64_t{600} * stride, 72, 64), pass_of({stride, 200, 0})));
     EXPECT_FALSE(covers(problem_of(int64_t{600} * stride, 64, 128), pass_of({stride, 200, 0})));
@@ -55,7 +58,8 @@ TEST(AttentionWindow, TakesStridesThatTmaTakes) {
 #ifdef WEFT_CUDA
 using namespace attention_test;
 
-template <class T> void expect_window(const PatternSpec& spec, const Sizes& size) {
+template <class T>
+void expect_window(const PatternSpec& spec, const Sizes& size) {
   expect_agreement<T>(spec, size, [](Data<T>& x, const AttentionMaps& maps) {
     return hopper_kernel_of(x.forward(maps), maps.pass[0]) == Kernel::hopper_window &&
            hopper_kernel_of(x.backward(maps), maps.pass[0]) == Kernel::hopper_window;
@@ -73,7 +77,8 @@ TEST(CudaAttentionWindow, ReachesAndLengths) {
 // The window is longer than the sequence, or as long: other kernels.
 TEST(CudaAttentionWindow, ShortSequences) {
   for (const int64_t n : {1, 63, 130, 200})
-    expect_agreement<bf16>(*make_pattern({"local", 200}, 2), {{2, n, 2, 64, 64}, kTile}, "local 200");
+    expect_agreement<bf16>(*make_pattern({"local", 200}, 2), {{2, n, 2, 64, 64}, kTile},
+                           "local 200");
 }
 
 TEST(CudaAttentionWindow, HeadSizes) {
@@ -110,7 +115,8 @@ TEST(CudaAttentionWindow, AThousandRunsGiveTheSameBits) {
     for (int repeat = 0; repeat < 1000; ++repeat) {
       launch(gpu().queue, d.forward(maps.maps));
       launch(gpu().queue, d.backward(maps.maps));
-      if (repeat % 50 != 0 && repeat < 995) continue;  // what is fetched costs more than what is run
+      // what is fetched costs more than what is run
+      if (repeat % 50 != 0 && repeat < 995) continue;
       d.fetch(again);
       other_bits += !same_results(again, x);
     }

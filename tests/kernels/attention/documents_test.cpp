@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Maps that part documents, in place of segments, for every kind of pattern; where documents begin.
 #include "kernels/attention/documents.h"
+
 #include "src/config/config.h"
 #include "tests/kernels/attention/attention_gpu.h"
+
+#include <algorithm>
+#include <initializer_list>
+#include <random>
+#include <utility>
+#include <vector>
 
 namespace weft::attention_test {
 namespace {
@@ -15,7 +22,11 @@ Numbers starts_of(const Numbers& tokens, int32_t row = -1) {
   };
   CpuQueue queue;
   run(queue, DocumentStarts{
-                 .start = view(out), .tokens = view(in), .separator = 9, .row = row < 0 ? nullptr : &row});
+                 .start = view(out),
+                 .tokens = view(in),
+                 .separator = 9,
+                 .row = row < 0 ? nullptr : &row,
+             });
   return out;
 }
 
@@ -24,11 +35,13 @@ TEST(DocumentStarts, FollowSeparators) {
   EXPECT_EQ(starts_of({9, 1, 2, 9, 9, 3, 9}), (Numbers{0, 1, 1, 1, 4, 5, 5}));
   EXPECT_EQ(starts_of({1, 2, 3}), (Numbers{0, 0, 0}));
   for (const int32_t row : {0, 1, 3, 4, 6})
-    EXPECT_EQ(starts_of({9, 1, 2, 9, 9, 3, 9}, row).at(0), (Numbers{0, 1, 1, 1, 4, 5, 5})[row]) << row;
+    EXPECT_EQ(starts_of({9, 1, 2, 9, 9, 3, 9}, row).at(0), (Numbers{0, 1, 1, 1, 4, 5, 5})[row])
+        << row;
 }
 
 // On the CPU to the bit: the same pairs in the same order.
-template <class T> void expect_the_bits_of_segments(int64_t n, int edge) {
+template <class T>
+void expect_the_bits_of_segments(int64_t n, int edge) {
   const auto cpu = make_device("cpu");
   const Sizes size{2, n, 2, 8, 16};
   for (const auto& [name, pattern] : sample_patterns(size.lengths(), 2)) {
@@ -80,7 +93,8 @@ TEST(SegmentMaps, NameWholeAndEmptyTiles) {
 // Rows of a residue column within a document, counted one by one.
 TEST(SegmentMaps, ReachesEndAtDocuments) {
   const auto cpu = make_device("cpu");
-  const auto specs = {PatternSpec{"local", 5}, PatternSpec{"local", 128}, PatternSpec{"strided", 4}};
+  const auto specs = {PatternSpec{"local", 5}, PatternSpec{"local", 128},
+                      PatternSpec{"strided", 4}};
   for (const PatternSpec& spec : specs) {
     const auto pattern = make_pattern(spec, 1);
     const Sizes size{2, 192, 1, 8, 8};
@@ -105,7 +119,8 @@ TEST(SegmentMaps, ReachesEndAtDocuments) {
   }
 }
 
-// Borders inside tiles, documents of one position, one document, documents longer than windows: all forms.
+// Borders inside tiles, documents of one position, one document, documents longer than windows: all
+// forms.
 TEST(CudaSegmentMaps, EveryFormAgreesWithF64) {
   const std::vector<PatternSpec> specs = {
       {"all"},
@@ -114,12 +129,15 @@ TEST(CudaSegmentMaps, EveryFormAgreesWithF64) {
       {"local", 128},
       {"strided", 32},
       {"strided", 3},  // two tiles a residue column
-      parse_pattern("{kind: merged, of: [{kind: strided, stride: 32}, {kind: local, stride: 32}]}", "test"),
-      parse_pattern("{kind: heads, of: [{kind: fixed, stride: 32, c: 8}, {kind: local, stride: 70}]}",
-                    "test")};
+      parse_pattern("{kind: merged, of: [{kind: strided, stride: 32}, {kind: local, stride: 32}]}",
+                    "test"),
+      parse_pattern(
+          "{kind: heads, of: [{kind: fixed, stride: 32, c: 8}, {kind: local, stride: 70}]}",
+          "test")};
   const std::vector<Numbers> documents = {
       {1, 2, 3, 65, 130, 131, 200, 320, 383}, {500}, {64, 128, 256}, {77}};
-  const std::vector<std::pair<int64_t, int64_t>> heads = {{64, 64}, {128, 128}, {64, 128}, {40, 24}};
+  const std::vector<std::pair<int64_t, int64_t>> heads = {
+      {64, 64}, {128, 128}, {64, 128}, {40, 24}};
   for (const PatternSpec& spec : specs)
     for (const auto& [qk, v] : heads)
       for (const Numbers& starts : documents) {
@@ -152,11 +170,11 @@ void expect_band_documents(const PatternSpec& spec, int64_t qk, int64_t v,
 }
 
 TEST(CudaSegmentMaps, BandsTakeDocuments) {
-  const PatternSpec merged =
-      parse_pattern("{kind: merged, of: [{kind: local, stride: 10}, {kind: strided, stride: 10}]}", "test");
-  for (const PatternSpec& spec :
-       {PatternSpec{"local", 128}, PatternSpec{"local", 65}, PatternSpec{"local", 20},
-        PatternSpec{"strided", 8}, PatternSpec{"strided", 40}, PatternSpec{"strided", 96}, merged}) {
+  const PatternSpec merged = parse_pattern(
+      "{kind: merged, of: [{kind: local, stride: 10}, {kind: strided, stride: 10}]}", "test");
+  for (const PatternSpec& spec : {PatternSpec{"local", 128}, PatternSpec{"local", 65},
+                                  PatternSpec{"local", 20}, PatternSpec{"strided", 8},
+                                  PatternSpec{"strided", 40}, PatternSpec{"strided", 96}, merged}) {
     expect_band_documents<bf16>(spec, 64, 64, {2, 50, 400});
     if (spec.stride == 20 || spec.stride == 8) continue;  // the oracle takes a second a time
     expect_band_documents<f16>(spec, 64, 64, {50});

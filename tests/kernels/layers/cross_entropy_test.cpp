@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Cross-entropy: values, gradients, ignored rows, large logits.
 #include "kernels/layers/cross_entropy.h"
+
 #include "tests/testing.h"
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -9,16 +14,25 @@ struct CrossEntropyData {
   int64_t n, v;
   std::vector<double> logits, loss, lse, dloss, dlogits;
   std::vector<int32_t> targets;
+
   CrossEntropyData(int64_t rows, int64_t vocab)
-      : n(rows), v(vocab), logits(normals(n * v, 1, 2)), loss(n), lse(n), dloss(normals(n, 2)),
+      : n(rows),
+        v(vocab),
+        logits(normals(n * v, 1, 2)),
+        loss(n),
+        lse(n),
+        dloss(normals(n, 2)),
         dlogits(normals(n * v, 3)) {
-    for (int64_t i = 0; i < n; ++i) targets.push_back(i % 3 == 2 ? -1 : static_cast<int32_t>((i * 7) % v));
+    for (int64_t i = 0; i < n; ++i)
+      targets.push_back(i % 3 == 2 ? -1 : static_cast<int32_t>((i * 7) % v));
   }
+
   double objective() {
     run(queue, CrossEntropyForward{view_of(loss, {n}), view_of(lse, {n}), view_of(logits, {n, v}),
                                    view_of(targets, {n})});
     return inner_product(loss, dloss);
   }
+
   void backward(bool accumulate) {
     run(queue, CrossEntropyBackward{{view_of(dlogits, {n, v}), accumulate},
                                     view_of(dloss, {n}),

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Embeddings: the shift by one, positions in mixed radix, gradients.
 #include "kernels/layers/embedding.h"
-#include <omp.h>
+
 #include "src/device.h"
 #include "tests/testing.h"
 #include "train/kernel_cases/kernel_cases.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <omp.h>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -16,17 +22,20 @@ struct EmbeddingData {
   std::vector<double> table = normals(v * c, 1), start = normals(c, 2), outer = normals(2 * c, 3),
                       inner = normals(3 * c, 4);
   std::vector<double> y = std::vector<double>(b * t * c), dy = normals(b * t * c, 5);
-  std::vector<double> dtable = normals(v * c, 6), dstart = normals(c, 7), douter = normals(2 * c, 8),
-                      dinner = normals(3 * c, 9);
+  std::vector<double> dtable = normals(v * c, 6), dstart = normals(c, 7),
+                      douter = normals(2 * c, 8), dinner = normals(3 * c, 9);
 
-  // Three conditions for each sequence, one of them twice, of a start table of five rows; none names row 3.
+  // Three conditions for each sequence, one of them twice, of a start table of five rows; none
+  // names row 3.
   void tell() {
     conditions = {1, 4, 2, 2, 0, 2};
     start = normals(5 * c, 2);
     dstart = normals(5 * c, 7);
   }
+
   // Places of tokens in any order.
   void move() { positions = {5, 0, 2, 2, 1, 4, 3, 2, 1, 0}; }
+
   std::vector<int64_t> start_shape() const {
     return conditions.empty() ? std::vector<int64_t>{c} : std::vector<int64_t>{5, c};
   }
@@ -43,11 +52,14 @@ struct EmbeddingData {
     add_besides(k);
     return k;
   }
-  template <class Kernel> void add_besides(Kernel& k) {
+
+  template <class Kernel>
+  void add_besides(Kernel& k) {
     if (!offsets.empty()) k.offsets = view_of(offsets, {b});
     if (!positions.empty()) k.positions = view_of(positions, {b, t});
     if (!conditions.empty()) k.conditions = view_of(conditions, {b, 3});
   }
+
   EmbeddingBackward backward(bool accumulate) {
     EmbeddingBackward k;
     k.dtable = {view_of(dtable, {v, c}), accumulate};
@@ -82,9 +94,11 @@ TEST(Embedding, RowTIsTheTokenBefore) {
     EXPECT_EQ(d.y[col], d.start[col]);
     EXPECT_EQ(d.y[(d.t + 0) * d.c + col], d.start[col]);
     // Row 4 of sequence 0: token 3 (which is 1) at position 3 = (1, 0).
-    EXPECT_NEAR(d.y[4 * d.c + col], d.table[1 * d.c + col] + d.outer[1 * d.c + col] + d.inner[col], 1e-15);
+    EXPECT_NEAR(d.y[4 * d.c + col], d.table[1 * d.c + col] + d.outer[1 * d.c + col] + d.inner[col],
+                1e-15);
     // Row 3 of sequence 1: token 2 (which is 0) at position 2 = (0, 2).
-    EXPECT_NEAR(d.y[(d.t + 3) * d.c + col], d.table[col] + d.outer[col] + d.inner[2 * d.c + col], 1e-15);
+    EXPECT_NEAR(d.y[(d.t + 3) * d.c + col], d.table[col] + d.outer[col] + d.inner[2 * d.c + col],
+                1e-15);
   }
 }
 
@@ -98,7 +112,8 @@ TEST(Embedding, OneRowAtATimeIsTheWhole) {
     k.first = row;
     run(queue, k);
     for (int64_t b = 0; b < d.b; ++b) {
-      for (int64_t col = 0; col < d.c; ++col) EXPECT_EQ(one[b * d.c + col], d.y[(b * d.t + row) * d.c + col]);
+      for (int64_t col = 0; col < d.c; ++col)
+        EXPECT_EQ(one[b * d.c + col], d.y[(b * d.t + row) * d.c + col]);
     }
   }
 }
@@ -129,10 +144,11 @@ TEST(Embedding, PositionsMoveEachToken) {
   run(queue, d.forward());
   for (int64_t col = 0; col < d.c; ++col) {
     // Row 1 of sequence 0: token 0 (which is 0) at place 5 = (1, 2).
-    EXPECT_NEAR(d.y[1 * d.c + col], d.table[col] + d.outer[1 * d.c + col] + d.inner[2 * d.c + col], 1e-15);
-    // Row 2 of sequence 1: token 1 (which is 1) at place 3 = (1, 0).
-    EXPECT_NEAR(d.y[(d.t + 2) * d.c + col], d.table[1 * d.c + col] + d.outer[1 * d.c + col] + d.inner[col],
+    EXPECT_NEAR(d.y[1 * d.c + col], d.table[col] + d.outer[1 * d.c + col] + d.inner[2 * d.c + col],
                 1e-15);
+    // Row 2 of sequence 1: token 1 (which is 1) at place 3 = (1, 0).
+    EXPECT_NEAR(d.y[(d.t + 2) * d.c + col],
+                d.table[1 * d.c + col] + d.outer[1 * d.c + col] + d.inner[col], 1e-15);
   }
   // Places in order are what they are without.
   EmbeddingData plain, ordered;
@@ -152,7 +168,9 @@ TEST(Embedding, ConditionsAreSummedInTheFirstRow) {
   run(queue, plain.forward());
   run(queue, told.forward());
   for (int64_t col = 0; col < told.c; ++col) {
-    const auto start = [&](int64_t row) { return told.start[static_cast<std::size_t>(row * told.c + col)]; };
+    const auto start = [&](int64_t row) {
+      return told.start[static_cast<std::size_t>(row * told.c + col)];
+    };
     EXPECT_NEAR(told.y[col], start(1) + start(4) + start(2), 1e-15);
     EXPECT_NEAR(told.y[told.t * told.c + col], start(2) + start(0) + start(2), 1e-15)
         << "named twice, added twice";
@@ -211,7 +229,8 @@ TEST(Embedding, RefusesWhatDoesNotFitTogether) {
 TEST(Embedding, BackwardIsTheGradient) {
   EmbeddingData d;
   expect_backward_is_the_gradient(d);
-  EXPECT_EQ(std::vector<double>(d.dtable.begin() + 6, d.dtable.begin() + 9), std::vector<double>(3, 0.0))
+  EXPECT_EQ(std::vector<double>(d.dtable.begin() + 6, d.dtable.begin() + 9),
+            std::vector<double>(3, 0.0))
       << "token 2 is last";
 }
 
@@ -224,8 +243,8 @@ TEST(Embedding, BackwardAddsWhenAsked) {
     EXPECT_NEAR(added.dtable[i], before[i] + stored.dtable[i], 1e-14);
 }
 
-// The row of a position that comes round 349,525 times: added one after the other, terms of 0.1 lose 0.3 % of
-// their sum.
+// The row of a position that comes round 349,525 times: added one after the other, terms of 0.1
+// lose 0.3 % of their sum.
 TEST(Embedding, LongSumsKeepTheirDigits) {
   const int64_t t = 1 << 20, rows = 3;
   std::vector<int32_t> tokens(t);
@@ -261,8 +280,8 @@ TEST(Embedding, AnyNumberOfThreadsGivesTheSameBits) {
 }
 
 #ifdef WEFT_CUDA
-// 2^20 tokens of text with three axes of positions: a token's row takes 256 terms, that of a position 1024 or
-// 349,525.
+// 2^20 tokens of text with three axes of positions: a token's row takes 256 terms, that of a
+// position 1024 or 349,525.
 struct Million {
   static constexpr int64_t t = 1 << 20, c = 24, tables = 4;
   static constexpr int64_t rows[tables] = {4096, 1024, 1024, 3}, divisor[tables] = {1, 1024, 1, 2};
@@ -272,11 +291,14 @@ struct Million {
     for (std::size_t i = 0; i < tokens.size(); ++i)
       tokens[i] = static_cast<int32_t>(static_cast<uint32_t>(i) * 2654435761u >> 20);
   }
-  template <class T> static std::vector<T> dy() {  // the same in every type
+
+  template <class T>
+  static std::vector<T> dy() {  // the same in every type
     const std::vector<double> values = normals(t * c, 5);
     const std::vector<float> rounded(values.begin(), values.end());
     return std::vector<T>(rounded.begin(), rounded.end());
   }
+
   // Gradients of the token table, unless `positions_alone`, and of the position tables.
   static EmbeddingBackward kernel(const TensorView (&gradient)[tables], const TensorView& dy,
                                   const TensorView& tokens, bool positions_alone) {
@@ -291,19 +313,22 @@ struct Million {
     k.tokens = tokens;
     return k;
   }
-  template <class T> std::vector<std::vector<T>> on_cpu() {
+
+  template <class T>
+  std::vector<std::vector<T>> on_cpu() {
     std::vector<std::vector<T>> gradients;
     TensorView views[tables];
     for (int i = 0; i < tables; ++i)
-      views[i] = view_of(gradients.emplace_back(static_cast<std::size_t>(rows[i] * c)), {rows[i], c});
+      views[i] =
+          view_of(gradients.emplace_back(static_cast<std::size_t>(rows[i] * c)), {rows[i], c});
     std::vector<T> values = dy<T>();
     run(queue, kernel(views, view_of(values, {1, t, c}), view_of(tokens, {1, t}), false));
     return gradients;
   }
 };
 
-// The rule of the kernel table (verify() in train/kernel_cases/kernel_cases.h). With so small a workspace
-// that the columns of a position table are taken eight at a time, the bits are the same.
+// The rule of the kernel table (verify() in train/kernel_cases/kernel_cases.h). With so small a
+// workspace that the columns of a position table are taken eight at a time, the bits are the same.
 TEST(CudaEmbedding, GradientsOfAMillionTokens) {
   Million million;
   const auto exact = million.on_cpu<double>();
@@ -316,20 +341,23 @@ TEST(CudaEmbedding, GradientsOfAMillionTokens) {
   std::vector<Tensor> gradients;
   TensorView views[Million::tables];
   for (int i = 0; i < Million::tables; ++i)
-    views[i] = gradients.emplace_back(*device->pool, Shape{Million::rows[i], Million::c}, DType::f32, "test");
+    views[i] = gradients.emplace_back(*device->pool, Shape{Million::rows[i], Million::c},
+                                      DType::f32, "test");
   launch(device->queue, Million::kernel(views, dy, tokens, false));
   std::vector<std::vector<double>> whole;
   for (std::size_t i = 0; i < gradients.size(); ++i) {
     whole.push_back(to_host(*device, gradients[i]));
     const std::vector<double> cpu(plain[i].begin(), plain[i].end());
-    EXPECT_LE(relative_error(whole[i], exact[i]), 2 * relative_error(cpu, exact[i]) + 2e-6) << "table " << i;
+    EXPECT_LE(relative_error(whole[i], exact[i]), 2 * relative_error(cpu, exact[i]) + 2e-6)
+        << "table " << i;
   }
   auto& cuda = std::get<CudaQueue>(device->queue);
   const std::size_t workspace = std::exchange(cuda.workspace_bytes, std::size_t{11} << 20);
   launch(device->queue, Million::kernel(views, dy, tokens, true));
   cuda.workspace_bytes = workspace;
   for (std::size_t i = 1; i < gradients.size(); ++i)
-    EXPECT_EQ(to_host(*device, gradients[i]), whole[i]) << "table " << i << ", columns eight at a time";
+    EXPECT_EQ(to_host(*device, gradients[i]), whole[i])
+        << "table " << i << ", columns eight at a time";
 }
 #endif
 

@@ -1,24 +1,41 @@
 // SPDX-License-Identifier: MIT
-// Layer normalisation: its definition, its gradients, and that the number of threads has no part in the
-// result.
+// Layer normalisation: its definition, its gradients, and that the number of threads has no part in
+// the result.
 #include "kernels/layers/layernorm.h"
-#include <omp.h>
+
 #include "tests/testing.h"
+
+#include <cstddef>
+#include <omp.h>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
 struct LayerNormData {
   int64_t n, c;
   std::vector<double> x, w, b, y, mean, rstd, dy, dx, dw, db;
+
   LayerNormData(int64_t rows, int64_t cols)
-      : n(rows), c(cols), x(normals(n * c, 1, 2)), w(normals(c, 2)), b(normals(c, 3)), y(x.size()), mean(n),
-        rstd(n), dy(normals(n * c, 4)), dx(normals(n * c, 5)), dw(normals(c, 6)), db(normals(c, 7)) {}
+      : n(rows),
+        c(cols),
+        x(normals(n * c, 1, 2)),
+        w(normals(c, 2)),
+        b(normals(c, 3)),
+        y(x.size()),
+        mean(n),
+        rstd(n),
+        dy(normals(n * c, 4)),
+        dx(normals(n * c, 5)),
+        dw(normals(c, 6)),
+        db(normals(c, 7)) {}
 
   double objective() {
     run(queue, LayerNormForward{view_of(y, {n, c}), view_of(mean, {n}), view_of(rstd, {n}),
                                 view_of(x, {n, c}), view_of(w, {c}), view_of(b, {c}), 1e-5});
     return inner_product(y, dy);
   }
+
   void backward(bool accumulate) {
     run(queue, LayerNormBackward{{view_of(dx, {n, c}), accumulate},
                                  {view_of(dw, {c}), accumulate},

@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: MIT
 // Elementwise kernels: values, gradients, and the masks of dropout.
 #include "kernels/layers/pointwise.h"
+
 #include "kernels/philox.h"
 #include "tests/testing.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
 TEST(Gelu, IsXTimesSigmoid) {
   std::vector<double> x = {-3, -1, 0, 0.5, 2}, y(5);
   run(queue, ActivationForward{view_of(y, {5}), view_of(x, {5})});
-  for (std::size_t i = 0; i < 5; ++i) EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-1.702 * x[i])), 1e-15);
+  for (std::size_t i = 0; i < 5; ++i)
+    EXPECT_NEAR(y[i], x[i] / (1 + std::exp(-1.702 * x[i])), 1e-15);
 }
 
 TEST(Gelu, AddsTheBiasOfEachColumn) {
@@ -51,8 +59,8 @@ TEST(Relu2, IsTheSquareOfThePositivePart) {
 TEST(Activations, BackwardIsTheGradient) {
   for (const Activation f : {Activation::gelu, Activation::relu2}) {
     SCOPED_TRACE(name_of(f));
-    std::vector<double> x = normals(5 * 9, 1, 2), bias = normals(9, 3), y(45), dy = normals(45, 2), dx(45),
-                        dbias(9);
+    std::vector<double> x = normals(5 * 9, 1, 2), bias = normals(9, 3), y(45), dy = normals(45, 2),
+                        dx(45), dbias(9);
     for (const bool with : {false, true}) {
       const TensorView added = with ? view_of(bias, {9}) : TensorView{};
       run(queue, ActivationBackward{{view_of(dx, {5, 9})},
@@ -164,7 +172,8 @@ TEST(Dropout, RefusesToDropAll) {
 }
 
 TEST(Cast, RoundsToNearestEven) {
-  std::vector<float> x = {1.0f, 1.00390625f, 1.01171875f, -2.5f, 1e38f, 65520.0f, 6e-8f, 1e-9f}, back(8);
+  std::vector<float> x = {1.0f, 1.00390625f, 1.01171875f, -2.5f, 1e38f, 65520.0f, 6e-8f, 1e-9f},
+                     back(8);
   std::vector<bf16> brain(8);
   run(queue, Cast{view_of(brain, {8}), view_of(x, {8})});
   run(queue, Cast{view_of(back, {8}), view_of(brain, {8})});
@@ -173,8 +182,8 @@ TEST(Cast, RoundsToNearestEven) {
   std::vector<f16> half(8);
   run(queue, Cast{view_of(half, {8}), view_of(x, {8})});
   run(queue, Cast{view_of(back, {8}), view_of(half, {8})});
-  EXPECT_EQ(back,
-            (std::vector<float>{1.0f, 1.00390625f, 1.01171875f, -2.5f, INFINITY, INFINITY, 0x1p-24f, 0.0f}));
+  EXPECT_EQ(back, (std::vector<float>{1.0f, 1.00390625f, 1.01171875f, -2.5f, INFINITY, INFINITY,
+                                      0x1p-24f, 0.0f}));
 }
 
 TEST(Add, StoresOrAdds) {
@@ -187,20 +196,24 @@ TEST(Add, StoresOrAdds) {
 
 TEST(SumOf, AddsInOrderInTheWideTypeAndRoundsOnce) {
   std::vector<bf16> a = {bf16(256), bf16(1)}, b = {bf16(1), bf16(2)}, c = {bf16(1), bf16(3)};
-  run(queue, SumOf{.out = view_of(b, {2}), .xs = {view_of(a, {2}), view_of(b, {2}), view_of(c, {2})}});
+  run(queue,
+      SumOf{.out = view_of(b, {2}), .xs = {view_of(a, {2}), view_of(b, {2}), view_of(c, {2})}});
   EXPECT_EQ(static_cast<float>(b[0]), 258);  // 257 is not a bf16
   EXPECT_EQ(static_cast<float>(b[1]), 6);
   std::vector<float> x = {1}, y = {0x1p-24f}, z = {-1}, out = {0};
-  run(queue, SumOf{.out = view_of(out, {1}), .xs = {view_of(x, {1}), view_of(y, {1}), view_of(z, {1})}});
+  run(queue,
+      SumOf{.out = view_of(out, {1}), .xs = {view_of(x, {1}), view_of(y, {1}), view_of(z, {1})}});
   EXPECT_EQ(out[0], 0);
-  run(queue, SumOf{.out = view_of(out, {1}), .xs = {view_of(x, {1}), view_of(z, {1}), view_of(y, {1})}});
+  run(queue,
+      SumOf{.out = view_of(out, {1}), .xs = {view_of(x, {1}), view_of(z, {1}), view_of(y, {1})}});
   EXPECT_EQ(out[0], 0x1p-24f);
 }
 
 TEST(SumOf, NeedsOneToEightTermsOfOneSize) {
   std::vector<float> x(2), y(3);
   EXPECT_THROW(run(queue, SumOf{.out = view_of(x, {2}), .xs = {}}), Error);
-  EXPECT_THROW(run(queue, SumOf{.out = view_of(x, {2}), .xs = std::vector(9, view_of(x, {2}))}), Error);
+  EXPECT_THROW(run(queue, SumOf{.out = view_of(x, {2}), .xs = std::vector(9, view_of(x, {2}))}),
+               Error);
   EXPECT_THROW(run(queue, SumOf{.out = view_of(x, {2}), .xs = {view_of(y, {3})}}), Error);
 }
 }  // namespace

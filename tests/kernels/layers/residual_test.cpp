@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Residual connection with dropout, bias and norm: its definition, its gradients, and that fused it is what
-// its parts are one after the other, to the last bit.
+// Residual connection with dropout, bias and norm: its definition, its gradients, and that fused it
+// is what its parts are one after the other, to the last bit.
 #include "kernels/layers/layernorm.h"
 #include "kernels/layers/pointwise.h"
 #include "src/device.h"
 #include "tests/testing.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -12,43 +16,63 @@ struct ResidualData {
   int64_t n, c;
   StepScalars step{.seed = 77, .draw = 4};
   std::vector<double> x, branch, bias, w, b, h, y, mean, rstd, dh, dy, dx, dbranch, dbias, dw, db;
+
   ResidualData(int64_t rows, int64_t cols)
-      : n(rows), c(cols), x(normals(n * c, 1, 2)), branch(normals(n * c, 2)), bias(normals(c, 3)),
-        w(normals(c, 4)), b(normals(c, 5)), h(x.size()), y(x.size()), mean(n), rstd(n), dh(normals(n * c, 6)),
-        dy(normals(n * c, 7)), dx(normals(n * c, 8)), dbranch(normals(n * c, 9)), dbias(normals(c, 10)),
-        dw(normals(c, 11)), db(normals(c, 12)) {}
+      : n(rows),
+        c(cols),
+        x(normals(n * c, 1, 2)),
+        branch(normals(n * c, 2)),
+        bias(normals(c, 3)),
+        w(normals(c, 4)),
+        b(normals(c, 5)),
+        h(x.size()),
+        y(x.size()),
+        mean(n),
+        rstd(n),
+        dh(normals(n * c, 6)),
+        dy(normals(n * c, 7)),
+        dx(normals(n * c, 8)),
+        dbranch(normals(n * c, 9)),
+        dbias(normals(c, 10)),
+        dw(normals(c, 11)),
+        db(normals(c, 12)) {}
 
   ResidualForward forward() {
-    return {.h = view_of(h, {n, c}),
-            .y = view_of(y, {n, c}),
-            .mean = view_of(mean, {n}),
-            .rstd = view_of(rstd, {n}),
-            .x = view_of(x, {n, c}),
-            .branch = view_of(branch, {n, c}),
-            .bias = view_of(bias, {c}),
-            .w = view_of(w, {c}),
-            .b = view_of(b, {c}),
-            .p = 0.3,
-            .site = 5,
-            .step = &step};
+    return {
+        .h = view_of(h, {n, c}),
+        .y = view_of(y, {n, c}),
+        .mean = view_of(mean, {n}),
+        .rstd = view_of(rstd, {n}),
+        .x = view_of(x, {n, c}),
+        .branch = view_of(branch, {n, c}),
+        .bias = view_of(bias, {c}),
+        .w = view_of(w, {c}),
+        .b = view_of(b, {c}),
+        .p = 0.3,
+        .site = 5,
+        .step = &step,
+    };
   }
+
   ResidualBackward backward(bool accumulate = false) {
-    return {.dx = {view_of(dx, {n, c}), accumulate},
-            .dbranch = {view_of(dbranch, {n, c}), accumulate},
-            .dbias = {view_of(dbias, {c}), accumulate},
-            .dw = {view_of(dw, {c}), accumulate},
-            .db = {view_of(db, {c}), accumulate},
-            .y = {},
-            .dh = view_of(dh, {n, c}),
-            .dy = view_of(dy, {n, c}),
-            .h = view_of(h, {n, c}),
-            .mean = view_of(mean, {n}),
-            .rstd = view_of(rstd, {n}),
-            .w = view_of(w, {c}),
-            .b = {},
-            .p = 0.3,
-            .site = 5,
-            .step = &step};
+    return {
+        .dx = {view_of(dx, {n, c}), accumulate},
+        .dbranch = {view_of(dbranch, {n, c}), accumulate},
+        .dbias = {view_of(dbias, {c}), accumulate},
+        .dw = {view_of(dw, {c}), accumulate},
+        .db = {view_of(db, {c}), accumulate},
+        .y = {},
+        .dh = view_of(dh, {n, c}),
+        .dy = view_of(dy, {n, c}),
+        .h = view_of(h, {n, c}),
+        .mean = view_of(mean, {n}),
+        .rstd = view_of(rstd, {n}),
+        .w = view_of(w, {c}),
+        .b = {},
+        .p = 0.3,
+        .site = 5,
+        .step = &step,
+    };
   }
 };
 
@@ -98,14 +122,16 @@ TEST(Residual, MasksBelongToRowsOfTheUpdate) {
     ResidualData whole(9, c), part(4, c);
     whole.step.first_row = 3;
     part.step.first_row = 8;
-    for (const auto member : {&ResidualData::x, &ResidualData::branch, &ResidualData::dh, &ResidualData::dy})
+    for (const auto member :
+         {&ResidualData::x, &ResidualData::branch, &ResidualData::dh, &ResidualData::dy})
       std::copy_n((whole.*member).begin() + 5 * c, 4 * c, (part.*member).begin());
     for (ResidualData* data : {&whole, &part}) {
       run(queue, data->forward());
       run(queue, data->backward());
     }
     for (const auto member : {&ResidualData::h, &ResidualData::dbranch})
-      EXPECT_TRUE(std::equal((part.*member).begin(), (part.*member).end(), (whole.*member).begin() + 5 * c));
+      EXPECT_TRUE(std::equal((part.*member).begin(), (part.*member).end(),
+                             (whole.*member).begin() + 5 * c));
   }
 }
 
@@ -127,34 +153,48 @@ void check_parts(Device& device, DType type, int64_t n, int64_t c) {
   device.upload(scalars, &host_scalars);
   const auto* step = static_cast<const StepScalars*>(scalars.view().data);
   const Tensor x = random(1), branch = random(2), dh = random(3), dy = random(4);
-  const Tensor bias = random_tensor(device, {c}, type, 5), w = random_tensor(device, {c}, DType::f32, 6),
+  const Tensor bias = random_tensor(device, {c}, type, 5),
+               w = random_tensor(device, {c}, DType::f32, 6),
                b = random_tensor(device, {c}, DType::f32, 7);
   std::vector<std::vector<double>> results[2];
   for (const bool fused : {false, true}) {
     const Tensor h = empty({n, c}, type), y = empty({n, c}, type), dx = empty({n, c}, type),
-                 dbranch = empty({n, c}, type), mean = empty({n}, DType::f32), rstd = empty({n}, DType::f32),
-                 dbias = empty({c}, DType::f32), dw = empty({c}, DType::f32), db = empty({c}, DType::f32);
+                 dbranch = empty({n, c}, type), mean = empty({n}, DType::f32),
+                 rstd = empty({n}, DType::f32), dbias = empty({c}, DType::f32),
+                 dw = empty({c}, DType::f32), db = empty({c}, DType::f32);
     ResidualForward forward{
-        .h = h, .y = {}, .mean = {}, .rstd = {}, .x = x, .branch = branch, .bias = bias, .w = {}, .b = {}};
-    ResidualBackward backward{.dx = {},
-                              .dbranch = {dbranch},
-                              .dbias = {dbias},
-                              .dw = {},
-                              .db = {},
-                              .y = {},
-                              .dh = dx,
-                              .dy = {},
-                              .h = {},
-                              .mean = {},
-                              .rstd = {},
-                              .w = {},
-                              .b = {}};
+        .h = h,
+        .y = {},
+        .mean = {},
+        .rstd = {},
+        .x = x,
+        .branch = branch,
+        .bias = bias,
+        .w = {},
+        .b = {},
+    };
+    ResidualBackward backward{
+        .dx = {},
+        .dbranch = {dbranch},
+        .dbias = {dbias},
+        .dw = {},
+        .db = {},
+        .y = {},
+        .dh = dx,
+        .dy = {},
+        .h = {},
+        .mean = {},
+        .rstd = {},
+        .w = {},
+        .b = {},
+    };
     forward.p = backward.p = 0.4;
     forward.site = backward.site = 2;
     forward.step = backward.step = step;
     if (fused) {
       forward.y = y, forward.mean = mean, forward.rstd = rstd, forward.w = w, forward.b = b;
-      backward.dx = {dx}, backward.dw = {dw}, backward.db = {db}, backward.dh = dh, backward.dy = dy;
+      backward.dx = {dx}, backward.dw = {dw}, backward.db = {db}, backward.dh = dh,
+      backward.dy = dy;
       backward.h = h, backward.mean = mean, backward.rstd = rstd, backward.w = w;
       launch(device.queue, forward);
       launch(device.queue, backward);
@@ -172,35 +212,46 @@ void check_parts(Device& device, DType type, int64_t n, int64_t c) {
     EXPECT_EQ(results[0][i], results[1][i]) << "tensor " << i;
 }
 
-// The norm that the backward pass recomputes has the bits of the forward pass, in memory of its own and in
-// h's.
+// The norm that the backward pass recomputes has the bits of the forward pass, in memory of its own
+// and in h's.
 void check_norm_again(Device& device, DType type, int64_t n, int64_t c) {
   SCOPED_TRACE(str(device.name, ", ", name_of(type), ", N ", n, ", C ", c));
   const auto empty = [&](const Shape& shape, DType t) { return Tensor(*device.pool, shape, t); };
-  const Tensor x = random_tensor(device, {n, c}, type, 1), branch = random_tensor(device, {n, c}, type, 2),
-               dy = random_tensor(device, {n, c}, type, 3), w = random_tensor(device, {c}, DType::f32, 4),
+  const Tensor x = random_tensor(device, {n, c}, type, 1),
+               branch = random_tensor(device, {n, c}, type, 2),
+               dy = random_tensor(device, {n, c}, type, 3),
+               w = random_tensor(device, {c}, DType::f32, 4),
                b = random_tensor(device, {c}, DType::f32, 5), mean = empty({n}, DType::f32),
                rstd = empty({n}, DType::f32), h = empty({n, c}, type), y = empty({n, c}, type),
                dx = empty({n, c}, type), again = empty({n, c}, type);
-  launch(
-      device.queue,
-      ResidualForward{
-          .h = h, .y = y, .mean = mean, .rstd = rstd, .x = x, .branch = branch, .bias = {}, .w = w, .b = b});
+  launch(device.queue, ResidualForward{
+                           .h = h,
+                           .y = y,
+                           .mean = mean,
+                           .rstd = rstd,
+                           .x = x,
+                           .branch = branch,
+                           .bias = {},
+                           .w = w,
+                           .b = b,
+                       });
   const std::vector<double> norm = to_host(device, y);
   for (const Tensor& place : {again, h}) {
-    launch(device.queue, ResidualBackward{.dx = {dx},
-                                          .dbranch = {},
-                                          .dbias = {},
-                                          .dw = {},
-                                          .db = {},
-                                          .y = place,
-                                          .dh = dy,
-                                          .dy = dy,
-                                          .h = h,
-                                          .mean = mean,
-                                          .rstd = rstd,
-                                          .w = w,
-                                          .b = b});
+    launch(device.queue, ResidualBackward{
+                             .dx = {dx},
+                             .dbranch = {},
+                             .dbias = {},
+                             .dw = {},
+                             .db = {},
+                             .y = place,
+                             .dh = dy,
+                             .dy = dy,
+                             .h = h,
+                             .mean = mean,
+                             .rstd = rstd,
+                             .w = w,
+                             .b = b,
+                         });
     EXPECT_EQ(to_host(device, place), norm);
   }
 }
@@ -213,12 +264,14 @@ void check_all_sizes(Device& device, void (*check)(Device&, DType, int64_t, int6
 }
 
 TEST(Residual, FusedIsItsParts) { check_all_sizes(*make_device("cpu"), check_parts); }
+
 TEST(Residual, TheRecomputedNormIsThatOfTheForwardPass) {
   check_all_sizes(*make_device("cpu"), check_norm_again);
 }
 
 #ifdef WEFT_CUDA
 TEST(CudaResidual, FusedIsItsParts) { check_all_sizes(*make_device("cuda"), check_parts); }
+
 TEST(CudaResidual, TheRecomputedNormIsThatOfTheForwardPass) {
   check_all_sizes(*make_device("cuda"), check_norm_again);
 }

@@ -1,22 +1,30 @@
 // SPDX-License-Identifier: MIT
 // QK-norm and rotary positions against complex numbers; what a rotation keeps; refusals.
 #include "kernels/layers/rotary.h"
-#include <complex>
+
 #include "tests/temp_dir.h"
 #include "tests/testing.h"
+
+#include <cmath>
+#include <complex>
+#include <functional>
+#include <vector>
 
 namespace weft {
 namespace {
 // Two sequences of three rows, two heads of eight features in q and in k, then five columns of v.
 struct QkData {
-  static constexpr int64_t b = 2, t = 3, heads = 2, size = 8, cols = 2 * heads * size + 5, places = 11;
-  std::vector<double> x = normals(b * t * cols, 1), y = x, rstd = std::vector<double>(b * t * 2 * heads),
+  static constexpr int64_t b = 2, t = 3, heads = 2, size = 8, cols = 2 * heads * size + 5,
+                           places = 11;
+  std::vector<double> x = normals(b * t * cols, 1), y = x,
+                      rstd = std::vector<double>(b * t * 2 * heads),
                       angle = normals(places * size / 2, 2), table;
   std::vector<int32_t> offsets, positions;
 
   QkData() {
     for (const double a : angle) table.insert(table.end(), {std::cos(a), std::sin(a)});
   }
+
   QkForward forward(bool norm, bool rotary) {
     QkForward k;
     k.qkv = view_of(y, {b, t, cols});
@@ -30,7 +38,9 @@ struct QkData {
     if (!positions.empty()) k.form.positions = view_of(positions, {b, t});
     return k;
   }
-  // Row n of x as RoFormer's equation 34 has it: pair i is a complex number, multiplied by e^(i angle).
+
+  // Row n of x as RoFormer's equation 34 has it: pair i is a complex number, multiplied by e^(i
+  // angle).
   std::vector<double> want(int64_t n, int64_t place, bool norm, bool rotary) const {
     std::vector<double> row(x.begin() + n * cols, x.begin() + (n + 1) * cols);
     for (int64_t h = 0; h < 2 * heads; ++h) {
@@ -45,6 +55,7 @@ struct QkData {
     }
     return row;
   }
+
   void check(const std::vector<int64_t>& of_row, bool norm, bool rotary) {
     y = x;
     run(queue, forward(norm, rotary));

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Which form of a projection with an activation runs; on a GPU, that both give the same at the sizes of the
-// models.
-#include <gtest/gtest.h>
+// Which form of a projection with an activation runs; on a GPU, that both give the same at the
+// sizes of the models.
 #include "kernels/linear/activation.h"
 #include "src/device.h"
 #include "tests/testing.h"
 #include "train/kernel_cases/kernel_cases.h"
+
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -40,28 +43,32 @@ TEST(LinearActivation, FormIsChosenByTypeSizesAndDevice) {
 TEST(LinearActivation, ShapesAreChecked) {
   std::vector<float> x(6), w(12), b(4), y(8);
   CpuQueue queue;
-  LinearActivationForward k{.y = view_of(y, {2, 4}),
-                            .h = {},
-                            .x = view_of(x, {2, 3}),
-                            .w = view_of(w, {4, 3}),
-                            .b = view_of(b, {4})};
+  LinearActivationForward k{
+      .y = view_of(y, {2, 4}),
+      .h = {},
+      .x = view_of(x, {2, 3}),
+      .w = view_of(w, {4, 3}),
+      .b = view_of(b, {4}),
+  };
   EXPECT_NO_THROW(run(queue, k));
   k.b.shape[0] = 3;
   EXPECT_THROW(run(queue, k), Error);
-  LinearActivationBackward g{.dh = view_of(y, {2, 4}),
-                             .y = {},
-                             .db = {},
-                             .dy = view_of(x, {2, 3}),
-                             .w = view_of(w, {4, 3}),
-                             .h = view_of(y, {2, 4}),
-                             .b = view_of(b, {4})};
+  LinearActivationBackward g{
+      .dh = view_of(y, {2, 4}),
+      .y = {},
+      .db = {},
+      .dy = view_of(x, {2, 3}),
+      .w = view_of(w, {4, 3}),
+      .h = view_of(y, {2, 4}),
+      .b = view_of(b, {4}),
+  };
   EXPECT_THROW(run(queue, g), Error);  // w is that of the down projection: (3, 4)
 }
 
 #ifdef WEFT_CUDA
 // h and y, then dh, y and db, of one form on several tiles of rows for each cluster.
-std::vector<std::vector<double>> results(Device& device, DType type, int64_t inner, LinearActivationForm form,
-                                         Activation f) {
+std::vector<std::vector<double>> results(Device& device, DType type, int64_t inner,
+                                         LinearActivationForm form, Activation f) {
   constexpr int64_t n = 2100, m = 2048;
   const auto random = [&](const Shape& shape, unsigned seed, double std) {
     const Tensor tensor(*device.pool, shape, type, "test");
@@ -71,16 +78,26 @@ std::vector<std::vector<double>> results(Device& device, DType type, int64_t inn
     });
     return tensor;
   };
-  const auto empty = [&](DType t, const Shape& shape) { return Tensor(*device.pool, shape, t, "test"); };
-  const Tensor x = random({n, inner}, 1, 1), up = random({m, inner}, 2, 0.05), b = random({m}, 3, 0.5),
-               down = random({inner, m}, 4, 0.05), h = empty(type, {n, m}), y = empty(type, {n, m}),
-               dh = empty(type, {n, m}), again = empty(type, {n, m}), db = empty(DType::f32, {m});
+  const auto empty = [&](DType t, const Shape& shape) {
+    return Tensor(*device.pool, shape, t, "test");
+  };
+  const Tensor x = random({n, inner}, 1, 1), up = random({m, inner}, 2, 0.05),
+               b = random({m}, 3, 0.5), down = random({inner, m}, 4, 0.05), h = empty(type, {n, m}),
+               y = empty(type, {n, m}), dh = empty(type, {n, m}), again = empty(type, {n, m}),
+               db = empty(DType::f32, {m});
   launch(device.queue,
          LinearActivationForward{.y = y, .h = h, .x = x, .w = up, .b = b, .f = f, .form = form});
-  launch(
-      device.queue,
-      LinearActivationBackward{
-          .dh = dh, .y = again, .db = {db, false}, .dy = x, .w = down, .h = h, .b = b, .f = f, .form = form});
+  launch(device.queue, LinearActivationBackward{
+                           .dh = dh,
+                           .y = again,
+                           .db = {db, false},
+                           .dy = x,
+                           .w = down,
+                           .h = h,
+                           .b = b,
+                           .f = f,
+                           .form = form,
+                       });
   std::vector<std::vector<double>> all;
   for (const Tensor& tensor : {h, y, dh, again, db}) all.push_back(to_host(device, tensor));
   return all;

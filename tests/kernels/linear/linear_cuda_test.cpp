@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: MIT
-// GEMMs on a GPU that are large enough for their algorithm to be measured: right, and the same to the last
-// bit whichever runs.
+// GEMMs on a GPU that are large enough for their algorithm to be measured: right, and the same to
+// the last bit whichever runs.
+#include <cstddef>
+#include <string>
+#include <vector>
 #ifdef WEFT_CUDA
-#include <cstdlib>
 #include "kernels/linear/linear.h"
 #include "src/device.h"
 #include "tests/testing.h"
 #include "train/kernel_cases/kernel_cases.h"
+
+#include <cstdlib>
 
 namespace weft {
 namespace {
@@ -39,12 +43,18 @@ std::vector<std::vector<double>> results_of(Device& device, const Sizes& s, DTyp
                dx = empty({s.n, s.k}, type), dw = empty({s.m, s.k}, DType::f32);
   launch(device.queue, LinearForward{.y = y, .x = x, .w = w, .b = b});
   const auto backward = [&](bool accumulate) {
-    launch(
-        device.queue,
-        LinearBackward{.dx = {dx, accumulate}, .dw = {dw, accumulate}, .db = {}, .dy = dy, .x = x, .w = w});
+    launch(device.queue, LinearBackward{
+                             .dx = {dx, accumulate},
+                             .dw = {dw, accumulate},
+                             .db = {},
+                             .dy = dy,
+                             .x = x,
+                             .w = w,
+                         });
   };
   backward(false);
-  std::vector<std::vector<double>> results = {to_host(device, y), to_host(device, dx), to_host(device, dw)};
+  std::vector<std::vector<double>> results = {to_host(device, y), to_host(device, dx),
+                                              to_host(device, dw)};
   backward(true);
   results.push_back(to_host(device, dx));
   results.push_back(to_host(device, dw));

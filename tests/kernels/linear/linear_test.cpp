@@ -1,24 +1,41 @@
 // SPDX-License-Identifier: MIT
-// Affine map: the loops against central differences, OpenBLAS against the loops, rows independent of their
-// number.
+// Affine map: the loops against central differences, OpenBLAS against the loops, rows independent
+// of their number.
 #include "kernels/linear/linear.h"
+
 #include "tests/testing.h"
+
+#include <array>
+#include <cstddef>
+#include <vector>
 
 namespace weft {
 namespace {
-template <class T> struct Data {
+template <class T>
+struct Data {
   using W = wide_t<T>;
   int64_t n, k, m;
   std::vector<T> x, w, b, y, dy, dx;
   std::vector<W> dw, db;
+
   Data(int64_t rows, int64_t inner, int64_t cols)
-      : n(rows), k(inner), m(cols), x(converted<T>(normals(n * k, 1))), w(converted<T>(normals(m * k, 2))),
-        b(converted<T>(normals(m, 3))), y(static_cast<std::size_t>(n * m)),
-        dy(converted<T>(normals(n * m, 4))), dx(converted<T>(normals(n * k, 5))),
-        dw(converted<W>(normals(m * k, 6))), db(converted<W>(normals(m, 7))) {}
+      : n(rows),
+        k(inner),
+        m(cols),
+        x(converted<T>(normals(n * k, 1))),
+        w(converted<T>(normals(m * k, 2))),
+        b(converted<T>(normals(m, 3))),
+        y(static_cast<std::size_t>(n * m)),
+        dy(converted<T>(normals(n * m, 4))),
+        dx(converted<T>(normals(n * k, 5))),
+        dw(converted<W>(normals(m * k, 6))),
+        db(converted<W>(normals(m, 7))) {}
+
   LinearForward forward(bool batch_invariant = false) {
-    return {view_of(y, {n, m}), view_of(x, {n, k}), view_of(w, {m, k}), view_of(b, {m}), batch_invariant};
+    return {view_of(y, {n, m}), view_of(x, {n, k}), view_of(w, {m, k}), view_of(b, {m}),
+            batch_invariant};
   }
+
   LinearBackward backward(bool accumulate) {
     return {{view_of(dx, {n, k}), accumulate},
             {view_of(dw, {m, k}), accumulate},
@@ -53,7 +70,8 @@ TEST(Linear, BackwardIsTheGradient) {
   expect_gradient(d.b, d.db, objective, "db");
 }
 
-template <class T> void expect_blas_is_the_loops(double tolerance) {
+template <class T>
+void expect_blas_is_the_loops(double tolerance) {
   for (const auto& [n, k, m] :
        {std::array<int64_t, 3>{1, 1, 1}, {31, 33, 65}, {64, 257, 12}, {130, 40, 96}}) {
     for (const bool accumulate : {false, true}) {
@@ -71,7 +89,9 @@ template <class T> void expect_blas_is_the_loops(double tolerance) {
 }
 
 TEST(Linear, BlasIsTheLoopsInF32) { expect_blas_is_the_loops<float>(1e-5); }
+
 TEST(Linear, BlasIsTheLoopsInF16) { expect_blas_is_the_loops<f16>(2e-3); }
+
 TEST(Linear, BlasIsTheLoopsInBf16) { expect_blas_is_the_loops<bf16>(1.6e-2); }
 
 TEST(Linear, BatchInvariantRowsDoNotDependOnTheirNumber) {

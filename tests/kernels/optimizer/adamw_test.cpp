@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
 // AdamW against its formula, written out for one element at a time.
 #include "kernels/optimizer/adamw.h"
+
 #include "tests/testing.h"
+
+#include <cmath>
+#include <cstddef>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -13,6 +18,7 @@ struct Data {
   std::vector<bf16> compute = std::vector<bf16>(n);
   StepScalars step;
   StepResults results;
+
   Data() {
     for (double& x : v) x *= x;
     step.learning_rate = 0.01f;
@@ -21,6 +27,7 @@ struct Data {
     step.ema_decay = 0.75f;
     results.update_scale = 0.5f;
   }
+
   void update() {
     AdamWUpdate k;
     k.master = view_of(master, {n});
@@ -44,9 +51,11 @@ TEST(AdamW, IsTheFormula) {
   for (std::size_t i : {0, 1, 4095, 4096, 4999, 5000, 8191, 8999}) {
     const double g = 0.5 * before.gradients[i];
     const double m = 0.9 * before.m[i] + 0.1 * g, v = 0.95 * before.v[i] + 0.05 * g * g;
-    const double direction = (m / d.step.beta1_correction) / (std::sqrt(v / d.step.beta2_correction) + 1e-8);
+    const double direction =
+        (m / d.step.beta1_correction) / (std::sqrt(v / d.step.beta2_correction) + 1e-8);
     const double decay = i < 5000 ? 0.1 : 0;
-    const double p = before.master[i] - d.step.learning_rate * (direction + decay * before.master[i]);
+    const double p =
+        before.master[i] - d.step.learning_rate * (direction + decay * before.master[i]);
     EXPECT_NEAR(d.m[i], m, 1e-14) << i;
     EXPECT_NEAR(d.v[i], v, 1e-14) << i;
     EXPECT_NEAR(d.master[i], p, 1e-14) << i;

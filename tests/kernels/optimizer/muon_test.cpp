@@ -1,22 +1,32 @@
 // SPDX-License-Identifier: MIT
 // Muon against its formula in plain f64 loops, and what Newton-Schulz does to singular values.
 #include "kernels/optimizer/muon.h"
+
 #include "tests/testing.h"
+
+#include <cmath>
+#include <cstddef>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
 struct Dense {  // row-major
   std::size_t rows, cols;
   std::vector<double> values;
+
   double& at(std::size_t r, std::size_t c) { return values[r * cols + c]; }
+
   double at(std::size_t r, std::size_t c) const { return values[r * cols + c]; }
 };
+
 Dense transposed(const Dense& x) {
   Dense y{x.cols, x.rows, std::vector<double>(x.values.size())};
   for (std::size_t r = 0; r < x.rows; ++r)
     for (std::size_t c = 0; c < x.cols; ++c) y.at(c, r) = x.at(r, c);
   return y;
 }
+
 Dense times(const Dense& x, const Dense& y) {
   Dense z{x.rows, y.cols, std::vector<double>(x.rows * y.cols)};
   for (std::size_t r = 0; r < x.rows; ++r)
@@ -24,6 +34,7 @@ Dense times(const Dense& x, const Dense& y) {
       for (std::size_t i = 0; i < x.cols; ++i) z.at(r, c) += x.at(r, i) * y.at(i, c);
   return z;
 }
+
 Dense sum(double a, const Dense& x, double b, const Dense& y) {
   Dense z = x;
   for (std::size_t i = 0; i < z.values.size(); ++i) z.values[i] = a * x.values[i] + b * y.values[i];
@@ -33,7 +44,8 @@ Dense sum(double a, const Dense& x, double b, const Dense& y) {
 Dense orthogonalised(const Dense& u) {
   if (u.rows > u.cols) {
     Dense o = transposed(orthogonalised(transposed(u)));
-    for (double& v : o.values) v *= std::sqrt(static_cast<double>(u.rows) / static_cast<double>(u.cols));
+    for (double& v : o.values)
+      v *= std::sqrt(static_cast<double>(u.rows) / static_cast<double>(u.cols));
     return o;
   }
   double squares = 0;
@@ -48,35 +60,44 @@ Dense orthogonalised(const Dense& u) {
 }
 
 // Two rows of a wide, a tall and a square matrix with gaps, which hold 7.
-template <class T> struct Batch {
+template <class T>
+struct Batch {
   const std::vector<MuonMatrix> matrices = {{0, 8, 21}, {176, 24, 10}, {424, 9, 9}};
   static constexpr int64_t period = 512, rows = 2;
-  std::vector<T> before = std::vector<T>(rows * period, static_cast<T>(7.0f)), after, other = before;
+  std::vector<T> before = std::vector<T>(rows * period, static_cast<T>(7.0f)), after,
+                 other = before;
+
   Batch() {
     const std::vector<double> noise = normals(rows * period, 3);
     for (std::size_t i = 0; i < before.size(); ++i)
       if (inside(i % period)) before[i] = static_cast<T>(static_cast<float>(1e-4 * noise[i]));
     after = before;
-    NewtonSchulz k{.x = view_of(after, {rows, period}),
-                   .matrices = matrices,
-                   .other = view_of(other, {rows, period}),
-                   .squares = {}};
+    NewtonSchulz k{
+        .x = view_of(after, {rows, period}),
+        .matrices = matrices,
+        .other = view_of(other, {rows, period}),
+        .squares = {},
+    };
     std::vector<T> squares(static_cast<std::size_t>(2 * k.square_elements()));
     k.squares = view_of(squares, {2, k.square_elements()});
     run(queue, k);
   }
+
   bool inside(std::size_t at) const {
     return std::ranges::any_of(matrices, [&](const auto& m) {
       const auto i = static_cast<int64_t>(at) - m.offset;
       return i >= 0 && i < m.rows * m.cols;
     });
   }
+
   Dense matrix(const std::vector<T>& of, int64_t row, const MuonMatrix& m) const {
     Dense x{static_cast<std::size_t>(m.rows), static_cast<std::size_t>(m.cols), {}};
     const auto first = of.begin() + row * period + m.offset;
-    for (auto it = first; it != first + m.rows * m.cols; ++it) x.values.push_back(static_cast<double>(*it));
+    for (auto it = first; it != first + m.rows * m.cols; ++it)
+      x.values.push_back(static_cast<double>(*it));
     return x;
   }
+
   void expect_formula(double tolerance) const {
     for (int64_t row = 0; row < rows; ++row)
       for (const MuonMatrix& m : matrices) {
@@ -89,7 +110,9 @@ template <class T> struct Batch {
         EXPECT_LT(std::sqrt(error / size), tolerance) << m.rows << " x " << m.cols;
       }
     for (std::size_t i = 0; i < after.size(); ++i)
-      if (!inside(i % period)) { EXPECT_EQ(static_cast<double>(after[i]), 7) << i; }
+      if (!inside(i % period)) {
+        EXPECT_EQ(static_cast<double>(after[i]), 7) << i;
+      }
   }
 };
 
@@ -105,13 +128,15 @@ bool positive(Dense x, double least) {
   for (std::size_t i = 0; i < x.rows; ++i) {
     if (x.at(i, i) <= 0) return false;
     for (std::size_t r = i + 1; r < x.rows; ++r)
-      for (std::size_t c = i + 1; c < x.cols; ++c) x.at(r, c) -= x.at(r, i) * x.at(i, c) / x.at(i, i);
+      for (std::size_t c = i + 1; c < x.cols; ++c)
+        x.at(r, c) -= x.at(r, i) * x.at(i, c) / x.at(i, i);
   }
   return true;
 }
 
-// The polynomial maps values that are not small to between its minimum 0.682 and its maximum 1.202. Singular
-// values of o lie in (low, high) when o o^T - low^2 and high^2 - o o^T are positive definite.
+// The polynomial maps values that are not small to between its minimum 0.682 and its maximum 1.202.
+// Singular values of o lie in (low, high) when o o^T - low^2 and high^2 - o o^T are positive
+// definite.
 TEST(Muon, SingularValuesBecomeNearlyOne) {
   const int64_t rows = 32, cols = 96;
   std::vector<double> x = normals(rows * cols, 8, 1e-3), other(x.size()), squares(2 * rows * rows);
@@ -121,10 +146,12 @@ TEST(Muon, SingularValuesBecomeNearlyOne) {
     return std::pair{positive(gram, 0.68 * 0.68), positive(sum(-1, gram, 0, gram), -1.21 * 1.21)};
   };
   EXPECT_EQ(spread(), (std::pair{false, true}));
-  run(queue, NewtonSchulz{.x = view_of(x, {1, rows * cols}),
-                          .matrices = {{0, rows, cols}},
-                          .other = view_of(other, {1, rows * cols}),
-                          .squares = view_of(squares, {2, rows * rows})});
+  run(queue, NewtonSchulz{
+                 .x = view_of(x, {1, rows * cols}),
+                 .matrices = {{0, rows, cols}},
+                 .other = view_of(other, {1, rows * cols}),
+                 .squares = view_of(squares, {2, rows * rows}),
+             });
   EXPECT_EQ(spread(), (std::pair{true, true}));
 }
 
@@ -134,18 +161,22 @@ TEST(Muon, MomentumLooksAheadAndTheUpdateDecays) {
   StepScalars step{.muon_learning_rate = 0.5f, .ema_decay = 0.75f, .momentum = 0.5f};
   StepResults results{.update_scale = 0.5f};
   const auto update = [&] {
-    run(queue, MuonMomentum{.u = view_of(u, {2}),
-                            .m = view_of(m, {2}),
-                            .gradients = view_of(gradients, {2}),
-                            .step = &step,
-                            .results = &results});
-    run(queue, MuonUpdate{.master = view_of(p, {2}),
-                          .ema = view_of(ema, {2}),
-                          .compute = view_of(compute, {2}),
-                          .o = view_of(u, {2}),
-                          .weight_decay = 0.1,
-                          .step = &step,
-                          .results = &results});
+    run(queue, MuonMomentum{
+                   .u = view_of(u, {2}),
+                   .m = view_of(m, {2}),
+                   .gradients = view_of(gradients, {2}),
+                   .step = &step,
+                   .results = &results,
+               });
+    run(queue, MuonUpdate{
+                   .master = view_of(p, {2}),
+                   .ema = view_of(ema, {2}),
+                   .compute = view_of(compute, {2}),
+                   .o = view_of(u, {2}),
+                   .weight_decay = 0.1,
+                   .step = &step,
+                   .results = &results,
+               });
   };
   update();
   EXPECT_EQ(m, (std::vector<double>{1.5, 1}));

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Sums over whole tensors: mean and its gradient, clipping.
 #include "kernels/optimizer/reduce.h"
+
+#include "tests/testing.h"
+
 #include <bit>
+#include <cmath>
+#include <cstddef>
 #include <limits>
 #include <set>
-#include "tests/testing.h"
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -102,7 +108,8 @@ TEST(Clip, TakesTheLossScaleOutFirst) {
 }
 
 TEST(Clip, SkipsWhatIsNotFinite) {
-  for (const float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()}) {
     const StepResults r = clipped({1, bad, 2}, 1, 1);
     EXPECT_FALSE(std::isfinite(r.gradient_norm));
     EXPECT_EQ(r.update_scale, 0);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: MIT
-// The choice of a token: the distribution it follows, its random number, and where it is written. CPU and
-// CUDA forms are compared in tests/kernels/cases_test.cpp.
+// The choice of a token: the distribution it follows, its random number, and where it is written.
+// CPU and CUDA forms are compared in tests/kernels/cases_test.cpp.
 #include "kernels/sampling/choose_token.h"
-#include <gtest/gtest.h>
-#include <cmath>
+
 #include "src/device.h"
 #include "tests/testing.h"
+
+#include <cmath>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -19,18 +23,23 @@ std::vector<double> shares(const std::vector<double>& logits, const Choice& choi
 }
 
 void expect_shares(const std::vector<double>& got, const std::vector<double>& expected) {
-  for (std::size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 3e-5) << "token " << i;
+  for (std::size_t i = 0; i < got.size(); ++i)
+    EXPECT_NEAR(got[i], expected[i], 3e-5) << "token " << i;
 }
 
 const std::vector<double> kLogits{std::log(0.1), std::log(0.4), std::log(0.2), std::log(0.3)};
 
-TEST(ChooseToken, FollowsTheDistribution) { expect_shares(shares(kLogits, {}), {0.1, 0.4, 0.2, 0.3}); }
+TEST(ChooseToken, FollowsTheDistribution) {
+  expect_shares(shares(kLogits, {}), {0.1, 0.4, 0.2, 0.3});
+}
 
 TEST(ChooseToken, TemperatureSharpens) {
   const double sum = 0.01 + 0.16 + 0.04 + 0.09;
-  expect_shares(shares(kLogits, {.temperature = 0.5}), {0.01 / sum, 0.16 / sum, 0.04 / sum, 0.09 / sum});
+  expect_shares(shares(kLogits, {.temperature = 0.5}),
+                {0.01 / sum, 0.16 / sum, 0.04 / sum, 0.09 / sum});
   expect_shares(shares(kLogits, {.temperature = 0}), {0, 1, 0, 0});
-  EXPECT_EQ(choose_token(std::vector<double>{1, 3, 3}, {.temperature = 0}, 0.9), 1);  // the first of equals
+  // the first of equals
+  EXPECT_EQ(choose_token(std::vector<double>{1, 3, 3}, {.temperature = 0}, 0.9), 1);
 }
 
 TEST(ChooseToken, TopKKeepsTheMostLikely) {
@@ -63,18 +72,21 @@ void check_writing(Device& device) {
     device.upload(t, values.data());
     return t;
   };
-  const Tensor tokens = integers({2, 3}, {9, 9, 9, 9, 9, 9}), drawn = integers({3, 2}, {7, 7, 7, 7, 7, 7});
+  const Tensor tokens = integers({2, 3}, {9, 9, 9, 9, 9, 9}),
+               drawn = integers({3, 2}, {7, 7, 7, 7, 7, 7});
   const Tensor first_sample = integers({1}, {0}), logits(*device.pool, {2, 3}, DType::f32);
   const std::vector<float> values = {0, 5, 1, 0, NAN, 2};
   device.upload(logits, values.data());
   for (const int32_t at : {1, 2}) {
     const Tensor position = integers({1}, {at});
-    launch(device.queue, ChooseToken{.tokens = tokens,
-                                     .drawn = drawn,
-                                     .logits = logits,
-                                     .position = position.view().as<int32_t>(),
-                                     .first_sample = first_sample.view().as<int32_t>(),
-                                     .choice = {.temperature = 0}});
+    launch(device.queue, ChooseToken{
+                             .tokens = tokens,
+                             .drawn = drawn,
+                             .logits = logits,
+                             .position = position.view().as<int32_t>(),
+                             .first_sample = first_sample.view().as<int32_t>(),
+                             .choice = {.temperature = 0},
+                         });
     device.synchronize();
   }
   EXPECT_EQ(to_host(device, tokens), (std::vector<double>{9, 1, 1, 9, 0, 0}));

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: MIT
-// DecodeBlocks on a GPU: the persistent kernel beside five launches a block, the same bits in every batch,
-// and again in a replayed graph. Awkward sizes beside the CPU form: tests/kernels/cases_test.cpp.
+// DecodeBlocks on a GPU: the persistent kernel beside five launches a block, the same bits in every
+// batch, and again in a replayed graph. Awkward sizes beside the CPU form:
+// tests/kernels/cases_test.cpp.
+#include <cstddef>
+#include <vector>
 #ifdef WEFT_CUDA
 
-#include <gtest/gtest.h>
-#include <cmath>
-#include <random>
 #include "kernels/sampling/decode_blocks.h"
 #include "tests/kernels/attention/attention_gpu.h"
+
+#include <cmath>
+#include <gtest/gtest.h>
+#include <random>
 
 namespace weft {
 namespace {
@@ -16,13 +20,16 @@ using attention_test::gpu;
 struct Model {
   int64_t width, heads, qk, v, hidden, layers, keys;
 };
+
 constexpr Model kText = {512, 8, 64, 64, 2048, 3, 190}, kImages = {256, 2, 64, 128, 512, 5, 96},
                 kWideHeads = {256, 2, 128, 128, 1024, 2, 65}, kOdd = {192, 4, 40, 48, 320, 70, 17};
 
 // A model and its input; the same for every batch, sequence by sequence.
 class Blocks {
  public:
-  Blocks(const Model& m, DType type, int64_t batch, bool persistent) : m_(m), type_(type) {
+  Blocks(const Model& m, DType type, int64_t batch, bool persistent)
+      : m_(m),
+        type_(type) {
     const int64_t packed = m.heads * (2 * m.qk + m.v), attended = m.heads * m.v;
     kernel.heads = m.heads, kernel.qk_size = m.qk, kernel.v_size = m.v;
     kernel.scale = 1 / std::sqrt(static_cast<double>(m.qk));
@@ -30,7 +37,8 @@ class Blocks {
     kernel.qk.table = wide({50, m.qk / 2, 2}, 0.7f, 0);
     kernel.qk.first_at = integers({6});
     std::vector<int32_t> keys, start = {0}, group, first, own;
-    for (int64_t i = 0; i < m.keys; ++i) keys.push_back(static_cast<int32_t>((i * 7 + 1) % (m.keys + 1)));
+    for (int64_t i = 0; i < m.keys; ++i)
+      keys.push_back(static_cast<int32_t>((i * 7 + 1) % (m.keys + 1)));
     start.push_back(static_cast<int32_t>(keys.size()));
     for (int64_t h = 0; h < m.heads; ++h) {
       group.push_back(0);
@@ -38,7 +46,8 @@ class Blocks {
       own.push_back(first.back() + keys.back());
     }
     DecodeBlock lists;
-    lists.keys = integers(keys), lists.key_start = integers(start), lists.group_of_head = integers(group);
+    lists.keys = integers(keys), lists.key_start = integers(start),
+    lists.group_of_head = integers(group);
     lists.first_row = integers(first), lists.own_row = integers(own);
     lists.longest = persistent ? m.keys : 0;  // lists of unknown length take launches
     for (int64_t layer = 0; layer < m.layers; ++layer) {
@@ -74,7 +83,8 @@ class Blocks {
 
  private:
   // Random numbers; those of a batch repeat after five sequences of `each`.
-  TensorView tensor(const Shape& shape, float size, int64_t each = 0, float mean = 0, bool is_wide = false) {
+  TensorView tensor(const Shape& shape, float size, int64_t each = 0, float mean = 0,
+                    bool is_wide = false) {
     const Tensor t(*gpu().pool, shape, is_wide ? DType::f32 : type_);
     std::vector<float> values(static_cast<std::size_t>(each > 0 ? 5 * each : t.size()));
     std::mt19937 random(seed_++);
@@ -87,11 +97,16 @@ class Blocks {
     gpu().upload(t, is_wide ? static_cast<const void*>(values.data()) : words.data());
     return kept_.emplace_back(t);
   }
-  TensorView wide(const Shape& shape, float size, float mean) { return tensor(shape, size, 0, mean, true); }
+
+  TensorView wide(const Shape& shape, float size, float mean) {
+    return tensor(shape, size, 0, mean, true);
+  }
+
   DecodeAffine affine(int64_t out, int64_t in) {
     const TensorView w = tensor({out, in}, 1.5f / std::sqrt(static_cast<float>(in)));
     return {w, tensor({out}, 0.2f)};
   }
+
   const int32_t* integers(const std::vector<int32_t>& values) {
     return kept_.emplace_back(attention_test::on_gpu(values)).view().as<int32_t>();
   }
@@ -117,7 +132,8 @@ void expect_equal_in_batches(const Model& m, DType type) {
   const auto five = Blocks(m, type, 5, true).run();
   const auto plain = Blocks(m, type, 5, false).run();
   for (std::size_t i = 0; i < five.size(); ++i)
-    EXPECT_LT(relative_difference(five[i], plain[i]), type == DType::f16 ? 4e-3 : 3e-2) << "output " << i;
+    EXPECT_LT(relative_difference(five[i], plain[i]), type == DType::f16 ? 4e-3 : 3e-2)
+        << "output " << i;
   for (const int64_t batch : {1, 3, 8, 16, 17, 64, 300}) {
     SCOPED_TRACE(batch);
     Blocks blocks(m, type, batch, true);
@@ -136,11 +152,13 @@ TEST(CudaDecodeBlocks, TextIsTheSameInEveryBatch) {
   if (!persistent_here()) GTEST_SKIP() << "five launches a block here";
   for (const DType type : {DType::bf16, DType::f16}) expect_equal_in_batches(kText, type);
 }
+
 TEST(CudaDecodeBlocks, ImagesAreTheSameInEveryBatch) {
   if (!persistent_here()) GTEST_SKIP() << "five launches a block here";
   expect_equal_in_batches(kImages, DType::bf16);
   expect_equal_in_batches(kWideHeads, DType::f16);
 }
+
 // More layers than a launch takes.
 TEST(CudaDecodeBlocks, ManyLayersTakeTwoLaunches) {
   if (!persistent_here()) GTEST_SKIP() << "five launches a block here";

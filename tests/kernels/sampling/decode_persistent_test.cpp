@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
-// The plan of the persistent decoding kernel: everything is computed once, nothing overlaps, and thread
-// blocks that wait for words alone come to the same result in any batch and on any number of multiprocessors.
+// The plan of the persistent decoding kernel: everything is computed once, nothing overlaps, and
+// thread blocks that wait for words alone come to the same result in any batch and on any number of
+// multiprocessors.
 #include "kernels/sampling/decode_persistent.h"
-#include <gtest/gtest.h>
+
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
+#include <gtest/gtest.h>
 #include <map>
 #include <set>
 #include <thread>
@@ -15,7 +19,8 @@ namespace {
 constexpr uint32_t kAbsent = 0xffffffffu;
 constexpr Sizes kText = {1, 512, 8, 64, 64, 2048}, kImages = {256, 256, 2, 64, 128, 512},
                 kSmall = {1, 64, 3, 8, 16, 128};
-constexpr int kSharedLimit = 227 * 1024, kBlockBytes = 128;  // of an H200; of the arguments of a layer
+// of an H200; of the arguments of a layer
+constexpr int kSharedLimit = 227 * 1024, kBlockBytes = 128;
 
 Sizes with_batch(Sizes s, int batch) {
   s.batch = batch;
@@ -98,7 +103,8 @@ void expect_all_items(int pairs, const std::vector<int>& longest, int slots) {
 TEST(DecodePersistent, EachItemHasOneWarp) {
   for (const int pairs : {0, 1, 2, 4, 15, 16, 17, 32, 200})
     for (const int slots : {31, 60, 120})
-      for (const auto& longest : {std::vector{0}, {1, 0, 992}, {96, 32, 96, 1}, {352, 352}, {33, 513, 64}})
+      for (const auto& longest :
+           {std::vector{0}, {1, 0, 992}, {96, 32, 96, 1}, {352, 352}, {33, 513, 64}})
         expect_all_items(pairs, longest, slots);
 }
 
@@ -131,31 +137,39 @@ struct Card {
   std::vector<uint32_t> y;
 
   Card(const Sizes& sizes, int layer_count, int longest_keys, int blocks)
-      : s(sizes), layers(layer_count), longest(longest_keys), groups(sizes.batch, blocks, kMostRows),
-        plan(sizes, copies_for(sizes.batch)), words(static_cast<std::size_t>(layer_count * plan.of_layer)),
+      : s(sizes),
+        layers(layer_count),
+        longest(longest_keys),
+        groups(sizes.batch, blocks, kMostRows),
+        plan(sizes, copies_for(sizes.batch)),
+        words(static_cast<std::size_t>(layer_count * plan.of_layer)),
         y(static_cast<std::size_t>(sizes.batch * sizes.width / 2)) {
     for (auto& word : words) word = kAbsent;
   }
 
   static uint32_t mix(uint32_t a, uint32_t b) { return (a ^ b * 0x9e3779b9u) * 0x85ebca6bu + b; }
+
   uint32_t wait(int at) const {
     uint32_t word;
     while ((word = words[static_cast<std::size_t>(at)].load(std::memory_order_relaxed)) == kAbsent)
       std::this_thread::yield();
     return word;
   }
+
   void publish(int layer, int buffer, int sequence, int word, uint32_t value) {
     for (int copy = 0; copy < plan.copies_of(buffer); ++copy) {
       const int at = plan.at(layer, buffer, sequence) + plan.to_copy(buffer, copy) + word;
-      ASSERT_EQ(words[static_cast<std::size_t>(at)].exchange(value == kAbsent ? 0 : value), kAbsent) << at;
+      ASSERT_EQ(words[static_cast<std::size_t>(at)].exchange(value == kAbsent ? 0 : value), kAbsent)
+          << at;
     }
   }
+
   uint32_t input(int layer, int matrix, int sequence, int word, int rank) const {
     if (matrix == kQkv && layer == 0)
       return mix(static_cast<uint32_t>(sequence % 5), static_cast<uint32_t>(word));
     const int buffer = matrix == kProj ? kAttended : matrix == kQkv ? kDown : matrix - 1;
-    return wait(plan.at(matrix == kQkv ? layer - 1 : layer, buffer, sequence) + plan.to_copy(buffer, rank) +
-                word);
+    return wait(plan.at(matrix == kQkv ? layer - 1 : layer, buffer, sequence) +
+                plan.to_copy(buffer, rank) + word);
   }
 
   void multiply(int layer, int matrix, int group, int rank) {
@@ -168,10 +182,12 @@ struct Card {
         sum = mix(sum, input(layer, matrix, row, word, rank));
       for (int word = first * kTileColumns / 2; word < last * kTileColumns / 2; ++word) {
         uint32_t value = mix(sum, static_cast<uint32_t>(word));
-        if (matrix == kProj || matrix == kDown) value = mix(value, input(layer, matrix - 1, row, word, rank));
+        if (matrix == kProj || matrix == kDown)
+          value = mix(value, input(layer, matrix - 1, row, word, rank));
         if (matrix == kDown && layer + 1 == layers)
           y[static_cast<std::size_t>(row * s.width / 2 + word)] = value;
-        else publish(layer, matrix, row, word, value);
+        else
+          publish(layer, matrix, row, word, value);
       }
     }
   }
@@ -185,7 +201,8 @@ struct Card {
       const int packed = plan.at(layer, kQkv, row);
       uint32_t sum = static_cast<uint32_t>(longest);
       for (int i = 0; i < s.qk / 2; ++i) sum = mix(sum, wait(packed + head * s.qk / 2 + i));
-      for (int i = 0; i < s.qk / 2; ++i) sum = mix(sum, wait(packed + (queries + head * s.qk) / 2 + i));
+      for (int i = 0; i < s.qk / 2; ++i)
+        sum = mix(sum, wait(packed + (queries + head * s.qk) / 2 + i));
       for (int i = 0; i < s.v / 2; ++i) {
         const uint32_t v = wait(packed + (2 * queries + head * s.v) / 2 + i);
         publish(layer, kAttended, row, head * s.v / 2 + i, mix(sum, v));
@@ -217,7 +234,8 @@ TEST(DecodePersistent, ExchangeEndsAndDoesNotDependOnTheBatch) {
       Card card(with_batch(kSmall, batch), 3, 9, blocks);
       card.run();
       for (std::size_t i = 0; i < card.y.size(); ++i)
-        ASSERT_EQ(card.y[i], alone.y[i / words % 5 * words + i % words]) << batch << " on " << blocks;
+        ASSERT_EQ(card.y[i], alone.y[i / words % 5 * words + i % words])
+            << batch << " on " << blocks;
     }
 }
 }  // namespace

@@ -11,8 +11,8 @@ extern "C" {
 // What a call came to, and what it should have come to: `word` is in the text of the error.
 typedef struct weft_call_report {
   void* user;
-  void (*report)(void* user, const char* call, weft_status got, weft_status want, const char* message,
-                 const char* word);
+  void (*report)(void* user, const char* call, weft_status got, weft_status want,
+                 const char* message, const char* word);
 } weft_call_report;
 
 // Every mistake in the arguments that the library tells from a right call.

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 // The Python package: pytest in tests/src/python/, as far as there are pytest, PyTorch and a GPU.
-#include <gtest/gtest.h>
 #include "tests/run_python.h"
+
+#include <gtest/gtest.h>
+#include <string>
 
 namespace weft {
 namespace {
 void run_pytest(const std::string& needs, const std::string& which) {
   if (const auto [status, text] = python("-c '" + needs + "'"); status != 0) GTEST_SKIP() << text;
-  const auto [status, text] = python("-m pytest -q -p no:cacheprovider tests/src/python -k '" + which + "'");
+  const auto [status, text] =
+      python("-m pytest -q -p no:cacheprovider tests/src/python -k '" + which + "'");
   EXPECT_EQ(status, 0) << text;
   EXPECT_NE(text.find(" passed"), std::string::npos) << text;
 }
@@ -21,8 +24,9 @@ TEST(CApiPython, OnTheCpu) {
 
 #ifdef WEFT_CUDA
 TEST(CudaPython, OnTheGpu) {
-  run_pytest("import numpy, pytest, torch; assert torch.cuda.is_available(), \"this PyTorch has no GPU\"",
-             "cuda");
+  run_pytest(
+      "import numpy, pytest, torch; assert torch.cuda.is_available(), \"this PyTorch has no GPU\"",
+      "cuda");
 }
 #endif
 }  // namespace

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: MIT
-// The C library: right calls against the definition, mistakes by their texts, threads, and its example.
-#include <gtest/gtest.h>
-#include <cstring>
-#include <fstream>
-#include <thread>
+// The C library: right calls against the definition, mistakes by their texts, threads, and its
+// example.
 #include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"
 #include "tests/kernels/attention/attention_case.h"
 #include "tests/src/capi/capi_calls.h"
 #include "tests/temp_dir.h"
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -18,9 +25,11 @@ using attention_test::difference;
 struct PatternDeleter {
   void operator()(weft_pattern* p) const { weft_pattern_destroy(p); }
 };
+
 struct PlanDeleter {
   void operator()(weft_attention_plan* p) const { weft_attention_plan_destroy(p); }
 };
+
 using PatternHandle = std::unique_ptr<weft_pattern, PatternDeleter>;
 using PlanHandle = std::unique_ptr<weft_attention_plan, PlanDeleter>;
 
@@ -32,26 +41,34 @@ weft_pattern_spec spec_of(const char* kind) {
   spec.kind = kind;
   return spec;
 }
+
 PatternHandle pattern_of(const weft_pattern_spec& spec, int heads) {
   weft_pattern* pattern = nullptr;
   expect_ok(weft_pattern_create(&spec, heads, &pattern));
   return PatternHandle(pattern);
 }
+
 PlanHandle plan_of(const weft_pattern* pattern, Lengths n, int64_t qk, int64_t v) {
   weft_attention_plan* plan = nullptr;
   expect_ok(weft_attention_plan_create(pattern, n.queries, n.keys, qk, v, WEFT_CPU, &plan));
   return PlanHandle(plan);
 }
 
-template <class View> View as(const HeadsView& x) {
+template <class View>
+View as(const HeadsView& x) {
   return {x.data, x.batch_stride, x.time_stride, x.head_stride};
 }
+
 constexpr int32_t number_of(DType t) {
-  return t == DType::f32 ? WEFT_F32 : t == DType::f16 ? WEFT_F16 : t == DType::bf16 ? WEFT_BF16 : WEFT_F64;
+  return t == DType::f32    ? WEFT_F32
+         : t == DType::f16  ? WEFT_F16
+         : t == DType::bf16 ? WEFT_BF16
+                            : WEFT_F64;
 }
 
 // Both passes through the C interface.
-template <class T> void run(const weft_attention_plan* plan, Data<T>& x) {
+template <class T>
+void run(const weft_attention_plan* plan, Data<T>& x) {
   const AttentionBackward b = x.backward({});
   const Segments segments = x.segments();
   weft_forward_args f{};
@@ -67,7 +84,8 @@ template <class T> void run(const weft_attention_plan* plan, Data<T>& x) {
   weft_backward_args g{};
   g.size = sizeof(g);
   g.batch = f.batch, g.dtype = f.dtype;
-  g.q = f.q, g.k = f.k, g.v = f.v, g.o = as<weft_input>(b.y), g.d_o = as<weft_input>(b.dy), g.lse = f.lse;
+  g.q = f.q, g.k = f.k, g.v = f.v, g.o = as<weft_input>(b.y), g.d_o = as<weft_input>(b.dy),
+  g.lse = f.lse;
   g.dq = as<weft_output>(b.dq), g.dk = as<weft_output>(b.dk), g.dv = as<weft_output>(b.dv);
   g.q_segments = f.q_segments, g.k_segments = f.k_segments;
   expect_ok(weft_attention_workspace_size(plan, g.batch, g.dtype, &g.workspace_bytes));
@@ -78,8 +96,8 @@ template <class T> void run(const weft_attention_plan* plan, Data<T>& x) {
 }
 
 // Masks, and both passes in f64 and f32, against the C++ pattern and the definition.
-void expect_definition(const weft_pattern* handle, const AttentionPattern& pattern, Lengths n, int heads,
-                       bool documents) {
+void expect_definition(const weft_pattern* handle, const AttentionPattern& pattern, Lengths n,
+                       int heads, bool documents) {
   SCOPED_TRACE(str(pattern.name(), ", ", n.queries, " queries, ", n.keys, " keys"));
   EXPECT_EQ(weft_pattern_name(handle), pattern.name());
   std::vector<uint8_t> mask(static_cast<std::size_t>(n.queries * n.keys));
@@ -87,7 +105,8 @@ void expect_definition(const weft_pattern* handle, const AttentionPattern& patte
     expect_ok(weft_pattern_mask(handle, h, n.queries, n.keys, mask.data()));
     for (int64_t i = 0; i < n.queries; ++i)
       for (int64_t j = 0; j < n.keys; ++j)
-        ASSERT_EQ(mask[i * n.keys + j] != 0, pattern.attends(h, i, j)) << h << ", " << i << ", " << j;
+        ASSERT_EQ(mask[i * n.keys + j] != 0, pattern.attends(h, i, j))
+            << h << ", " << i << ", " << j;
   }
   Data<double> exact({2, n.queries, heads, 12, 20, n.keys});
   if (documents) exact.pack_documents();
@@ -140,7 +159,8 @@ TEST(CApi, LayoutsWithAPredicateRunAsDefined) {
   for (const int32_t causal : {0, 1}) {
     layout.causal = causal != 0;
     int asked = 0;
-    const weft_layout given{sizeof(given), layout.active.data(), 2, 3, 5, 8, causal, keep_odd, &asked};
+    const weft_layout given{sizeof(given), layout.active.data(), 2, 3, 5, 8, causal, keep_odd,
+                            &asked};
     weft_pattern* made = nullptr;
     expect_ok(weft_pattern_create_layout(&given, 2, &made));
     const PatternHandle pattern(made);
@@ -156,7 +176,8 @@ TEST(CApi, LayoutsHaveBlocksOfFourSizes) {
     const weft_layout layout{sizeof(layout), &active, 1, 1, 1, block, 1, nullptr, nullptr};
     weft_pattern* made = nullptr;
     const bool fits = block == 8 || block == 16 || block == 32 || block == 64;
-    EXPECT_EQ(weft_pattern_create_layout(&layout, 1, &made), fits ? WEFT_OK : WEFT_INVALID_ARGUMENT) << block;
+    EXPECT_EQ(weft_pattern_create_layout(&layout, 1, &made), fits ? WEFT_OK : WEFT_INVALID_ARGUMENT)
+        << block;
     const PatternHandle pattern(made);
   }
 }
@@ -183,7 +204,9 @@ TEST(CApi, LowPrecisionAndAxesInAnyOrder) {
   };
   const std::vector<bf16> q = moved(x.q), k = moved(x.k), v = moved(x.v), want = moved(x.y);
   std::vector<bf16> o(q.size());
-  const auto view = [](const std::vector<bf16>& data) { return weft_input{data.data(), 8, 16, 33 * 16}; };
+  const auto view = [](const std::vector<bf16>& data) {
+    return weft_input{data.data(), 8, 16, 33 * 16};
+  };
   weft_forward_args f{};
   f.size = sizeof(f), f.batch = 2, f.dtype = WEFT_BF16;
   f.q = view(q), f.k = view(k), f.v = view(v), f.o = {o.data(), 8, 16, 33 * 16};
@@ -192,8 +215,8 @@ TEST(CApi, LowPrecisionAndAxesInAnyOrder) {
   EXPECT_EQ(std::memcmp(o.data(), want.data(), o.size() * sizeof(bf16)), 0);
 }
 
-void expect_reported(void* count, const char* call, weft_status got, weft_status want, const char* message,
-                     const char* word) {
+void expect_reported(void* count, const char* call, weft_status got, weft_status want,
+                     const char* message, const char* word) {
   ++*static_cast<int*>(count);
   EXPECT_EQ(got, want) << call << ": " << weft_status_name(got) << ", " << message;
   EXPECT_TRUE(want == WEFT_OK || std::strstr(message, word)) << call << ": " << message;
@@ -264,9 +287,9 @@ TEST(CApi, TheExampleRuns) {
   for (const std::string& library :
        {std::string("-L" WEFT_TEST_LIB " -lweft_attention -Wl,-rpath," WEFT_TEST_LIB),
         std::string(WEFT_TEST_LIB "/libweft_attention.a " WEFT_TEST_STATIC_LIBRARIES)}) {
-    const std::string compile = WEFT_TEST_CC " -std=c99 -pedantic -Wall -Wextra -Werror -I" WEFT_TEST_SOURCE
-                                             "/src/capi " +
-                                source + " -o " + program + " " + library;
+    const std::string compile =
+        WEFT_TEST_CC " -std=c99 -pedantic -Wall -Wextra -Werror -I" WEFT_TEST_SOURCE "/src/capi " +
+        source + " -o " + program + " " + library;
     ASSERT_EQ(std::system(compile.c_str()), 0) << compile;
     ASSERT_EQ(std::system((program + " > " + dir / "out").c_str()), 0);
     std::string line;

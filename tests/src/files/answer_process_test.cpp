@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: MIT
 // A process that answers questions: whatever becomes of it, the one that asks goes on.
+#include "src/files/hdf5_reader.h"
+#include "tests/temp_dir.h"
+
+#include <cstdlib>
 #include <gtest/gtest.h>
+#include <string>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
-#include <cstdlib>
-#include "src/files/hdf5_reader.h"
-#include "tests/temp_dir.h"
+#include <utility>
 
 namespace weft {
 namespace {
@@ -35,14 +38,17 @@ TEST(AnswerProcess, ItsEndIsAnError) {
        {std::pair{"crash", "Aborted"}, {"leave", "ended"}, {"hang", "took too long"}}) {
     AnswerProcess process(answer, 1);
     for (int twice = 0; twice < 2; ++twice)
-      EXPECT_CONTAINS(error_of([&] { process.ask("f.h5", question); }), twice ? "f.h5: is damaged" : how);
+      EXPECT_CONTAINS(error_of([&] { process.ask("f.h5", question); }),
+                      twice ? "f.h5: is damaged" : how);
   }
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "none is left";
 }
 
-// A call that fails while the child lives on: it waits for a next question, and this process for its end.
+// A call that fails while the child lives on: it waits for a next question, and this process for
+// its end.
 TEST(AnswerProcess, AConnectionThatFailsIsItsEnd) {
-  AnswerProcess process(answer, 1), later(answer, 1);  // the second child has the first one's socket, too
+  // the second child has the first one's socket, too
+  AnswerProcess process(answer, 1), later(answer, 1);
   for (int fd = 3; fd < 64; ++fd) {
     const timeval patience{0, 100'000};
     setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience);

@@ -1,28 +1,37 @@
 // SPDX-License-Identifier: MIT
-// Checkpoints: every bit comes back, equal states make equal files, another model's file is refused by name
-// and shape, and nothing that goes wrong touches an earlier file or a store half-way.
+// Checkpoints: every bit comes back, equal states make equal files, another model's file is refused
+// by name and shape, and nothing that goes wrong touches an earlier file or a store half-way.
 #include "src/files/checkpoint.h"
-#include <gtest/gtest.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
-#include <chrono>
-#include <cmath>
-#include <cstring>
-#include <random>
-#include <thread>
+
 #include "src/files/hdf5.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/temp_dir.h"
 
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <memory>
+#include <random>
+#include <string>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <thread>
+#include <vector>
+
 namespace weft {
 namespace {
 TrainState sample_state() {
-  return {.step = 123,
-          .updates = 121,
-          .loss_scale = 0.1,
-          .good_steps = 7,
-          .best_valid_bits = 1.0 / 3,
-          .seed = 0xfedcba9876543210u};
+  return {
+      .step = 123,
+      .updates = 121,
+      .loss_scale = 0.1,
+      .good_steps = 7,
+      .best_valid_bits = 1.0 / 3,
+      .seed = 0xfedcba9876543210u,
+  };
 }
 
 struct Fixture {
@@ -30,15 +39,17 @@ struct Fixture {
   ParameterStore store;
 
   explicit Fixture(bool training = true, bool ema = true, int64_t rows = 3,
-                   const std::string& last = "blocks.0.bias", DType compute = DType::f32, uint64_t seed = 1,
-                   const std::string& device_name = "cpu")
+                   const std::string& last = "blocks.0.bias", DType compute = DType::f32,
+                   uint64_t seed = 1, const std::string& device_name = "cpu")
       : device(make_device(device_name)) {
     store.add("embedding.token", {5, 4}, Init::normal(0.1));
     store.add("blocks.0.weight", {rows, 4}, Init::normal(1));
     store.add(last, {3}, Init::constant(0.5));
     store.allocate(*device, compute, seed, training, ema);
   }
-  // Different random bits in every block, denormals included; neither infinities nor NaNs, which are refused.
+
+  // Different random bits in every block, denormals included; neither infinities nor NaNs, which
+  // are refused.
   void scramble(unsigned seed) {
     std::mt19937 random(seed);
     for (int which = 0; const Tensor& block : {store.master(), store.m(), store.v(), store.ema()}) {
@@ -51,6 +62,7 @@ struct Fixture {
       }
     }
   }
+
   std::vector<std::vector<double>> values() const {
     std::vector<std::vector<double>> all;
     for (const Tensor& block : {store.master(), store.m(), store.v(), store.ema(), store.compute()})
@@ -132,19 +144,23 @@ TEST(Checkpoint, OfAnotherModel) {
   }
   Fixture wider(true, true, 6), renamed(true, true, 3, "blocks.0.bias2");
   const auto before = wider.values();
-  EXPECT_EQ(
-      load_error(path, wider),
-      path + ": checkpoint of another model: blocks.0.weight is (6, 4) here and (3, 4) there (/params)");
+  EXPECT_EQ(load_error(path, wider), path +
+                                         ": checkpoint of another model: blocks.0.weight is (6, 4) "
+                                         "here and (3, 4) there (/params)");
   EXPECT_EQ(wider.values(), before) << "refused before a weight changed";
-  EXPECT_EQ(load_error(path, renamed),
-            path + ": checkpoint of another model: blocks.0.bias2 is (3) here and missing there (/params)");
+  EXPECT_EQ(
+      load_error(path, renamed),
+      path +
+          ": checkpoint of another model: blocks.0.bias2 is (3) here and missing there (/params)");
   Fixture fewer(true, true);
   ParameterStore small;
   small.add("embedding.token", {5, 4}, Init::normal(0.1));
   small.add("blocks.0.weight", {3, 4}, Init::normal(1));
   small.allocate(*fewer.device, DType::f32, 1, false, false);
-  EXPECT_EQ(error_of([&] { load_checkpoint(path, *fewer.device, small); }),
-            path + ": checkpoint of another model: blocks.0.bias is missing here and (3) there (/params)");
+  EXPECT_EQ(
+      error_of([&] { load_checkpoint(path, *fewer.device, small); }),
+      path +
+          ": checkpoint of another model: blocks.0.bias is missing here and (3) there (/params)");
 }
 
 TEST(Checkpoint, LackingWhatIsAskedFor) {
@@ -174,7 +190,8 @@ TEST(Checkpoint, ThatIsNone) {
   later.write("/params/a", StoredType::u8, {3}, tokens.data());
   later.set_attribute("format", int64_t{2});
   later.commit();
-  EXPECT_CONTAINS(load_error(dir / "later.h5", f), "is of checkpoint format 2; this program reads format 1");
+  EXPECT_CONTAINS(load_error(dir / "later.h5", f),
+                  "is of checkpoint format 2; this program reads format 1");
   Hdf5File bare = Hdf5File::create(dir / "bare.h5");
   bare.write("/params/a", StoredType::u8, {3}, tokens.data());
   bare.set_attribute("format", int64_t{1});
@@ -211,8 +228,10 @@ TEST(Checkpoint, EveryFlippedBitIsRefusedOrHarmless) {
     const std::size_t at = random() % bytes.size();
     bytes[at] = static_cast<char>(bytes[at] ^ 1 << random() % 8);
     write_file(dir / "bad.h5", bytes);
-    if (at >= 512) EXPECT_CONTAINS(load_error(dir / "bad.h5", f), "bad.h5: is damaged (its hash") << at;
-    else load_error(dir / "bad.h5", f);
+    if (at >= 512)
+      EXPECT_CONTAINS(load_error(dir / "bad.h5", f), "bad.h5: is damaged (its hash") << at;
+    else
+      load_error(dir / "bad.h5", f);
   }
 }
 
@@ -225,7 +244,8 @@ TEST(Checkpoint, NonsensicalValuesAreRefusedByName) {
   };
   EXPECT_CONTAINS(error_with({.step = -1}), "attribute step is -1");
   EXPECT_CONTAINS(error_with({.updates = -5}), "attribute updates is -5");
-  EXPECT_CONTAINS(error_with({.best_valid_bits = std::nan("")}), "attribute best_valid_bits is nan");
+  EXPECT_CONTAINS(error_with({.best_valid_bits = std::nan("")}),
+                  "attribute best_valid_bits is nan");
   EXPECT_CONTAINS(error_with({.loss_scale = 0}), "attribute loss_scale is 0");
   const std::vector<float> bad(12, std::nanf(""));
   const ParamInfo p = f.store.params()[1];
@@ -258,7 +278,8 @@ TEST(Checkpoint, FullDiskLeavesTheEarlierOne) {
   EXPECT_FALSE(std::filesystem::exists(dir / "a.h5.tmp"));
 }
 
-// A process that saves without pause is killed at many moments: the file is always a whole checkpoint.
+// A process that saves without pause is killed at many moments: the file is always a whole
+// checkpoint.
 TEST(Checkpoint, SurvivesBeingKilledWhileItIsWritten) {
   TempDir dir;
   Fixture f;

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: MIT
 // Files that go to the disk: what is in them, and what goes wrong.
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <cerrno>
 #include "src/files/files.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/train/ranks/ranks_testing.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstddef>
+#include <fcntl.h>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <string>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -25,9 +31,13 @@ std::string long_text(std::size_t size) {
 
 struct OpenFile {
   int fd;
-  OpenFile(const std::string& path, int how) : fd(open(path.c_str(), how | O_CREAT, 0600)) {}
+
+  OpenFile(const std::string& path, int how)
+      : fd(open(path.c_str(), how | O_CREAT, 0600)) {}
+
   OpenFile(const OpenFile&) = delete;
   OpenFile& operator=(const OpenFile&) = delete;
+
   ~OpenFile() { close(fd); }
 };
 
@@ -80,7 +90,8 @@ TEST(DiskWriter, ACallThatASignalInterruptsIsMadeAgain) {
   EXPECT_EQ(returns(-1, EIO), -1);
   EXPECT_EQ(errno, EIO);
   EXPECT_EQ(calls, 3);
-  EXPECT_EQ(uninterrupted([&] { return errno = EINTR, 0; }), 0) << "errno counts after a failure alone";
+  EXPECT_EQ(uninterrupted([&] { return errno = EINTR, 0; }), 0)
+      << "errno counts after a failure alone";
 }
 
 // A file whose sync failed may have lost any of its bytes.
@@ -90,7 +101,8 @@ TEST(DiskWriter, AFailedSyncIsNoSuccess) {
   for (const int error : {EIO, ENOSPC}) {
     std::string said;
     with_failing_calls({SYS_fsync, SYS_fdatasync}, error, [&] {
-      said = error_of([&] { write_whole_file(dir / "file", [](std::ostream& out) { out << "new"; }); });
+      said = error_of(
+          [&] { write_whole_file(dir / "file", [](std::ostream& out) { out << "new"; }); });
     });
     EXPECT_EQ(said, str(dir / "file", ": could not be written: ", disk_error(error),
                         " (the earlier file is unchanged)"));

@@ -2,18 +2,19 @@
 // A system that refuses calls.
 #pragma once
 
+#include <cstddef>
+#include <functional>
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <sys/prctl.h>
-#include <cstddef>
-#include <functional>
 #include <thread>
 #include <vector>
 
 namespace weft {
 // Does `work` in a thread for which the system calls of these numbers fail with `error`.
-inline void with_failing_calls(const std::vector<int>& calls, int error, const std::function<void()>& work) {
+inline void with_failing_calls(const std::vector<int>& calls, int error,
+                               const std::function<void()>& work) {
   std::vector<sock_filter> filter{BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr))};
   for (const int call : calls) {
     filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(call), 0, 1));

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT
 // What stands under a name: links, devices, pipes and folders, as outputs and as inputs.
 #include "src/files/files.h"
+
+#include "tests/temp_dir.h"
+
+#include <cstddef>
 #include <fcntl.h>
+#include <filesystem>
 #include <gtest/gtest.h>
+#include <string>
 #include <sys/stat.h>
 #include <sys/wait.h>
-#include <unistd.h>
 #include <thread>
-#include "tests/temp_dir.h"
+#include <unistd.h>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -18,11 +24,14 @@ using Names = std::vector<std::string>;
 void write_text(const std::string& path, const std::string& text) {
   write_whole_file(path, [&](std::ostream& out) { out << text; });
 }
+
 std::string output_error(const std::string& path, Devices devices = Devices::refused) {
   const std::string early = error_of([&] { check_output(path, devices); });
-  EXPECT_EQ(error_of([&] { NewFile(path, devices); }), early) << "checked before the work as after it";
+  EXPECT_EQ(error_of([&] { NewFile(path, devices); }), early)
+      << "checked before the work as after it";
   return early;
 }
+
 std::string input_error(const std::string& path, int64_t most = 100) {
   return error_of([&] { read_input(path, most); });
 }
@@ -34,8 +43,10 @@ TEST(Outputs, LinksStayAndWhatTheyLeadToIsReplaced) {
   fs::create_symlink("inner/second", dir / "first");
   fs::create_symlink("target", dir / "inner/second");
   fs::create_symlink(dir / "fresh", dir / "dangling");
+
   struct stat before {
   }, after{};
+
   stat((dir / "inner/target").c_str(), &before);
   write_text(dir / "first", "new");
   EXPECT_TRUE(fs::is_symlink(dir / "first") && fs::is_symlink(dir / "inner/second"));
@@ -47,9 +58,11 @@ TEST(Outputs, LinksStayAndWhatTheyLeadToIsReplaced) {
   EXPECT_EQ(read_file(dir / "fresh"), "text");
   EXPECT_EQ(dir.names(), (Names{"dangling", "first", "fresh", "inner"}));
   fs::create_symlink("circle", dir / "circle");
-  EXPECT_CONTAINS(output_error(dir / "circle"), "circle: cannot be written: Too many levels of symbolic");
+  EXPECT_CONTAINS(output_error(dir / "circle"),
+                  "circle: cannot be written: Too many levels of symbolic");
   fs::create_symlink("no/folder", dir / "lost");
-  EXPECT_CONTAINS(error_of([&] { write_text(dir / "lost", "x"); }), "there is no folder " + (dir / "no"));
+  EXPECT_CONTAINS(error_of([&] { write_text(dir / "lost", "x"); }),
+                  "there is no folder " + (dir / "no"));
 }
 
 TEST(Outputs, DevicesAndPipesAreWrittenOrRefusedButNeverReplaced) {
@@ -108,7 +121,9 @@ TEST(Outputs, WritersOfOneNameDoNotMeet) {
     EXPECT_EQ(read_file(dir / "file"), "one");
   }
   EXPECT_EQ(dir.names(), (Names{"file"}));
+
   struct stat info {};
+
   stat((dir / "file").c_str(), &info);
   const mode_t mask = umask(0);
   umask(mask);
@@ -132,8 +147,10 @@ TEST(Inputs, AreFilesAndPipesOfAShellUpToALimit) {
     ASSERT_EQ(write(ends[1], std::string(size, 'y').data(), size), static_cast<ssize_t>(size));
     close(ends[1]);
     const std::string path = str("/dev/fd/", ends[0]);
-    if (size == 100) EXPECT_EQ(read_input(path, 100), std::vector<char>(100, 'y'));
-    else EXPECT_CONTAINS(input_error(path), path + ": has more than 100 bytes");
+    if (size == 100)
+      EXPECT_EQ(read_input(path, 100), std::vector<char>(100, 'y'));
+    else
+      EXPECT_CONTAINS(input_error(path), path + ": has more than 100 bytes");
     close(ends[0]);
   }
 }

@@ -1,20 +1,27 @@
 // SPDX-License-Identifier: MIT
-// HDF5 files: round trips, equal bytes for equal data, one clear error for each way a file can be bad, and an
-// earlier file that survives whatever goes wrong.
+// HDF5 files: round trips, equal bytes for equal data, one clear error for each way a file can be
+// bad, and an earlier file that survives whatever goes wrong.
 #include "src/files/hdf5.h"
-#include <fcntl.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-#include <algorithm>
-#include <cstdlib>
-#include <functional>
-#include <numeric>
-#include <random>
+
 #include "src/files/hdf5_reader.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/temp_dir.h"
 
-// HDF5 loses memory of its own when it refuses a damaged file; the leak check leaves that to the library.
+#include <algorithm>
+#include <cstddef>
+#include <cstdlib>
+#include <fcntl.h>
+#include <functional>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <optional>
+#include <random>
+#include <string>
+#include <unistd.h>
+#include <vector>
+
+// HDF5 loses memory of its own when it refuses a damaged file; the leak check leaves that to the
+// library.
 extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
 
 namespace weft {
@@ -77,14 +84,14 @@ TEST(Hdf5, EveryTypeAndEmptyArrays) {
   TempDir dir;
   Hdf5File f = Hdf5File::create(dir / "a.h5");
   const std::vector<double> zeros(4);
-  for (StoredType t :
-       {StoredType::u8, StoredType::u16, StoredType::i32, StoredType::i64, StoredType::f32, StoredType::f64})
+  for (StoredType t : {StoredType::u8, StoredType::u16, StoredType::i32, StoredType::i64,
+                       StoredType::f32, StoredType::f64})
     f.write(std::string("/") + name_of(t), t, {2, 2}, zeros.data());
   f.write("/none", StoredType::u16, {0}, nullptr);
   f.commit();
   const Hdf5File g = Hdf5File::open(dir / "a.h5");
-  for (StoredType t :
-       {StoredType::u8, StoredType::u16, StoredType::i32, StoredType::i64, StoredType::f32, StoredType::f64})
+  for (StoredType t : {StoredType::u8, StoredType::u16, StoredType::i32, StoredType::i64,
+                       StoredType::f32, StoredType::f64})
     EXPECT_EQ(g.type_of(std::string("/") + name_of(t)), t);
   EXPECT_EQ(g.shape_of("/none"), std::vector<int64_t>{0});
   g.read("/none", StoredType::u16, {0}, nullptr);
@@ -108,7 +115,8 @@ TEST(Hdf5, ArraysOfAnyShapeComeBack) {
     found.assign(numbers.size(), -1);
     g.read(name(i), StoredType::f32, shapes[i], found.data());
     EXPECT_TRUE(std::equal(found.begin(), found.begin() + size, numbers.begin())) << i;
-    EXPECT_EQ(std::count(found.begin() + size, found.end(), -1), found.end() - found.begin() - size) << i;
+    EXPECT_EQ(std::count(found.begin() + size, found.end(), -1), found.end() - found.begin() - size)
+        << i;
   }
 }
 
@@ -165,8 +173,11 @@ TEST(Hdf5, ErrorsOfPlacesThatCannotBeWritten) {
 
 TEST(Hdf5, ErrorsOfFilesThatAreNotHdf5) {
   TempDir dir;
-  const auto open_error = [&](const std::string& path) { return error_of([&] { Hdf5File::open(path); }); };
-  EXPECT_EQ(open_error(dir / "missing.h5"), dir / "missing.h5: cannot be opened: No such file or directory");
+  const auto open_error = [&](const std::string& path) {
+    return error_of([&] { Hdf5File::open(path); });
+  };
+  EXPECT_EQ(open_error(dir / "missing.h5"),
+            dir / "missing.h5: cannot be opened: No such file or directory");
   EXPECT_EQ(open_error(dir.path()), dir.path() + ": is a folder, expected an HDF5 file");
   EXPECT_CONTAINS(open_error("/dev/null"), "is not a regular file");
   write_file(dir / "empty.h5", "");
@@ -192,11 +203,14 @@ TEST(Hdf5, ErrorsOfObjectsThatAreNotAsExpected) {
                     f.read(name, StoredType::i32, {2, 3}, numbers.data());
                   }),
                   "does not hold int32");
-  EXPECT_EQ(error_of([&] { f.shape_of("/params/none"); }), dir / "a.h5: has no dataset /params/none");
+  EXPECT_EQ(error_of([&] { f.shape_of("/params/none"); }),
+            dir / "a.h5: has no dataset /params/none");
   EXPECT_EQ(error_of([&] { f.type_of("/params"); }), dir / "a.h5: has no dataset /params");
   EXPECT_EQ(error_of([&] { f.list("/none"); }), dir / "a.h5: has no group /none");
-  EXPECT_CONTAINS(error_of([&] { f.int_attribute("text"); }), "attribute text should be one integer");
-  EXPECT_CONTAINS(error_of([&] { f.text_attribute("number"); }), "attribute number should be one text");
+  EXPECT_CONTAINS(error_of([&] { f.int_attribute("text"); }),
+                  "attribute text should be one integer");
+  EXPECT_CONTAINS(error_of([&] { f.text_attribute("number"); }),
+                  "attribute number should be one text");
   EXPECT_CONTAINS(error_of([&] { f.real_attribute("number"); }),
                   "attribute number should be one real number");
 }
@@ -260,7 +274,8 @@ TEST(Hdf5, FilesWithoutASealReadAsThoseWithOne) {
   EXPECT_EQ(old.int_attribute("number"), f.int_attribute("number"));
   EXPECT_EQ(old.int_attribute("missing"), std::nullopt);
   EXPECT_EQ(old.real_attribute("real"), 0.1);
-  EXPECT_EQ(error_of([&] { old.shape_of("/params/none"); }), dir / "old.h5: has no dataset /params/none");
+  EXPECT_EQ(error_of([&] { old.shape_of("/params/none"); }),
+            dir / "old.h5: has no dataset /params/none");
   EXPECT_EQ(error_of([&] { old.int_attribute("text"); }),
             dir / "old.h5: attribute text should be one integer");
 }
@@ -279,12 +294,13 @@ TEST(Hdf5, CompressedChunksOfH5pyAreRead) {
   const std::string python = python_with_h5py();
   if (python.empty()) GTEST_SKIP() << kNoH5py;
   TempDir dir;
-  write_file(dir / "write.py",
-             "import h5py, numpy, sys\n"
-             "f = h5py.File(sys.argv[1], 'w')\n"
-             "a = numpy.arange(6000000, dtype='i4').reshape(6000, 1000)\n"
-             "for name, chunk in ('small', (700, 1000)), ('long', (5000, 1000)), ('narrow', (1000, 10)):\n"
-             "  f.create_dataset(name, data=a, chunks=chunk, compression='gzip', compression_opts=1)\n");
+  write_file(
+      dir / "write.py",
+      "import h5py, numpy, sys\n"
+      "f = h5py.File(sys.argv[1], 'w')\n"
+      "a = numpy.arange(6000000, dtype='i4').reshape(6000, 1000)\n"
+      "for name, chunk in ('small', (700, 1000)), ('long', (5000, 1000)), ('narrow', (1000, 10)):\n"
+      "  f.create_dataset(name, data=a, chunks=chunk, compression='gzip', compression_opts=1)\n");
   ASSERT_EQ(std::system((python + " " + (dir / "write.py") + " " + (dir / "a.h5")).c_str()), 0);
   const Hdf5File f = Hdf5File::open(dir / "a.h5");
   std::vector<int64_t> want(6000000), found(want.size());
@@ -301,13 +317,14 @@ TEST(Hdf5, H5pyReadsIt) {
   if (python.empty()) GTEST_SKIP() << kNoH5py;
   TempDir dir;
   write_sample(dir / "a.h5");
-  write_file(dir / "read.py", "import h5py, sys\n"
-                              "f = h5py.File(sys.argv[1])\n"
-                              "assert f['params/blocks.0.weight'][:].tolist()[1][0] == 0.0\n"
-                              "assert f['params/blocks.0.weight'].shape == (2, 3)\n"
-                              "assert f['params/deep/er/bytes'].dtype == 'uint8'\n"
-                              "assert f.attrs['text'].decode() == 'zwei Zeilen:\\n\"\u00e4\"\\n'\n"
-                              "assert f.attrs['number'] == -9007199254740993 and f.attrs['real'] == 0.1\n");
+  write_file(dir / "read.py",
+             "import h5py, sys\n"
+             "f = h5py.File(sys.argv[1])\n"
+             "assert f['params/blocks.0.weight'][:].tolist()[1][0] == 0.0\n"
+             "assert f['params/blocks.0.weight'].shape == (2, 3)\n"
+             "assert f['params/deep/er/bytes'].dtype == 'uint8'\n"
+             "assert f.attrs['text'].decode() == 'zwei Zeilen:\\n\"\u00e4\"\\n'\n"
+             "assert f.attrs['number'] == -9007199254740993 and f.attrs['real'] == 0.1\n");
   EXPECT_EQ(std::system((python + " " + (dir / "read.py") + " " + (dir / "a.h5")).c_str()), 0);
 }
 
@@ -317,13 +334,14 @@ TEST(Hdf5, OtherFilesAreNotRead) {
   if (python.empty()) GTEST_SKIP() << kNoH5py;
   TempDir dir;
   write_sample(dir / "other.h5");
-  write_file(dir / "write.py", "import h5py, sys\n"
-                               "f, other = h5py.File(sys.argv[1], 'w'), sys.argv[2]\n"
-                               "f['link'] = h5py.ExternalLink(other, '/params/deep/er/bytes')\n"
-                               "f.create_dataset('stored', (3,), 'u1', external=[(other, 0, 3)])\n"
-                               "layout = h5py.VirtualLayout((3,), 'u1')\n"
-                               "layout[:] = h5py.VirtualSource(other, '/params/deep/er/bytes', (3,))\n"
-                               "f.create_virtual_dataset('virtual', layout)\n");
+  write_file(dir / "write.py",
+             "import h5py, sys\n"
+             "f, other = h5py.File(sys.argv[1], 'w'), sys.argv[2]\n"
+             "f['link'] = h5py.ExternalLink(other, '/params/deep/er/bytes')\n"
+             "f.create_dataset('stored', (3,), 'u1', external=[(other, 0, 3)])\n"
+             "layout = h5py.VirtualLayout((3,), 'u1')\n"
+             "layout[:] = h5py.VirtualSource(other, '/params/deep/er/bytes', (3,))\n"
+             "f.create_virtual_dataset('virtual', layout)\n");
   const std::string arguments = (dir / "a.h5") + " " + (dir / "other.h5");
   ASSERT_EQ(std::system((python + " " + (dir / "write.py") + " " + arguments).c_str()), 0);
   const Hdf5File f = Hdf5File::open(dir / "a.h5");

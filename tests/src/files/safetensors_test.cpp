@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MIT
-// Weights that travel: every bit comes back, what a file promises is checked against what it holds, and a
-// store takes what fits or says by name what does not.
-#include <gtest/gtest.h>
-#include <bit>
-#include <random>
+// Weights that travel: every bit comes back, what a file promises is checked against what it holds,
+// and a store takes what fits or says by name what does not.
 #include "src/files/checkpoint.h"
 #include "tests/temp_dir.h"
+
+#include <bit>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <memory>
+#include <random>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -19,13 +26,18 @@ struct Model {
     for (const auto& [name, shape] : parameters) store.add(name, shape, Init::normal(1));
     store.allocate(*device, DType::f32, seed, ema, ema);
   }
+
   std::vector<uint32_t> bits(const Tensor& block, std::size_t parameter) const {
     const ParamInfo& p = store.params()[parameter];
     std::vector<uint32_t> values(static_cast<std::size_t>(p.size));
     device->download(values.data(), block.slice(p.offset, p.shape));
     return values;
   }
-  std::vector<uint32_t> bits(std::size_t parameter) const { return bits(store.master(), parameter); }
+
+  std::vector<uint32_t> bits(std::size_t parameter) const {
+    return bits(store.master(), parameter);
+  }
+
   // Any finite numbers: denormals and both zeros among them.
   void scramble(const Tensor& block, unsigned seed) {
     std::mt19937 random(seed);
@@ -51,7 +63,8 @@ TEST(Safetensors, EveryBitComesBackAndTheConfigWithIt) {
   Model a(kSmall, 1, true);
   a.scramble(a.store.master(), 1);
   a.scramble(a.store.ema(), 2);
-  save_checkpoint(dir / "a.h5", *a.device, a.store, {.step = 7, .updates = 7}, "name: \"ä\"\n# x\n");
+  save_checkpoint(dir / "a.h5", *a.device, a.store, {.step = 7, .updates = 7},
+                  "name: \"ä\"\n# x\n");
   for (const bool last : {false, true}) {
     save_safetensors(dir / "a.safetensors", open_weights(dir / "a.h5", last), DType::f32);
     const WeightsFile file = open_weights(dir / "a.safetensors");
@@ -70,7 +83,8 @@ TEST(Safetensors, EveryBitComesBackAndTheConfigWithIt) {
   }
   save_safetensors(dir / "half.safetensors", open_weights(dir / "a.h5"), DType::bf16);
   const std::vector<uint32_t> exact = a.bits(a.store.ema(), 2),
-                              rounded = bits_of(open_weights(dir / "half.safetensors"), kSmall[2].first);
+                              rounded =
+                                  bits_of(open_weights(dir / "half.safetensors"), kSmall[2].first);
   for (std::size_t i = 0; i < exact.size(); ++i)
     EXPECT_EQ(rounded[i], static_cast<uint32_t>(bf16(std::bit_cast<float>(exact[i])).bits) << 16);
 }
@@ -80,12 +94,15 @@ std::string with_header(const std::string& header, std::size_t data) {
   return std::string(reinterpret_cast<const char*>(&length), sizeof length) + header +
          std::string(data, '\0');
 }
+
 std::string entry(const std::string& name, const std::string& shape, int begin, int end,
                   const std::string& dtype = "F32") {
-  return str("\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":[", shape, "],\"data_offsets\":[", begin,
-             ",", end, "]}");
+  return str("\"", name, "\":{\"dtype\":\"", dtype, "\",\"shape\":[", shape, "],\"data_offsets\":[",
+             begin, ",", end, "]}");
 }
-const std::string kMeta = R"("__metadata__":{"weft.config":"a: b","weft.step":"3","weft.weights":"last"},)";
+
+const std::string kMeta =
+    R"("__metadata__":{"weft.config":"a: b","weft.step":"3","weft.weights":"last"},)";
 
 TEST(Safetensors, HostileHeadersAreRefusedByName) {
   const TempDir dir;
@@ -93,7 +110,8 @@ TEST(Safetensors, HostileHeadersAreRefusedByName) {
   const auto error = [&](const std::string& bytes) {
     write_file(path, bytes);
     const std::string text = error_of([&] { open_weights(path); });
-    EXPECT_TRUE(text.empty() || text.starts_with(path + ": is not a safetensors file of weights: ")) << text;
+    EXPECT_TRUE(text.empty() || text.starts_with(path + ": is not a safetensors file of weights: "))
+        << text;
     return text;
   };
   const auto of = [&](const std::string& entries, std::size_t data) {
@@ -107,12 +125,14 @@ TEST(Safetensors, HostileHeadersAreRefusedByName) {
   EXPECT_CONTAINS(error(std::string(8, '\xff') + good.substr(8)),
                   "the header: would have 18446744073709551615 bytes");
   const std::string a = entry("a", "2", 0, 8);
-  for (const auto& [entries, data, part] : std::vector<std::tuple<std::string, std::size_t, std::string>>{
+  for (const auto& [entries, data, part] :
+       std::vector<std::tuple<std::string, std::size_t, std::string>>{
            {a + "," + entry("b", "2", 4, 12), 12,
             "b: begins at byte 4 of the data, the array before it ends at 8"},
            {a + "," + entry("b", "2", 12, 20), 20,
             "b: begins at byte 12 of the data, the array before it ends at 8"},
-           {entry("a", "2", 4, 12), 12, "a: begins at byte 4 of the data, the array before it ends at 0"},
+           {entry("a", "2", 4, 12), 12,
+            "a: begins at byte 4 of the data, the array before it ends at 0"},
            {a + "," + entry("b", "2", 8, 16), 12, "b: expected a whole number up to 12, found 16"},
            {a + "," + a, 8, "the header: has a twice"},
            {"\"a\":{\"dtype\":\"F32\",\"dtype\":\"F32\",\"shape\":[1],\"data_offsets\":[0,4]}", 4,
@@ -128,9 +148,11 @@ TEST(Safetensors, HostileHeadersAreRefusedByName) {
            {"\"a\":{\"dtype\":\"F32\",\"shape\":2,\"data_offsets\":[0,8]}", 8, "a: "},
            {"\"a\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0]}", 8,
             "a: data_offsets, expected begin and end"},
-           {"\"a\":{\"dtype\":\"F32\",\"shape\":[2]}", 8, "a: expected dtype, shape and data_offsets"},
+           {"\"a\":{\"dtype\":\"F32\",\"shape\":[2]}", 8,
+            "a: expected dtype, shape and data_offsets"},
            {"\"a\":[]", 8, "a: expected dtype, shape and data_offsets"},
-           {"\"a\":" + std::string(100000, '[') + std::string(100000, ']'), 8, "the header: nested too deep"},
+           {"\"a\":" + std::string(100000, '[') + std::string(100000, ']'), 8,
+            "the header: nested too deep"},
            {"\"a\"", 8, "the header: "},
            {"\"\xff\":1", 8, "the header: "}})
     EXPECT_CONTAINS(of(entries, data), part);
@@ -139,7 +161,8 @@ TEST(Safetensors, HostileHeadersAreRefusedByName) {
   EXPECT_CONTAINS(error(with_header("{\"__metadata__\":{\"format\":\"pt\"}," + a + "}", 8)),
                   "__metadata__: has no weft.config: weft did not write it");
   EXPECT_CONTAINS(
-      error(with_header("{\"__metadata__\":{\"weft.config\":\"\",\"weft.step\":\"x\"}," + a + "}", 8)),
+      error(with_header("{\"__metadata__\":{\"weft.config\":\"\",\"weft.step\":\"x\"}," + a + "}",
+                        8)),
       "__metadata__: ");
   write_file(path, with_header("{" + kMeta + a + "}", 0) + std::string("\0\0\x80\x7f\0\0\0\0", 8));
   EXPECT_EQ(error_of([&] { open_weights(path).values("a"); }),
@@ -150,9 +173,9 @@ TEST(Safetensors, HostileHeadersAreRefusedByName) {
 TEST(Safetensors, OtherBytesAreAnErrorOrAResult) {
   const TempDir dir;
   const std::string path = dir / "x.safetensors",
-                    good = with_header(
-                        "{" + kMeta + entry("a", "2,3", 0, 24) + "," + entry("b", "2", 24, 28, "BF16") + "}",
-                        28);
+                    good = with_header("{" + kMeta + entry("a", "2,3", 0, 24) + "," +
+                                           entry("b", "2", 24, 28, "BF16") + "}",
+                                       28);
   std::mt19937 random(1);
   for (int i = 0; i < 400; ++i) {
     std::string bytes = good;
@@ -168,10 +191,13 @@ TEST(Safetensors, OtherBytesAreAnErrorOrAResult) {
 
 TEST(TakeWeights, WhatFitsIsTakenAndTheRestStays) {
   const TempDir dir;
-  Model there({{"position.0", {3, 4}}, {"position.1", {2, 4}}, {"blocks.0.w", {5, 4}}, {"old", {2}}});
+  Model there(
+      {{"position.0", {3, 4}}, {"position.1", {2, 4}}, {"blocks.0.w", {5, 4}}, {"old", {2}}});
   save_checkpoint(dir / "a.h5", *there.device, there.store, {}, "x: 1");
-  const Parameters wanted = {
-      {"position.0", {6, 4}}, {"position.1", {2, 4}}, {"blocks.0.w", {5, 4}}, {"blocks.1.w", {5, 4}}};
+  const Parameters wanted = {{"position.0", {6, 4}},
+                             {"position.1", {2, 4}},
+                             {"blocks.0.w", {5, 4}},
+                             {"blocks.1.w", {5, 4}}};
   Model here(wanted, 2, true);
   const Model fresh(wanted, 2, true);
   const TakenWeights result = take_weights(open_weights(dir / "a.h5"), *here.device, here.store);
@@ -195,12 +221,13 @@ TEST(TakeWeights, WhatFitsIsTakenAndTheRestStays) {
     EXPECT_EQ(model.bits(0), before);
     return text;
   };
-  EXPECT_CONTAINS(
-      refused({{"position.0", {3, 4}}, {"position.1", {4, 4}}}),
-      "position.1 is (2, 4) there and (4, 4) here; of position tables only position.0 may get more rows");
+  EXPECT_CONTAINS(refused({{"position.0", {3, 4}}, {"position.1", {4, 4}}}),
+                  "position.1 is (2, 4) there and (4, 4) here; of position tables only position.0 "
+                  "may get more rows");
   EXPECT_CONTAINS(refused({{"position.0", {2, 4}}, {"position.1", {2, 4}}}),
                   "position.0 is (3, 4) there and (2, 4) here");
-  EXPECT_CONTAINS(refused({{"position.0", {6, 4}}}), "has position tables of 2 axes, the model has 1");
+  EXPECT_CONTAINS(refused({{"position.0", {6, 4}}}),
+                  "has position tables of 2 axes, the model has 1");
   EXPECT_CONTAINS(refused({{"blocks.0.w", {6, 4}}}), "blocks.0.w is (5, 4) there and (6, 4) here");
 }
 }  // namespace

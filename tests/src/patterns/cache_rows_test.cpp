@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Rows of the cache: what a query reads is still there, and no assignment needs fewer rows.
-#include <gtest/gtest.h>
 #include "src/patterns/pattern.h"
 #include "tests/src/patterns/drawings.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <random>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -65,7 +71,9 @@ TEST(CacheRows, LocalIsARing) {
 }
 
 TEST(CacheRows, OfKnownPatterns) {
-  const auto rows = [](const PatternSpec& spec) { return cache_rows(*make_pattern(spec, 4), 0, 1024).rows; };
+  const auto rows = [](const PatternSpec& spec) {
+    return cache_rows(*make_pattern(spec, 4), 0, 1024).rows;
+  };
   EXPECT_EQ(rows({"all"}), 1024);
   EXPECT_EQ(rows({"local", 128}), 128);
   EXPECT_EQ(rows({"strided", 128}), 1024 - 127);  // a column is done when its last position is
@@ -76,7 +84,9 @@ TEST(CacheRows, OfKnownPatterns) {
 class Even : public AttentionPattern {
  public:
   std::string name() const override { return "even"; }
+
   bool attends(int, int64_t i, int64_t j) const override { return j <= i && j % 2 == 0; }
+
   void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     const int64_t step = 2 * (1 + i % 3);
     for (int64_t first = 0; first < step; first += 2) runs.push_back({first, i + 1, step});
@@ -93,15 +103,18 @@ TEST(CacheRows, PositionsThatNobodyReadsAreNotKept) {
 // Says that it is causal, and is not.
 class Liar : public Even {
  public:
-  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override { runs.push_back({0, i + 2}); }
+  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
+    runs.push_back({0, i + 2});
+  }
 };
 
 TEST(CacheRows, RefusesTheFuture) {
   EXPECT_CONTAINS(error_of([] { cache_rows(Liar(), 0, 9); }), "even: query 8 sees key 9");
-  EXPECT_CONTAINS(error_of([] {
-                    cache_rows(*make_pattern(parse_pattern("{kind: all, causal: false}", "test"), 1), 0, 9);
-                  }),
-                  "sampling needs a causal pattern");
+  EXPECT_CONTAINS(
+      error_of([] {
+        cache_rows(*make_pattern(parse_pattern("{kind: all, causal: false}", "test"), 1), 0, 9);
+      }),
+      "sampling needs a causal pattern");
   EXPECT_CONTAINS(error_of([] { cache_rows(Even(), 0, 0); }), "1 to ");
 }
 }  // namespace

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: MIT
 // convolution against loops over outputs and filter taps.
-#include <gtest/gtest.h>
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
+
+#include <gtest/gtest.h>
+#include <random>
+#include <string>
+#include <tuple>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -17,9 +22,9 @@ int64_t padding(int64_t n, int64_t filter, int64_t step) {
   return 0;
 }
 
-// All (query, key) pairs. Outputs are queries and see their taps; transposed, inputs see the outputs whose
-// tap they are. Autoregressive: the key does not lie behind the query, an output lying where its stride
-// begins.
+// All (query, key) pairs. Outputs are queries and see their taps; transposed, inputs see the
+// outputs whose tap they are. Autoregressive: the key does not lie behind the query, an output
+// lying where its stride begins.
 Pairs convolution(const PatternSpec& spec) {
   const bool flat = spec.grid.size() == 1 || spec.grid[0] == 1;
   const int64_t s = spec.step, W = spec.grid.back(), H = flat ? 1 : spec.grid[0];
@@ -73,7 +78,8 @@ TEST(Convolution, SizesOfTheReferencesExamples) {
        {std::tuple<int64_t, int64_t, int64_t>{16, 15, 1}, {16, 15, 2}, {16, 8, 2}}) {
     expect_convolution(
         {.kind = "convolution", .grid = {size, size}, .filter = {filter, filter}, .step = step});
-    expect_convolution({.kind = "convolution", .grid = {size * size}, .filter = {filter}, .step = step});
+    expect_convolution(
+        {.kind = "convolution", .grid = {size * size}, .filter = {filter}, .step = step});
   }
 }
 
@@ -82,8 +88,9 @@ TEST(Convolution, LengthsAreThoseOfTheGrids) {
   EXPECT_EQ(make_pattern(spec, 1)->lengths(), Lengths(4 * 6, 8 * 12));
   spec.transposed = true;
   EXPECT_EQ(make_pattern(spec, 1)->lengths(), Lengths(8 * 12, 4 * 6));
-  EXPECT_EQ(make_pattern({.kind = "convolution", .grid = {30}, .filter = {5}, .step = 3}, 1)->lengths(),
-            Lengths(10, 30));
+  EXPECT_EQ(
+      make_pattern({.kind = "convolution", .grid = {30}, .filter = {5}, .step = 3}, 1)->lengths(),
+      Lengths(10, 30));
   EXPECT_THROW(build_tile_tables(*make_pattern(spec, 1), 0, {8 * 12 + 1, 4 * 6}), Error);
 }
 
@@ -99,7 +106,12 @@ TEST(Convolution, OnlyWithoutAStepIsItCausal) {
 
 // In rows of 64 slots a window of 15 x 15 would touch 15 rows of tiles of which 15 / 64 are used.
 TEST(Convolution, PatchesOfTheGridFillTiles) {
-  const PatternSpec spec{.kind = "convolution", .causal = false, .grid = {64, 64}, .filter = {15, 15}};
+  const PatternSpec spec{
+      .kind = "convolution",
+      .causal = false,
+      .grid = {64, 64},
+      .filter = {15, 15},
+  };
   EXPECT_LE(build_tile_tables(*make_pattern(spec, 1), 0, 4096).pairs.waste(), 3.0);
   const PatternSpec wide{.kind = "convolution", .grid = {256, 256}, .filter = {31, 31}};
   EXPECT_LE(build_tile_tables(*make_pattern(wide, 1), 0, 65536).pairs.waste(), 2.0);
@@ -109,12 +121,14 @@ TEST(Convolution, PatchesOfTheGridFillTiles) {
 
 TEST(Convolution, ErrorsNameTheField) {
   const auto error = [](std::vector<int64_t> grid, std::vector<int64_t> filter, int64_t step) {
-    return error_of(
-        [&] { make_pattern({.kind = "convolution", .grid = grid, .filter = filter, .step = step}, 1); });
+    return error_of([&] {
+      make_pattern({.kind = "convolution", .grid = grid, .filter = filter, .step = step}, 1);
+    });
   };
   const std::string kind = "attention pattern 'convolution': ";
   EXPECT_EQ(error({}, {3}, 1), kind + "grid is required, [width] or [height, width]");
-  EXPECT_EQ(error({4, 4, 3}, {3}, 1), kind + "grid must be [width] or [height, width], got 3 numbers");
+  EXPECT_EQ(error({4, 4, 3}, {3}, 1),
+            kind + "grid must be [width] or [height, width], got 3 numbers");
   EXPECT_EQ(error({4, 4}, {}, 1), kind + "filter is required, [width] or [height, width]");
   EXPECT_EQ(error({4, 4}, {3}, 1),
             kind + "grid and filter must have equally many numbers, got [4, 4] and [3]");
@@ -123,7 +137,8 @@ TEST(Convolution, ErrorsNameTheField) {
   EXPECT_EQ(error({4, 4}, {3, 3}, 0), kind + "step must be between 1 and 1073741824, got 0");
   EXPECT_EQ(error({4, 5}, {3, 3}, 2),
             kind + "step must divide the width of grid, got step 2 and width 5; 4 works");
-  EXPECT_EQ(error({3, 8}, {3, 3}, 4), kind + "step must divide the height of grid, got step 4 and height 3");
+  EXPECT_EQ(error({3, 8}, {3, 3}, 4),
+            kind + "step must divide the height of grid, got step 4 and height 3");
   EXPECT_EQ(error({4, 4}, {3, 4}, 1),
             kind + "a filter of even size needs a step of at least 2, got width 4; 3 or 5 works");
   EXPECT_EQ(error({1 << 20, 1 << 20}, {3, 3}, 1),

@@ -1,24 +1,28 @@
 // SPDX-License-Identifier: MIT
-// Every pattern and modifier defined a second time, pair by pair, from nothing but the spec: the witness
-// against which attends() is held. No code is shared with src/patterns/ but the spec and Philox. Slow and
-// plain on purpose. `layout` has its own definition in layout_test.cpp.
+// Every pattern and modifier defined a second time, pair by pair, from nothing but the spec: the
+// witness against which attends() is held. No code is shared with src/patterns/ but the spec and
+// Philox. Slow and plain on purpose. `layout` has its own definition in layout_test.cpp.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <algorithm>
-#include <cmath>
 #include "kernels/philox.h"
 #include "src/patterns/spec.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <vector>
 
 namespace weft::definition {
 using Int = int64_t;
 
-template <class T, class X> bool contains(const std::vector<T>& list, const X& x) {
+template <class T, class X>
+bool contains(const std::vector<T>& list, const X& x) {
   return std::find(list.begin(), list.end(), x) != list.end();
 }
 
-// arXiv 1904.10509, section 4.3. Positions of a block count from 0; `c` summaries of sub-block `verts` from
-// the end.
+// arXiv 1904.10509, section 4.3. Positions of a block count from 0; `c` summaries of sub-block
+// `verts` from the end.
 inline bool is_summary(const PatternSpec& s, int head, Int j) {
   const Int c = s.block > 0 ? s.vertsize * s.block : s.c;
   Int from_end = 0;  // of j: positions up to and with the end of its block
@@ -41,6 +45,7 @@ inline bool bigbird_always(const PatternSpec& s, Int I, Int J) {
   if (contains(s.globals, I) || contains(s.globals, J)) return true;
   return s.causal ? J <= I && I < J + s.window : std::abs(I - J) <= s.window / 2;
 }
+
 // Floyd's sampling without replacement from the blocks that I does not see otherwise, ascending.
 inline bool bigbird_random(const PatternSpec& s, int head, Int I, Int J) {
   std::vector<Int> others, drawn;
@@ -50,7 +55,8 @@ inline bool bigbird_random(const PatternSpec& s, int head, Int I, Int J) {
   const auto size = static_cast<Int>(others.size());
   for (Int k = 0, t = size - std::min(s.random, size); t < size; ++k, ++t) {
     const Philox4 bits = philox4x32(
-        {static_cast<uint32_t>(I), static_cast<uint32_t>(head), static_cast<uint32_t>(k), 0}, s.seed);
+        {static_cast<uint32_t>(I), static_cast<uint32_t>(head), static_cast<uint32_t>(k), 0},
+        s.seed);
     const uint64_t word = uint64_t{bits[1]} << 32 | bits[0];
     const auto u =
         static_cast<Int>(static_cast<unsigned __int128>(word) * static_cast<uint64_t>(t + 1) >> 64);
@@ -71,6 +77,7 @@ inline Int padding(Int n, Int filter, Int step) {
   ADD_FAILURE() << "no padding for " << n << ", " << filter << ", " << step;
   return 0;
 }
+
 // Whether tap t of the filter at `output` lies on `input`, for any t, along one axis.
 inline bool meets(Int n, Int filter, Int step, Int output, Int input) {
   const Int first = output * step - padding(n, filter, step);
@@ -78,6 +85,7 @@ inline bool meets(Int n, Int filter, Int step, Int output, Int input) {
     if (first + tap == input) return true;
   return false;
 }
+
 inline bool convolution(const PatternSpec& s, Int i, Int j) {
   const bool flat = s.grid.size() == 1 || s.grid[0] == 1;
   const Int W = s.grid.back(), H = flat ? 1 : s.grid[0], Q = W / s.step, P = flat ? 1 : H / s.step;
@@ -94,7 +102,8 @@ inline bool sees(const PatternSpec& s, int head, Int i, Int j);
 
 inline bool sees_unmodified(const PatternSpec& s, int head, Int i, Int j) {
   if (s.kind == "merged")
-    return std::any_of(s.of.begin(), s.of.end(), [&](const PatternSpec& p) { return sees(p, head, i, j); });
+    return std::any_of(s.of.begin(), s.of.end(),
+                       [&](const PatternSpec& p) { return sees(p, head, i, j); });
   if (s.kind == "heads") {
     const auto size = static_cast<int>(s.of.size());
     return sees(s.of[static_cast<std::size_t>(head % size)], head / size, i, j);
@@ -123,7 +132,8 @@ inline bool sees(const PatternSpec& s, int head, Int i, Int j) {
   if (s.length > 0 && (i >= s.length || j >= s.length)) return false;
   if (s.prefix > 0 && j >= s.prefix && j > i) return false;
   const auto document = [&](Int t) {
-    return std::count_if(s.documents.begin(), s.documents.end(), [t](Int first) { return first <= t; });
+    return std::count_if(s.documents.begin(), s.documents.end(),
+                         [t](Int first) { return first <= t; });
   };
   return document(i) == document(j) && sees_unmodified(s, head, i, j);
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
-// The drawings of patterns made by hand (tests/golden/patterns): at least one of each kind, so that tests
-// which go through them take in new kinds by themselves.
+// The drawings of patterns made by hand (tests/golden/patterns): at least one of each kind, so that
+// tests which go through them take in new kinds by themselves.
 #pragma once
 
-#include <gtest/gtest.h>
+#include "src/config/config.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <gtest/gtest.h>
 #include <sstream>
 #include <string>
 #include <vector>
-#include "src/config/config.h"
 
 namespace weft {
 struct Drawing {
@@ -33,9 +34,12 @@ inline Drawing read_drawing(const std::filesystem::path& path) {
   d.spec = parse_pattern(pattern, path);
   if (!d.spec.file.empty()) d.spec.file = std::filesystem::path(WEFT_TEST_SOURCE) / d.spec.file;
   for (std::istringstream words(heads); words >> word;) {
-    if (word == "heads") words >> d.heads;
-    else if (word == "head") words >> d.head;
-    else ADD_FAILURE() << path << ": unknown word " << word;
+    if (word == "heads")
+      words >> d.heads;
+    else if (word == "head")
+      words >> d.head;
+    else
+      ADD_FAILURE() << path << ": unknown word " << word;
   }
   std::ostringstream rest;
   rest << in.rdbuf();

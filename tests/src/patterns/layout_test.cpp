@@ -1,12 +1,21 @@
 // SPDX-License-Identifier: MIT
 // Block layouts: the definition, from memory and from files.
 #include "src/patterns/more/layout.h"
-#include <gtest/gtest.h>
-#include <chrono>
+
 #include "src/files/hdf5.h"
 #include "src/files/npy.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <map>
+#include <random>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -44,9 +53,10 @@ TEST(Layout, EqualsItsDefinition) {
       for (int64_t j = 0; j < n.keys; ++j) {
         const int64_t of_head = layout.heads == 1 ? 0 : head;
         const int64_t block =
-            (of_head * layout.query_blocks + i / layout.block) * layout.key_blocks + j / layout.block;
-        const bool expected =
-            layout.active[block] && (!layout.causal || j <= i) && (!layout.keep || layout.keep(head, i, j));
+            (of_head * layout.query_blocks + i / layout.block) * layout.key_blocks +
+            j / layout.block;
+        const bool expected = layout.active[block] && (!layout.causal || j <= i) &&
+                              (!layout.keep || layout.keep(head, i, j));
         ASSERT_EQ(pattern->attends(head, i, j), expected) << i << ", " << j;
       }
     for (const Lengths part : {n, Lengths((n.queries + 1) / 2, std::max<int64_t>(1, n.keys - 3))}) {
@@ -86,7 +96,8 @@ TEST(Layout, HeadsWithEqualBlocksAreOneGroup) {
   layout.active = {1, 0, 1, 1, /**/ 1, 1, 1, 1, /**/ 1, 0, 1, 1, /**/ 0, 0, 0, 0};
   const auto pattern = layout_pattern(layout, 4);
   EXPECT_EQ(pattern->groups(4), 3);
-  EXPECT_EQ((std::vector<int>{pattern->group(0), pattern->group(1), pattern->group(2), pattern->group(3)}),
+  EXPECT_EQ((std::vector<int>{pattern->group(0), pattern->group(1), pattern->group(2),
+                              pattern->group(3)}),
             (std::vector<int>{0, 1, 0, 2}));
   BlockLayout shared = filled(2, 8);
   EXPECT_EQ(layout_pattern(shared, 5)->groups(5), 1);
@@ -98,7 +109,9 @@ TEST(Layout, ThePredicateIsAskedOnceAPair) {
   BlockLayout layout = filled(3, 16);
   layout.active[2] = 0;
   std::map<std::tuple<int, int64_t, int64_t>, int> asked;
-  layout.keep = [&](int head, int64_t i, int64_t j) { return ++asked[{head, i, j}], (i + j) % 2 == 0; };
+  layout.keep = [&](int head, int64_t i, int64_t j) {
+    return ++asked[{head, i, j}], (i + j) % 2 == 0;
+  };
   const auto pattern = layout_pattern(layout, 2);
   for (int head : {0, 1}) build_tile_tables(*pattern, head, pattern->lengths());
   EXPECT_EQ(asked.size(), 2u * 8 * 16 * 16);
@@ -143,7 +156,8 @@ TEST(Layout, SmallBlocksOfLongSequencesAreFastAndFillTheirTiles) {
   const auto start = std::chrono::steady_clock::now();
   const auto pattern = layout_pattern(layout, 8);
   const TileTables tables = build_tile_tables(*pattern, 0, 12288, kSmallTile);
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   EXPECT_EQ(tables.pairs.needed, tables.pairs.executed);
   EXPECT_EQ(tables.pairs.needed, 256 * std::count(layout.active.begin(), layout.active.end(), 1));
   EXPECT_LT(seconds, 10) << "0.1 s where nothing else runs";
@@ -156,22 +170,25 @@ TEST(Layout, ErrorsNameTheField) {
     return error_of([&] { layout_pattern(layout, 4); });
   };
   EXPECT_EQ(error([](BlockLayout&) {}), "");
-  EXPECT_EQ(error([](BlockLayout& l) { l.block = 12; }), "layout: block must be 8, 16, 32 or 64, got 12");
+  EXPECT_EQ(error([](BlockLayout& l) { l.block = 12; }),
+            "layout: block must be 8, 16, 32 or 64, got 12");
   EXPECT_EQ(error([](BlockLayout& l) { l.heads = 3; }),
             "layout: is given for 3 heads; expected 1 (shared by all) or 4");
-  EXPECT_EQ(error([](BlockLayout& l) { l.heads = 4; }),
-            "layout: active must hold heads * query blocks * key blocks = 4 * 2 * 2 numbers, got 4");
+  EXPECT_EQ(
+      error([](BlockLayout& l) { l.heads = 4; }),
+      "layout: active must hold heads * query blocks * key blocks = 4 * 2 * 2 numbers, got 4");
   EXPECT_EQ(error([](BlockLayout& l) { l.query_blocks = 0; }),
             "layout: there must be 1 to 134217728 query blocks of 8, got 0");
   EXPECT_EQ(error([](BlockLayout& l) { l.key_blocks = 1 << 28; }),
             "layout: there must be 1 to 134217728 key blocks of 8, got 268435456");
-  EXPECT_EQ(error([](BlockLayout& l) { l.active.pop_back(); }),
-            "layout: active must hold heads * query blocks * key blocks = 1 * 2 * 2 numbers, got 3");
+  EXPECT_EQ(
+      error([](BlockLayout& l) { l.active.pop_back(); }),
+      "layout: active must hold heads * query blocks * key blocks = 1 * 2 * 2 numbers, got 3");
   EXPECT_EQ(error([](BlockLayout& l) { l.source = "x.npy", l.active[3] = 7; }),
             "x.npy: must hold only 0 and 1, got 7 for head 0, query block 1, key block 1");
 }
 
-// ---- files ------------------------------------------------------------------------------------------------
+// ---- files ----
 
 TEST(LayoutFile, NpyAndHdf5GiveWhatMemoryGives) {
   const TempDir folder;
@@ -202,8 +219,10 @@ TEST(LayoutFile, NpyAndHdf5GiveWhatMemoryGives) {
       EXPECT_EQ(defined_pairs(*pattern, head, pattern->lengths()),
                 defined_pairs(*expected, head, expected->lengths()));
   }
-  EXPECT_TRUE(from_npy->name().starts_with(str("layout(", folder / "a.npy", ", 3 x 5 blocks of 16")));
-  EXPECT_TRUE(from_hdf5->name().starts_with(str("layout(", folder / "a.h5", ", /some/layout, 3 x 5")));
+  EXPECT_TRUE(
+      from_npy->name().starts_with(str("layout(", folder / "a.npy", ", 3 x 5 blocks of 16")));
+  EXPECT_TRUE(
+      from_hdf5->name().starts_with(str("layout(", folder / "a.h5", ", /some/layout, 3 x 5")));
 }
 
 TEST(LayoutFile, ErrorsNameTheFileAndThePlace) {
@@ -211,7 +230,13 @@ TEST(LayoutFile, ErrorsNameTheFileAndThePlace) {
   const auto error = [&](const std::string& name, const std::string& dataset = "") {
     return error_of([&] {
       make_pattern(
-          {.kind = "layout", .block = 16, .file = name.empty() ? "" : folder / name, .dataset = dataset}, 2);
+          {
+              .kind = "layout",
+              .block = 16,
+              .file = name.empty() ? "" : folder / name,
+              .dataset = dataset,
+          },
+          2);
     });
   };
   EXPECT_EQ(error(""), "attention pattern 'layout': file is required, a .npy or HDF5 file");
@@ -223,17 +248,23 @@ TEST(LayoutFile, ErrorsNameTheFileAndThePlace) {
   EXPECT_CONTAINS(error("text"), "is not an HDF5 file");
   write_file(folder / "flat.npy", npy_header("|u1", {4}) + std::string(4, '\1'));
   EXPECT_EQ(error("flat.npy"),
-            folder / "flat.npy: a layout is (query blocks, key blocks) or (heads, query blocks, "
-                     "key blocks), got shape (4)");
+            folder /
+                "flat.npy: a layout is (query blocks, key blocks) or (heads, query blocks, "
+                "key blocks), got shape (4)");
   write_file(folder / "none_in.npy", npy_header("|u1", {2, 0}));
-  EXPECT_EQ(error("none_in.npy"), folder / "none_in.npy: a layout cannot have the shape (2, 0): it is empty");
+  EXPECT_EQ(error("none_in.npy"),
+            folder / "none_in.npy: a layout cannot have the shape (2, 0): it is empty");
   write_file(folder / "two.npy", npy_header("|i1", {2, 1, 3}) + std::string("\0\1\1\1\0\xfe", 6));
-  EXPECT_EQ(error("two.npy"),
-            folder / "two.npy: a layout holds only 0 and 1, got -2 for head 1, query block 0, key block 2");
+  EXPECT_EQ(
+      error("two.npy"),
+      folder /
+          "two.npy: a layout holds only 0 and 1, got -2 for head 1, query block 0, key block 2");
   write_file(folder / "three.npy", npy_header("|u1", {3, 1, 1}) + std::string(3, '\1'));
-  EXPECT_EQ(error("three.npy"), folder / "three.npy: is given for 3 heads; expected 1 (shared by all) or 2");
-  EXPECT_EQ(error("three.npy", "layout"),
-            folder / "three.npy: is a .npy file, which holds one array; leave out dataset, got layout");
+  EXPECT_EQ(error("three.npy"),
+            folder / "three.npy: is given for 3 heads; expected 1 (shared by all) or 2");
+  EXPECT_EQ(
+      error("three.npy", "layout"),
+      folder / "three.npy: is a .npy file, which holds one array; leave out dataset, got layout");
 }
 
 TEST(LayoutFile, Hdf5DatasetsThatAreNoLayoutsAreRefused) {
@@ -249,12 +280,14 @@ TEST(LayoutFile, Hdf5DatasetsThatAreNoLayoutsAreRefused) {
       make_pattern({.kind = "layout", .block = 16, .file = folder / "a.h5", .dataset = dataset}, 2);
     });
   };
-  EXPECT_EQ(error(""),
-            folder / "a.h5: is an HDF5 file; dataset must name the layout in it, one of: /numbers, /reals");
-  EXPECT_EQ(error("/other"), folder / "a.h5: has no dataset /other");
   EXPECT_EQ(
-      error("/numbers"),
-      folder / "a.h5, /numbers: a layout holds only 0 and 1, got 256 for head 0, query block 1, key block 0");
+      error(""),
+      folder /
+          "a.h5: is an HDF5 file; dataset must name the layout in it, one of: /numbers, /reals");
+  EXPECT_EQ(error("/other"), folder / "a.h5: has no dataset /other");
+  EXPECT_EQ(error("/numbers"), folder /
+                                   "a.h5, /numbers: a layout holds only 0 and 1, got 256 for head "
+                                   "0, query block 1, key block 0");
   EXPECT_CONTAINS(error("/reals"), "/reals does not hold int32 or what converts to it");
 }
 }  // namespace

@@ -1,10 +1,19 @@
 // SPDX-License-Identifier: MIT
-// longformer and bigbird against the rules of their papers, written down once more as plainly as possible.
-#include <gtest/gtest.h>
-#include <cmath>
-#include <map>
+// longformer and bigbird against the rules of their papers, written down once more as plainly as
+// possible.
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <map>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -89,13 +98,19 @@ TEST(Longformer, TilesAreWellUsed) {
     for (const int64_t dilation : {1, 2, 4})
       for (const auto& list : {globals, spread}) {
         const PatternSpec spec{
-            .kind = "longformer", .causal = causal, .window = 512, .dilation = {dilation}, .globals = list};
+            .kind = "longformer",
+            .causal = causal,
+            .window = 512,
+            .dilation = {dilation},
+            .globals = list,
+        };
         EXPECT_LE(build_tile_tables(*make_pattern(spec, 1), 0, 4096).pairs.waste(), 1.6)
             << make_pattern(spec, 1)->name();
       }
 }
 
-// Whole blocks: window and globals as in the paper's appendix; what is left of a row are its random blocks.
+// Whole blocks: window and globals as in the paper's appendix; what is left of a row are its random
+// blocks.
 Matrix bigbird_blocks(const PatternSpec& spec, int64_t blocks) {
   Matrix m(blocks, std::vector<char>(blocks, 0));
   for (int64_t I = 0; I < blocks; ++I)
@@ -127,7 +142,8 @@ TEST(BigBird, IsWindowGlobalsAndTheRightNumberOfRandomBlocks) {
         }
         left.insert(J);
         if (pattern->attends(1, i, j)) drawn.insert(J);
-        ASSERT_EQ(pattern->attends(1, i, j), drawn.contains(J)) << "blocks are whole: " << i << ", " << j;
+        ASSERT_EQ(pattern->attends(1, i, j), drawn.contains(J))
+            << "blocks are whole: " << i << ", " << j;
       }
       const bool see_nothing = i >= most;
       ASSERT_EQ(drawn.size(), see_nothing ? 0 : std::min<std::size_t>(spec.random, left.size()))
@@ -157,14 +173,16 @@ TEST(BigBird, DrawsAreTheSameOnEveryMachine) {
 
 TEST(BigBird, EveryBlockIsDrawnEquallyOften) {
   for (const bool causal : {true, false}) {
-    const PatternSpec spec{.kind = "bigbird",
-                           .block = 1,
-                           .causal = causal,
-                           .length = causal ? 0 : 24,
-                           .window = 3,
-                           .globals = {0, 7},
-                           .random = 4,
-                           .seed = 5};
+    const PatternSpec spec{
+        .kind = "bigbird",
+        .block = 1,
+        .causal = causal,
+        .length = causal ? 0 : 24,
+        .window = 3,
+        .globals = {0, 7},
+        .random = 4,
+        .seed = 5,
+    };
     const auto pattern = make_pattern(spec, 2000);
     const int64_t query = causal ? 23 : 12;
     std::map<int64_t, int> count;
@@ -183,11 +201,19 @@ TEST(BigBird, EveryBlockIsDrawnEquallyOften) {
 
 TEST(BigBird, HeadsDifferOnlyByTheirRandomBlocks) {
   EXPECT_EQ(make_pattern({.kind = "bigbird", .block = 4, .window = 2}, 6)->groups(6), 1);
-  EXPECT_EQ(make_pattern({.kind = "bigbird", .block = 4, .window = 2, .random = 1}, 6)->groups(6), 6);
+  EXPECT_EQ(make_pattern({.kind = "bigbird", .block = 4, .window = 2, .random = 1}, 6)->groups(6),
+            6);
 }
 
 TEST(BigBird, BlocksOfATileWasteOnlyTheDiagonal) {
-  PatternSpec spec{.kind = "bigbird", .block = 64, .window = 3, .globals = {0, 1}, .random = 3, .seed = 1};
+  PatternSpec spec{
+      .kind = "bigbird",
+      .block = 64,
+      .window = 3,
+      .globals = {0, 1},
+      .random = 3,
+      .seed = 1,
+  };
   EXPECT_LE(build_tile_tables(*make_pattern(spec, 2), 1, 4096).pairs.waste(), 1.1);
   spec.causal = false;
   spec.length = 4096;
@@ -197,10 +223,13 @@ TEST(BigBird, BlocksOfATileWasteOnlyTheDiagonal) {
 }
 
 TEST(Longformer, ErrorsNameTheField) {
-  const auto error = [](const PatternSpec& spec) { return error_of([&] { make_pattern(spec, 2); }); };
+  const auto error = [](const PatternSpec& spec) {
+    return error_of([&] { make_pattern(spec, 2); });
+  };
   const std::string longformer = "attention pattern 'longformer': ",
                     bigbird = "attention pattern 'bigbird': ";
-  EXPECT_EQ(error({.kind = "longformer"}), longformer + "window is required, a number from 1 to 1073741824");
+  EXPECT_EQ(error({.kind = "longformer"}),
+            longformer + "window is required, a number from 1 to 1073741824");
   EXPECT_EQ(error({.kind = "longformer", .window = 4, .dilation = {}}),
             longformer + "dilation must list at least one number, got none; [1] is a plain window");
   EXPECT_EQ(error({.kind = "longformer", .window = 4, .dilation = {1, 0}}),
@@ -217,21 +246,23 @@ TEST(Longformer, ErrorsNameTheField) {
             bigbird + "globals must be between 0 and 1073741823, got 1073741824");
   EXPECT_EQ(error({.kind = "bigbird", .block = 4, .window = 1, .random = -1}),
             bigbird + "random must be between 0 and 4096, got -1");
-  EXPECT_EQ(
-      error({.kind = "bigbird", .block = 4, .causal = false, .window = 1}),
-      bigbird +
-          "with causal: false, length is required, the number of positions from which random blocks are "
-          "drawn, 1 to 1073741824, got 0");
+  EXPECT_EQ(error({.kind = "bigbird", .block = 4, .causal = false, .window = 1}),
+            bigbird +
+                "with causal: false, length is required, the number of positions from which random "
+                "blocks are "
+                "drawn, 1 to 1073741824, got 0");
 }
 
 TEST(Longformer, NamesHoldEveryNumber) {
   EXPECT_EQ(
-      make_pattern({.kind = "longformer", .window = 4, .dilation = {1, 2}, .globals = {9, 0}}, 2)->name(),
+      make_pattern({.kind = "longformer", .window = 4, .dilation = {1, 2}, .globals = {9, 0}}, 2)
+          ->name(),
       "longformer(window 4, dilation [1, 2], globals [0, 9])");
   EXPECT_EQ(make_pattern({.kind = "longformer", .causal = false, .window = 4}, 2)->name(),
             "longformer(window 4, dilation [1], globals [], bidirectional)");
   EXPECT_EQ(
-      make_pattern({.kind = "bigbird", .block = 8, .window = 3, .globals = {0}, .random = 2, .seed = 7}, 2)
+      make_pattern(
+          {.kind = "bigbird", .block = 8, .window = 3, .globals = {0}, .random = 2, .seed = 7}, 2)
           ->name(),
       "bigbird(block 8, window 3, globals [0], random 2, seed 7)");
 }
@@ -239,12 +270,19 @@ TEST(Longformer, NamesHoldEveryNumber) {
 // The largest numbers that are taken do not overflow.
 TEST(Longformer, LargeNumbersWork) {
   const int64_t most = kMaxPositions, last = most - 1;
-  const auto wide =
-      make_pattern({.kind = "longformer", .window = most, .dilation = {most}, .globals = {last}}, 1);
+  const auto wide = make_pattern(
+      {.kind = "longformer", .window = most, .dilation = {most}, .globals = {last}}, 1);
   EXPECT_TRUE(wide->attends(0, last, 3));
   EXPECT_FALSE(wide->attends(0, last - 1, 3));
   expect_exact(*wide, 0, 65);
-  PatternSpec spec{.kind = "bigbird", .block = 1, .causal = false, .length = most, .window = 3, .random = 5};
+  PatternSpec spec{
+      .kind = "bigbird",
+      .block = 1,
+      .causal = false,
+      .length = most,
+      .window = 3,
+      .random = 5,
+  };
   std::vector<KeyRun> runs;
   make_pattern(spec, 1)->key_runs(0, last, runs);
   int64_t keys = 0;

@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: MIT
-// Patterns made of others (merged, heads) and modified ones (prefix, documents, length): their parts, their
-// causality, their errors, and the arithmetic of runs under them.
-#include <gtest/gtest.h>
-#include <numeric>
+// Patterns made of others (merged, heads) and modified ones (prefix, documents, length): their
+// parts, their causality, their errors, and the arithmetic of runs under them.
 #include "src/config/config.h"
 #include "src/patterns/combine.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
+
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -62,7 +69,8 @@ TEST(PatternParts, CausalPatternsSeeNoLaterKeyAndOthersSaySo) {
 }
 
 TEST(PatternParts, OfTheUnionKeepTheirOrders) {
-  const auto pattern = made("{kind: merged, of: [{kind: local, stride: 8}, {kind: strided, stride: 8}]}", 2);
+  const auto pattern =
+      made("{kind: merged, of: [{kind: local, stride: 8}, {kind: strided, stride: 8}]}", 2);
   const auto strided = make_pattern({"strided", 8}, 2);
   std::vector<PatternPart> parts;
   pattern->parts(1, parts);
@@ -77,7 +85,8 @@ TEST(PatternParts, OfTheUnionKeepTheirOrders) {
 // Three quarters of the heads share one table; heads of `fixed` are numbered inside their own list.
 TEST(PatternHeads, GroupsShareTables) {
   const auto pattern = made(
-      "{kind: heads, of: [{kind: fixed, stride: 8, c: 2, num_verts: 2}, {kind: local, stride: 4}, {kind: "
+      "{kind: heads, of: [{kind: fixed, stride: 8, c: 2, num_verts: 2}, {kind: local, stride: 4}, "
+      "{kind: "
       "local, "
       "stride: 4}, {kind: local, stride: 4}]}",
       8);
@@ -96,7 +105,8 @@ TEST(PatternFixed, BlocksAreSummariesOfThatManyPositions) {
   for (int head = 0; head < 4; ++head)
     for (int64_t i = 0; i < 100; ++i)
       for (int64_t j = 0; j < 100; ++j)
-        ASSERT_EQ(blocks->attends(head, i, j), exact->attends(head, i, j)) << head << ": " << i << ", " << j;
+        ASSERT_EQ(blocks->attends(head, i, j), exact->attends(head, i, j))
+            << head << ": " << i << ", " << j;
 }
 
 TEST(KeyRuns, LessOtherRuns) {
@@ -135,7 +145,9 @@ TEST(KeyRuns, LessOtherRuns) {
 std::string yaml_error(const std::string& yaml, int heads = 4) {
   try {
     made(yaml, heads);
-  } catch (const Error& error) { return error.what(); }
+  } catch (const Error& error) {
+    return error.what();
+  }
   return "no error";
 }
 
@@ -143,31 +155,34 @@ TEST(PatternErrors, NameTheFieldOfComposites) {
   EXPECT_CONTAINS(yaml_error("{kind: merged}"), "of is required in a pattern of kind merged");
   EXPECT_EQ(yaml_error("{kind: heads, of: [{kind: all}, {kind: all}]}", 1),
             "attention pattern 'heads': of must list 1 to 1 patterns, got 2");
-  EXPECT_EQ(
-      yaml_error("{kind: heads, of: [{kind: all}, {kind: fixed, num_verts: 4}]}"),
-      "attention pattern 'heads': of[1]: attention pattern 'fixed': heads must be a multiple of num_verts, "
-      "got heads 2 and num_verts 4");
+  EXPECT_EQ(yaml_error("{kind: heads, of: [{kind: all}, {kind: fixed, num_verts: 4}]}"),
+            "attention pattern 'heads': of[1]: attention pattern 'fixed': heads must be a multiple "
+            "of num_verts, "
+            "got heads 2 and num_verts 4");
   const std::string two = "{kind: merged, of: [{kind: local}, {kind: strided}]}";
   EXPECT_EQ(yaml_error("{kind: merged, of: [" + two + ", " + two + "]}"), "no error");
+  EXPECT_EQ(yaml_error("{kind: merged, of: [" + two + ", " + two + ", {kind: all}]}"),
+            "attention pattern 'merged': a union of at most 4 patterns, got 5, those of inner "
+            "unions included");
   EXPECT_EQ(
-      yaml_error("{kind: merged, of: [" + two + ", " + two + ", {kind: all}]}"),
-      "attention pattern 'merged': a union of at most 4 patterns, got 5, those of inner unions included");
-  EXPECT_EQ(yaml_error("{kind: fixed, stride: 12, block: 5}"),
-            "attention pattern 'fixed': stride must be a multiple of block, got stride 12 and block 5");
+      yaml_error("{kind: fixed, stride: 12, block: 5}"),
+      "attention pattern 'fixed': stride must be a multiple of block, got stride 12 and block 5");
   EXPECT_EQ(yaml_error("{kind: fixed, stride: 12, block: 2, vertsize: 4}"),
-            "attention pattern 'fixed': vertsize must divide the stride / block = 6 blocks of a stride, got "
+            "attention pattern 'fixed': vertsize must divide the stride / block = 6 blocks of a "
+            "stride, got "
             "vertsize 4");
-  EXPECT_EQ(
-      yaml_error("{kind: fixed, stride: 12, block: 2, vertsize: 3, num_verts: 4}"),
-      "attention pattern 'fixed': num_verts sub-blocks of c positions must fit into a block of stride "
-      "positions, got num_verts 4 * c 6 > stride 12; with this stride and c, num_verts can be at most 2");
+  EXPECT_EQ(yaml_error("{kind: fixed, stride: 12, block: 2, vertsize: 3, num_verts: 4}"),
+            "attention pattern 'fixed': num_verts sub-blocks of c positions must fit into a block "
+            "of stride "
+            "positions, got num_verts 4 * c 6 > stride 12; with this stride and c, num_verts can "
+            "be at most 2");
 }
 
 TEST(PatternErrors, NameTheFieldOfModifiers) {
-  EXPECT_EQ(
-      yaml_error("{kind: local, stride: 4, prefix: 3}"),
-      "attention pattern 'local': prefix lets queries see later keys, and local(stride 4) sees none; set "
-      "causal: false, or leave prefix out");
+  EXPECT_EQ(yaml_error("{kind: local, stride: 4, prefix: 3}"),
+            "attention pattern 'local': prefix lets queries see later keys, and local(stride 4) "
+            "sees none; set "
+            "causal: false, or leave prefix out");
   EXPECT_EQ(yaml_error("{kind: all, documents: [3, 3]}"),
             "attention pattern 'all': documents must ascend, got 3 after 3");
   PatternSpec spec{"all"};
@@ -180,7 +195,8 @@ TEST(PatternErrors, NameTheFieldOfModifiers) {
 }
 
 TEST(Composite, IsAsShortAsItsShortestPart) {
-  const std::string image = "{kind: convolution, grid: [30], filter: [5]}", any = "{kind: local, stride: 4}";
+  const std::string image = "{kind: convolution, grid: [30], filter: [5]}",
+                    any = "{kind: local, stride: 4}";
   const Lengths n = made(image, 1)->lengths();
   EXPECT_GT(n.keys, 0);
   for (const char* kind : {"merged", "heads"})

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Patterns against their definitions: runs == attends(), pair counts == closed forms, errors == texts.
-#include <gtest/gtest-spi.h>
-#include <gtest/gtest.h>
-#include <random>
+// Patterns against their definitions: runs == attends(), pair counts == closed forms, errors ==
+// texts.
 #include "src/attention_maps.h"
 #include "src/config/config.h"
 #include "src/config/fields.h"
 #include "src/config/names.h"
 #include "tests/src/patterns/drawings.h"
 #include "tests/src/patterns/pattern_testing.h"
+
+#include <gtest/gtest-spi.h>
+#include <gtest/gtest.h>
+#include <memory>
+#include <random>
+#include <string>
+#include <variant>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -66,18 +72,25 @@ TEST(Pattern, DrawnOnesAttendTheirDefinition) {
 TEST(Pattern, AWrongBandIsFound) {
   class Wrong : public AttentionPattern {
    public:
-    explicit Wrong(Band band) : band_(band) {}
+    explicit Wrong(Band band)
+        : band_(band) {}
+
     std::string name() const override { return "wrong"; }
+
     bool attends(int, int64_t i, int64_t j) const override {
       return Band{.stride = 4, .reach = 3, .skip = 1}.attends(i, j);
     }
+
     void key_runs(int, int64_t, std::vector<KeyRun>&) const override {}
+
     Band band(int, int64_t) const override { return band_; }
 
    private:
     Band band_;
   };
-  for (const Band band : {Band{2, 3, 1}, Band{4, 2, 1}, Band{4, 4, 1}, Band{4, 3, 0}, Band{4, 3, 2}})
+
+  for (const Band band :
+       {Band{2, 3, 1}, Band{4, 2, 1}, Band{4, 4, 1}, Band{4, 3, 0}, Band{4, 3, 2}})
     EXPECT_NONFATAL_FAILURE(expect_exact_bands(Wrong(band), 0, 16), "errs");
   EXPECT_EQ(expect_exact_bands(Wrong({4, 3, 1}), 0, 16), 1);
 }
@@ -101,13 +114,16 @@ TEST(Pattern, EqualNamesAreEqualPatterns) {
       std::unique_ptr<AttentionPattern> other;
       try {
         other = make_pattern(changed, c.heads);
-      } catch (const Error&) { continue; }  // no such pattern
+      } catch (const Error&) {
+        continue;
+      }  // no such pattern
       changed_names += other->name() != c.pattern->name();
       if (other->name() != c.pattern->name()) continue;
       SCOPED_TRACE(str(c.text(), ", ", field, " changed"));
       for (int64_t i = 0; i < c.n; i += 7)
         for (int64_t j = 0; j < c.n; ++j)
-          ASSERT_EQ(other->attends(c.head, i, j), c.pattern->attends(c.head, i, j)) << i << ", " << j;
+          ASSERT_EQ(other->attends(c.head, i, j), c.pattern->attends(c.head, i, j))
+              << i << ", " << j;
     }
   }
   EXPECT_GT(changed_names, 200);
@@ -127,7 +143,8 @@ TEST(Pattern, HeadsOfAGroupSeeTheSameKeys) {
       if (c.pattern->group(h) != c.pattern->group(c.head)) continue;
       for (int64_t i = 0; i < c.n; i += 13)
         for (int64_t j = 0; j < c.n; ++j)
-          ASSERT_EQ(c.pattern->attends(h, i, j), c.pattern->attends(c.head, i, j)) << i << ", " << j;
+          ASSERT_EQ(c.pattern->attends(h, i, j), c.pattern->attends(c.head, i, j))
+              << i << ", " << j;
     }
     for (const int count : heads_of) EXPECT_GT(count, 0);
   }
@@ -145,7 +162,8 @@ TEST(Pattern, PairsEqualTheClosedForms) {
     EXPECT_EQ(needed({"strided", s}, n), n * (length + 1) / 2);
     for (const int64_t c : {8, 32})
       for (const int64_t num_verts : {1, 4})
-        EXPECT_EQ(needed({"fixed", s, c, num_verts}, n), n * (s + 1) / 2 + n * c * (blocks - 1) / 2);
+        EXPECT_EQ(needed({"fixed", s, c, num_verts}, n),
+                  n * (s + 1) / 2 + n * c * (blocks - 1) / 2);
   }
 }
 
@@ -170,7 +188,8 @@ TEST(Pattern, TilesHoldFewPairsThatNobodyNeeds) {
   EXPECT_LE(waste({"fixed", 128, 32}), 1.1);
   EXPECT_LE(waste({"fixed", 128, 8}), 1.2);
   EXPECT_LE(waste(merged), 2.0);
-  for (const int head : {0, 1, 2, 3}) EXPECT_LE(waste({"fixed", 128, 32, 4}, head), 1.1) << "head " << head;
+  for (const int head : {0, 1, 2, 3})
+    EXPECT_LE(waste({"fixed", 128, 32, 4}, head), 1.1) << "head " << head;
   // One position more than whole tiles, one less, and columns of half a tile.
   EXPECT_LE(waste({"strided", 128}, 0, 128 * 64 + 1), 2.1);
   EXPECT_LE(waste({"strided", 128}, 0, 128 * 64 - 1), 2.1);
@@ -184,21 +203,27 @@ TEST(Pattern, NamesTellPatternsApart) {
   EXPECT_EQ(make_pattern({"local", 5}, 2)->name(), "local(stride 5)");
   EXPECT_EQ(make_pattern({"strided", 6}, 2)->name(), "strided(stride 6)");
   EXPECT_EQ(make_pattern({"fixed", 128, 32, 2}, 2)->name(), "fixed(stride 128, c 32, num_verts 2)");
-  const auto name = [](const char* yaml) { return make_pattern(parse_pattern(yaml, "here"), 2)->name(); };
+  const auto name = [](const char* yaml) {
+    return make_pattern(parse_pattern(yaml, "here"), 2)->name();
+  };
   EXPECT_EQ(name("{kind: local, stride: 5, causal: false}"), "local(stride 5, bidirectional)");
   EXPECT_EQ(name("{kind: all, causal: false, prefix: 7}"), "all(bidirectional) with prefix 7");
-  EXPECT_EQ(name("{kind: all, documents: [4, 9], length: 12}"), "all with documents 4 9, length 12");
-  EXPECT_EQ(
-      name("{kind: heads, of: [{kind: all}, {kind: merged, of: [{kind: local, stride: 2}, {kind: strided, "
-           "stride: 4}]}]}"),
-      "heads(all, merged(local(stride 2), strided(stride 4)))");
-  EXPECT_EQ(name("{kind: fixed, stride: 12, block: 2, vertsize: 3}"), "fixed(stride 12, c 6, num_verts 1)");
+  EXPECT_EQ(name("{kind: all, documents: [4, 9], length: 12}"),
+            "all with documents 4 9, length 12");
+  EXPECT_EQ(name("{kind: heads, of: [{kind: all}, {kind: merged, of: [{kind: local, stride: 2}, "
+                 "{kind: strided, "
+                 "stride: 4}]}]}"),
+            "heads(all, merged(local(stride 2), strided(stride 4)))");
+  EXPECT_EQ(name("{kind: fixed, stride: 12, block: 2, vertsize: 3}"),
+            "fixed(stride 12, c 6, num_verts 1)");
 }
 
 std::string spec_error(const PatternSpec& spec, int heads) {
   try {
     make_pattern(spec, heads);
-  } catch (const Error& error) { return error.what(); }
+  } catch (const Error& error) {
+    return error.what();
+  }
   return "no error";
 }
 
@@ -209,9 +234,10 @@ std::string known_kinds() {
 }
 
 TEST(Pattern, ErrorsNameTheField) {
-  EXPECT_EQ(spec_error({"strid"}, 8),
-            str("unknown attention pattern 'strid'; known: ", known_kinds(), "; did you mean 'strided'?"));
-  EXPECT_EQ(spec_error({"axial"}, 8), str("unknown attention pattern 'axial'; known: ", known_kinds()));
+  EXPECT_EQ(spec_error({"strid"}, 8), str("unknown attention pattern 'strid'; known: ",
+                                          known_kinds(), "; did you mean 'strided'?"));
+  EXPECT_EQ(spec_error({"axial"}, 8),
+            str("unknown attention pattern 'axial'; known: ", known_kinds()));
   EXPECT_EQ(spec_error({"local", 0}, 8),
             "attention pattern 'local': stride must be between 1 and 1073741824, got 0");
   EXPECT_EQ(spec_error({"strided", -3}, 8),
@@ -222,16 +248,20 @@ TEST(Pattern, ErrorsNameTheField) {
             "attention pattern 'fixed': c must be between 1 and 1073741824, got 0");
   EXPECT_EQ(spec_error({"fixed", 128, 32, 0}, 8),
             "attention pattern 'fixed': num_verts must be between 1 and 1073741824, got 0");
-  EXPECT_EQ(spec_error({"fixed", 128, 32, 5}, 10),
-            "attention pattern 'fixed': num_verts sub-blocks of c positions must fit into a block of stride "
-            "positions, "
-            "got num_verts 5 * c 32 > stride 128; with this stride and c, num_verts can be at most 4");
+  EXPECT_EQ(
+      spec_error({"fixed", 128, 32, 5}, 10),
+      "attention pattern 'fixed': num_verts sub-blocks of c positions must fit into a block of "
+      "stride "
+      "positions, "
+      "got num_verts 5 * c 32 > stride 128; with this stride and c, num_verts can be at most 4");
   EXPECT_EQ(spec_error({"fixed", 128, 200}, 8),
-            "attention pattern 'fixed': num_verts sub-blocks of c positions must fit into a block of stride "
+            "attention pattern 'fixed': num_verts sub-blocks of c positions must fit into a block "
+            "of stride "
             "positions, "
             "got num_verts 1 * c 200 > stride 128; with this stride and c, c can be at most 128");
   EXPECT_EQ(spec_error({"fixed", 128, 32, 3}, 8),
-            "attention pattern 'fixed': heads must be a multiple of num_verts, got heads 8 and num_verts 3");
+            "attention pattern 'fixed': heads must be a multiple of num_verts, got heads 8 and "
+            "num_verts 3");
   EXPECT_NE(spec_error({"all"}, 0), "no error");
   EXPECT_EQ(spec_error({"fixed", 128, 128}, 8), "no error");
 }
@@ -243,7 +273,8 @@ TEST(Names, TheNearestIsSuggested) {
   EXPECT_EQ(nearest_name("xbc", {"abcd"}), "abcd") << "2 of 4 letters, the longer one counts";
   EXPECT_EQ(nearest_name("numverts", known), "num_verts");
   EXPECT_EQ(nearest_name("learning_rate", known), "");
-  EXPECT_EQ(nearest_name("reco", {"eps", "record_every", "recompute"}), "recompute") << "it begins so";
+  EXPECT_EQ(nearest_name("reco", {"eps", "record_every", "recompute"}), "recompute")
+      << "it begins so";
   EXPECT_EQ(nearest_name("b", {"a", "c"}), "a");
   EXPECT_EQ(nearest_name("", {}), "");
 }

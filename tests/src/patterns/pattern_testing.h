@@ -2,16 +2,22 @@
 // Random patterns for tests, and what every pattern has to satisfy.
 #pragma once
 
-#include <gtest/gtest.h>
-#include <algorithm>
-#include <numeric>
-#include <random>
-#include <set>
-#include <string>
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
 #include "tests/src/patterns/definitions.h"
 #include "train/selftest/case.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <iterator>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 struct RandomCase {
@@ -19,7 +25,10 @@ struct RandomCase {
   std::unique_ptr<AttentionPattern> pattern;
   int64_t n = 0;
   int heads = 1, head = 0;
-  std::string text() const { return str(pattern->name(), ", head ", head, " of ", heads, ", n ", n); }
+
+  std::string text() const {
+    return str(pattern->name(), ", head ", head, " of ", heads, ", n ", n);
+  }
 };
 
 // With `any_direction` also patterns that see later keys.
@@ -48,7 +57,8 @@ inline Pairs defined_pairs(const AttentionPattern& pattern, int head, Lengths n)
   return pairs;
 }
 
-// The pairs of one direction: `order` and `other` are the slots of the walked and of the listed tiles.
+// The pairs of one direction: `order` and `other` are the slots of the walked and of the listed
+// tiles.
 inline Pairs walk(int edge, const std::vector<int32_t>& start, const std::vector<int32_t>& tile,
                   const std::vector<int32_t>& mask, const std::vector<uint64_t>& masks,
                   const std::vector<int32_t>& order, const std::vector<int32_t>& other) {
@@ -59,7 +69,8 @@ inline Pairs walk(int edge, const std::vector<int32_t>& start, const std::vector
       for (int r = 0; r < edge; ++r)
         for (int k = 0; k < edge; ++k) {
           if (mask[entry] >= 0 && !(masks.at(mask[entry] * edge + r) >> k & 1)) continue;
-          const bool is_new = pairs.insert({order[t * edge + r], other[tile[entry] * edge + k]}).second;
+          const bool is_new =
+              pairs.insert({order[t * edge + r], other[tile[entry] * edge + k]}).second;
           EXPECT_TRUE(is_new) << "one pair twice";
         }
     }
@@ -82,9 +93,10 @@ inline void expect_each_position_once(const std::vector<int32_t>& order, int64_t
   EXPECT_EQ(count, std::vector<int>(n, 1));
 }
 
-// A permutation of tiles with the most work first, or of runs of `run` neighbours with the most work first.
-inline void expect_most_work_first(const std::vector<int32_t>& schedule, const std::vector<int32_t>& start,
-                                   int32_t run) {
+// A permutation of tiles with the most work first, or of runs of `run` neighbours with the most
+// work first.
+inline void expect_most_work_first(const std::vector<int32_t>& schedule,
+                                   const std::vector<int32_t>& start, int32_t run) {
   ASSERT_EQ(schedule.size(), start.size() - 1);
   std::vector<int32_t> sorted = schedule, all(schedule.size());
   std::sort(sorted.begin(), sorted.end());
@@ -103,15 +115,18 @@ inline void expect_most_work_first(const std::vector<int32_t>& schedule, const s
   EXPECT_TRUE(by_tile || by_run);
 }
 
-// The tasks that have a query tile take turns in the order of their ranks, and the last of them is marked.
+// The tasks that have a query tile take turns in the order of their ranks, and the last of them is
+// marked.
 inline void expect_turns(const TileTables& t) {
   ASSERT_EQ(t.col_turn.size(), t.col_tile.size());
   std::vector<std::set<int32_t>> tasks(static_cast<std::size_t>(t.query_tiles()));
   for (int32_t rank = 0; rank < t.key_tiles(); ++rank)
-    for (int32_t at = t.col_start[t.col_schedule[rank]]; at < t.col_start[t.col_schedule[rank] + 1]; ++at)
+    for (int32_t at = t.col_start[t.col_schedule[rank]]; at < t.col_start[t.col_schedule[rank] + 1];
+         ++at)
       tasks[static_cast<std::size_t>(t.col_tile[at])].insert(rank / kTaskTiles);
   for (int32_t rank = 0; rank < t.key_tiles(); ++rank)
-    for (int32_t at = t.col_start[t.col_schedule[rank]]; at < t.col_start[t.col_schedule[rank] + 1]; ++at) {
+    for (int32_t at = t.col_start[t.col_schedule[rank]]; at < t.col_start[t.col_schedule[rank] + 1];
+         ++at) {
       const std::set<int32_t>& of_query = tasks[static_cast<std::size_t>(t.col_tile[at])];
       const auto before =
           static_cast<int32_t>(std::distance(of_query.begin(), of_query.find(rank / kTaskTiles)));
@@ -119,11 +134,13 @@ inline void expect_turns(const TileTables& t) {
     }
 }
 
-// Tile tables hold exactly the pairs of attends(), once, in both directions, and every position has a slot.
+// Tile tables hold exactly the pairs of attends(), once, in both directions, and every position has
+// a slot.
 inline void expect_exact_tiles(const AttentionPattern& pattern, int head, Lengths n, int edge) {
   const TileTables t = build_tile_tables(pattern, head, n, edge);
   const Pairs pairs = defined_pairs(pattern, head, n);
-  EXPECT_EQ(walk(edge, t.row_start, t.row_tile, t.row_mask, t.masks, t.query_order, t.key_order), pairs);
+  EXPECT_EQ(walk(edge, t.row_start, t.row_tile, t.row_mask, t.masks, t.query_order, t.key_order),
+            pairs);
   EXPECT_EQ(swapped(walk(edge, t.col_start, t.col_tile, t.col_mask, t.masks_transposed, t.key_order,
                          t.query_order)),
             pairs);
@@ -152,7 +169,8 @@ inline void expect_exact(const AttentionPattern& pattern, int head, Lengths n) {
   }
 }
 
-// The keys of key_runs() below n.keys are those of attends(), each once; a causal pattern names no later one.
+// The keys of key_runs() below n.keys are those of attends(), each once; a causal pattern names no
+// later one.
 inline void expect_exact_runs(const AttentionPattern& pattern, int head, Lengths n) {
   for (int64_t i = 0; i < n.queries; ++i) {
     std::vector<int32_t> expected, keys = {-7};
@@ -167,14 +185,15 @@ inline void expect_exact_runs(const AttentionPattern& pattern, int head, Lengths
 }
 
 // attends() is what definitions.h says of the spec.
-inline void expect_defined(const PatternSpec& spec, const AttentionPattern& pattern, int head, Lengths n) {
+inline void expect_defined(const PatternSpec& spec, const AttentionPattern& pattern, int head,
+                           Lengths n) {
   for (int64_t i = 0; i < n.queries; ++i)
     for (int64_t j = 0; j < n.keys; ++j)
       ASSERT_EQ(pattern.attends(head, i, j), definition::sees(spec, head, i, j)) << i << ", " << j;
 }
 
-// Kernels that know bands trust them: for n queries and keys, the band of each part is what it attends.
-// Returns how many parts have one.
+// Kernels that know bands trust them: for n queries and keys, the band of each part is what it
+// attends. Returns how many parts have one.
 inline int expect_exact_bands(const AttentionPattern& pattern, int head, int64_t n) {
   std::vector<PatternPart> parts;
   pattern.parts(head, parts);
@@ -187,8 +206,10 @@ inline int expect_exact_bands(const AttentionPattern& pattern, int head, int64_t
     EXPECT_EQ(n % band.stride, 0) << part.pattern->name() << ", n " << n;
     int64_t wrong = 0;
     for (int64_t i = 0; i < n; ++i)
-      for (int64_t j = 0; j < n; ++j) wrong += band.attends(i, j) != part.pattern->attends(part.head, i, j);
-    EXPECT_EQ(wrong, 0) << "pairs in which the band of " << part.pattern->name() << " errs, n " << n;
+      for (int64_t j = 0; j < n; ++j)
+        wrong += band.attends(i, j) != part.pattern->attends(part.head, i, j);
+    EXPECT_EQ(wrong, 0) << "pairs in which the band of " << part.pattern->name() << " errs, n "
+                        << n;
   }
   return bands;
 }

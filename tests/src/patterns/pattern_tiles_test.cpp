@@ -1,27 +1,38 @@
 // SPDX-License-Identifier: MIT
-// Tile tables hold exactly the attended pairs, in both directions, for the known patterns and for one made to
-// be awkward: empty rows, gaps, and orders of its own.
-#include <gtest/gtest.h>
-#include <algorithm>
-#include <random>
+// Tile tables hold exactly the attended pairs, in both directions, for the known patterns and for
+// one made to be awkward: empty rows, gaps, and orders of its own.
 #include "src/attention_maps.h"
 #include "tests/src/patterns/pattern_testing.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
 namespace weft {
 namespace {
-// Every third query sees nothing; the others see the keys j <= i with j % 4 != 1, so that some keys are never
-// seen. Queries lie backwards with a gap after each; keys lie in steps of three.
+// Every third query sees nothing; the others see the keys j <= i with j % 4 != 1, so that some keys
+// are never seen. Queries lie backwards with a gap after each; keys lie in steps of three.
 class Awkward : public AttentionPattern {
  public:
   std::string name() const override { return "awkward"; }
-  bool attends(int, int64_t i, int64_t j) const override { return i % 3 != 0 && j <= i && j % 4 != 1; }
+
+  bool attends(int, int64_t i, int64_t j) const override {
+    return i % 3 != 0 && j <= i && j % 4 != 1;
+  }
+
   void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     if (i % 3 == 0) return;
     runs.push_back({0, 1});
     runs.push_back({i + 1000, i + 1000});  // an empty run may lie anywhere
     for (int64_t j = 2; j <= i; j += 4) runs.push_back({j, std::min(j + 3, i + 1)});
   }
+
   int64_t query_slot(int, int64_t i, int64_t n) const override { return 2 * (n - 1 - i); }
+
   int64_t key_slot(int, int64_t j, int64_t) const override { return 3 * j; }
 };
 
@@ -29,7 +40,9 @@ class Awkward : public AttentionPattern {
 class Alternate : public AttentionPattern {
  public:
   std::string name() const override { return "alternate"; }
+
   bool attends(int, int64_t i, int64_t j) const override { return j <= i && (i - j) % 2 == 0; }
+
   void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     runs.push_back({i % 2, i + 1, 2});
   }
@@ -74,8 +87,8 @@ TEST(PatternTiles, AllOf192IsSixTiles) {
   EXPECT_EQ(t.masks_transposed[63], uint64_t{1} << 63);
 }
 
-// The tiles of a block of 128 are 2 of queries and, besides its summary, 2 of keys, which its own queries
-// alone see.
+// The tiles of a block of 128 are 2 of queries and, besides its summary, 2 of keys, which its own
+// queries alone see.
 TEST(PatternTiles, TilesOfABlockFollowEachOther) {
   const TileTables t = build_tile_tables(*make_pattern({"fixed", 128, 32}, 1), 0, 128 * 24);
   const int32_t summaries = 24 * 32 / kTile;
@@ -91,7 +104,8 @@ TEST(PatternTiles, TilesOfABlockFollowEachOther) {
   for (std::size_t rank = 0; rank < columns.size(); ++rank) EXPECT_EQ(columns[rank], rank);
 }
 
-// 128 tiles of queries in runs of 12: the last run has 8, with the longest lists of all, and comes first.
+// 128 tiles of queries in runs of 12: the last run has 8, with the longest lists of all, and comes
+// first.
 TEST(PatternTiles, AShortLastRunCountsAsAWholeOne) {
   const TileTables t = build_tile_tables(*make_pattern({"fixed", 128, 32}, 1), 0, 128 * 64);
   ASSERT_EQ(t.row_schedule.size(), 128u);
@@ -116,8 +130,8 @@ double busiest(const TileTables& t, int heads, int blocks) {
   return *std::max_element(work.begin(), work.end()) * blocks / all;
 }
 
-// Also where the tiles are no multiple of the runs in which they are dealt: the last run, which has the
-// longest lists, is not dealt among the shorter ones.
+// Also where the tiles are no multiple of the runs in which they are dealt: the last run, which has
+// the longest lists, is not dealt among the shorter ones.
 TEST(PatternTiles, NoBlockGetsMuchMoreThanOthers) {
   const auto most = [](int64_t stride, int64_t n, int heads) {
     return busiest(build_tile_tables(*make_pattern({"fixed", stride, 32}, 1), 0, n), heads, 132);
@@ -136,7 +150,8 @@ TEST(PatternTiles, EdgeFollowsTheWaste) {
   EXPECT_EQ(edge({"local", 128}, 12288), kTile);
   EXPECT_EQ(edge({"strided", 128}, 12288), kTile);
   EXPECT_EQ(edge({"fixed", 128, 8}, 12288), kTile);
-  EXPECT_EQ(edge({"local", 16}, 12288), kSmallTile);  // 2 small tiles a row of tiles instead of 2 large ones
+  // 2 small tiles a row of tiles instead of 2 large ones
+  EXPECT_EQ(edge({"local", 16}, 12288), kSmallTile);
   EXPECT_EQ(edge({"strided", 128}, 2048), kSmallTile);  // columns of 16
   EXPECT_EQ(edge({"strided", 128}, 12288, 128), kTile);
   EXPECT_EQ(edge({"strided", 128}, 12288, 136), kSmallTile);
@@ -159,10 +174,13 @@ TEST(PatternTiles, AMillionPositions) {
 // A pattern that breaks a rule of the contract.
 class Broken : public Awkward {
  public:
-  explicit Broken(int how) : how_(how) {}
+  explicit Broken(int how)
+      : how_(how) {}
+
   void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
     runs.push_back({how_ == 0 ? -1 : 0, i + 1, how_ == 1 ? 0 : 1});
   }
+
   int64_t key_slot(int, int64_t j, int64_t) const override {
     return how_ == 2 ? j / 2 : how_ == 3 ? j - 1 : j;
   }
@@ -174,7 +192,9 @@ class Broken : public Awkward {
 std::string awkward_error(int how, int64_t n = 8) {
   try {
     build_tile_tables(Broken(how), 0, n);
-  } catch (const Error& error) { return error.what(); }
+  } catch (const Error& error) {
+    return error.what();
+  }
   return "no error";
 }
 
@@ -235,8 +255,8 @@ TEST(PatternTiles, DeviceMapsHoldTheTablesOfEachGroup) {
   EXPECT_EQ(on_device.bytes(), PackedMaps(*pattern, 8, n, 64).bytes());
 }
 
-// Slots [first, first + run) of an order: positions that follow each other, empty slots only past the end; or
-// none at all.
+// Slots [first, first + run) of an order: positions that follow each other, empty slots only past
+// the end; or none at all.
 bool follows(const int32_t* order, int run, int64_t n) {
   for (int i = 0; i < run; ++i) {
     const int64_t expected = order[0] < 0 || order[0] + i >= n ? -1 : order[0] + i;
@@ -244,6 +264,7 @@ bool follows(const int32_t* order, int run, int64_t n) {
   }
   return true;
 }
+
 bool all_follow(const std::vector<int32_t>& order, int run, int64_t n) {
   for (std::size_t first = 0; first < order.size(); first += static_cast<std::size_t>(run))
     if (!follows(order.data() + first, run, n)) return false;
@@ -253,14 +274,16 @@ bool all_follow(const std::vector<int32_t>& order, int run, int64_t n) {
 // What a pass says of its orders is true, and the most that is.
 TEST(PatternTiles, RunsOfSlotsAreTheLongestThereAre) {
   const PatternSpec fixed_8{.kind = "fixed", .stride = 128, .c = 8},
-      fixed_32{.kind = "fixed", .stride = 128, .c = 32}, fixed_12{.kind = "fixed", .stride = 128, .c = 12};
+      fixed_32{.kind = "fixed", .stride = 128, .c = 32},
+      fixed_12{.kind = "fixed", .stride = 128, .c = 12};
   const auto pass_of = [](const PackedMaps& maps) {
     std::vector<char> image(maps.bytes());
     return maps.write(image.data(), image.data()).pass[0];
   };
-  for (const PatternSpec& spec : {PatternSpec{"all"}, PatternSpec{"local", 96}, PatternSpec{"strided", 128},
-                                  fixed_8, fixed_12, fixed_32})
-    for (const Lengths n : {Lengths(1), Lengths(100), Lengths(1024), Lengths(1000), Lengths(300, 1031)}) {
+  for (const PatternSpec& spec : {PatternSpec{"all"}, PatternSpec{"local", 96},
+                                  PatternSpec{"strided", 128}, fixed_8, fixed_12, fixed_32})
+    for (const Lengths n :
+         {Lengths(1), Lengths(100), Lengths(1024), Lengths(1000), Lengths(300, 1031)}) {
       const auto pattern = make_pattern(spec, 1);
       const PackedMaps packed(*pattern, 1, n, 64, kTile);
       const AttentionPass pass = pass_of(packed);
@@ -283,8 +306,8 @@ TEST(PatternTiles, RunsOfSlotsAreTheLongestThereAre) {
   EXPECT_EQ(key_run(PatternSpec{"strided", 128}), 0);
 }
 
-// Everything that a kernel reads of the passes of a head, for random patterns: runs of slots, grid sizes, the
-// band, which pass begins and which go on, and that together they are the pattern.
+// Everything that a kernel reads of the passes of a head, for random patterns: runs of slots, grid
+// sizes, the band, which pass begins and which go on, and that together they are the pattern.
 TEST(PatternTiles, PassesOfRandomPatternsAreWhatTheyClaim) {
   std::mt19937 random(14);
   int bands = 0;
@@ -313,9 +336,10 @@ TEST(PatternTiles, PassesOfRandomPatternsAreWhatTheyClaim) {
       EXPECT_GE(pass.query_tiles, map.query_tiles);
       EXPECT_GE(pass.key_tiles, map.key_tiles);
       EXPECT_GE(pass.visited, static_cast<int64_t>(t->row_tile.size()));
-      const Pairs pairs =
-          walk(t->edge, t->row_start, t->row_tile, t->row_mask, t->masks, t->query_order, t->key_order);
-      for (const auto& pair : pairs) EXPECT_TRUE(seen.insert(pair).second) << "one pair in two passes";
+      const Pairs pairs = walk(t->edge, t->row_start, t->row_tile, t->row_mask, t->masks,
+                               t->query_order, t->key_order);
+      for (const auto& pair : pairs)
+        EXPECT_TRUE(seen.insert(pair).second) << "one pair in two passes";
       if (!pass.band) continue;
       ++bands;
       EXPECT_EQ(pass.accumulate, map.accumulate);
@@ -337,9 +361,11 @@ PatternSpec union_of(std::vector<PatternSpec> of) {
 
 // What a pass says of its band is the pattern, and the parts of a union are disjoint.
 TEST(PatternTiles, BandsAreWhatThePatternAttends) {
-  const PatternSpec local{"local", 12}, wide{"local", 100}, strided{"strided", 12}, coarse{"strided", 30};
-  for (const PatternSpec& spec : {local, wide, strided, union_of({local, strided}), union_of({wide, strided}),
-                                  union_of({local, coarse}), union_of({PatternSpec{"local", 7}, wide})})
+  const PatternSpec local{"local", 12}, wide{"local", 100}, strided{"strided", 12},
+      coarse{"strided", 30};
+  for (const PatternSpec& spec :
+       {local, wide, strided, union_of({local, strided}), union_of({wide, strided}),
+        union_of({local, coarse}), union_of({PatternSpec{"local", 7}, wide})})
     for (const int64_t n : {1, 12, 60, 120, 300}) {
       const auto pattern = make_pattern(spec, 3);
       const PackedMaps packed(*pattern, 3, n, 64);

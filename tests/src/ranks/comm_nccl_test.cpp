@@ -1,19 +1,30 @@
 // SPDX-License-Identifier: MIT
-// Collectives between GPUs, one process each, alone and as a branch of a CUDA graph; and what is said when a
-// GPU is shared or a process dies. Each rank is a process of its own: this program again, told to run one of
-// the disabled tests.
+// Collectives between GPUs, one process each, alone and as a branch of a CUDA graph; and what is
+// said when a GPU is shared or a process dies. Each rank is a process of its own: this program
+// again, told to run one of the disabled tests.
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <functional>
 #include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <thread>
+#include <type_traits>
+#include <vector>
 
 #ifdef WEFT_CUDA
 
-#include <cstdlib>
-#include <cstring>
 #include "kernels/layers/pointwise.h"
 #include "src/device.h"
 #include "src/files/files.h"
 #include "src/ranks/communicator.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/testing.h"
+
+#include <cstdlib>
+#include <cstring>
 
 namespace weft {
 namespace {
@@ -24,7 +35,8 @@ using std::chrono::seconds;
 // Why this machine cannot run a test with so many GPUs; "" if it can.
 std::string lacking(int gpus) {
   if (nccl_version().empty()) return "built without NCCL";
-  if (gpu_count() < gpus) return str("needs ", gpus, gpus == 1 ? " GPU, " : " GPUs, ", gpu_count(), " here");
+  if (gpu_count() < gpus)
+    return str("needs ", gpus, gpus == 1 ? " GPU, " : " GPUs, ", gpu_count(), " here");
   return "";
 }
 
@@ -55,23 +67,29 @@ struct Rank {
   std::unique_ptr<Device> device = make_device(str("cuda:", group.world().local_rank));
   std::unique_ptr<Communicator> comm = make_communicator(*device, group);
 
-  template <class T> Tensor upload(const std::vector<T>& values) {
+  template <class T>
+  Tensor upload(const std::vector<T>& values) {
     const Tensor t(*device->pool, {static_cast<int64_t>(values.size())}, dtype_of<T>);
     device->upload(t, values.data());
     return t;
   }
-  template <class T> std::vector<T> download(const TensorView& t) {
+
+  template <class T>
+  std::vector<T> download(const TensorView& t) {
     std::vector<T> values(static_cast<std::size_t>(t.size()));
     device->download(values.data(), t);
     return values;
   }
-  template <class T> void expect_same_everywhere(const std::vector<T>& values) {
+
+  template <class T>
+  void expect_same_everywhere(const std::vector<T>& values) {
     const std::string mine(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
     EXPECT_TRUE(group.broadcast(mine) == mine);
   }
 };
 
-template <class T> std::vector<T> values_of(int rank, int64_t count, int step = 0) {
+template <class T>
+std::vector<T> values_of(int rank, int64_t count, int step = 0) {
   std::vector<T> values(static_cast<std::size_t>(count));
   uint32_t state = 7919u * static_cast<uint32_t>(rank + 1) + static_cast<uint32_t>(step);
   for (T& value : values) {
@@ -99,12 +117,13 @@ void expect_sums(const std::vector<T>& got, int ranks, int step, int64_t first, 
   }
   int wrong = 0;
   for (std::size_t i = 0; i < got.size(); ++i)
-    wrong += !(std::abs(static_cast<double>(got[i]) - sums[i]) <= kRounding * (ranks - 1) * sizes[i]);
+    wrong +=
+        !(std::abs(static_cast<double>(got[i]) - sums[i]) <= kRounding * (ranks - 1) * sizes[i]);
   EXPECT_EQ(wrong, 0) << "of " << got.size() << " sums of " << name_of(dtype_of<T>);
 }
 
-// Sums through memory of the host, which take all tensors of such types that are not small: in f32, in the
-// order of the ranks, rounded once.
+// Sums through memory of the host, which take all tensors of such types that are not small: in f32,
+// in the order of the ranks, rounded once.
 template <class T>
 void expect_order_of_ranks(Rank& r, const std::vector<T>& got, int64_t first, int64_t total) {
   if (!r.comm->carrier().starts_with("memory of the host")) return;
@@ -121,10 +140,12 @@ void expect_order_of_ranks(Rank& r, const std::vector<T>& got, int64_t first, in
   EXPECT_EQ(wrong, 0) << "of " << got.size() << " sums of " << name_of(dtype_of<T>);
 }
 
-template <class T> void check_sums(Rank& r) {
+template <class T>
+void check_sums(Rank& r) {
   const int ranks = r.comm->size(), me = r.comm->rank();
   std::vector<int64_t> pieces{1, 1001, 20001, 3 << 19};
-  if (std::is_same_v<T, float> && ranks == 2) pieces.push_back((9 << 19) + 3);  // more than goes at a time
+  if (std::is_same_v<T, float> && ranks == 2)
+    pieces.push_back((9 << 19) + 3);  // more than goes at a time
   for (const int64_t piece : pieces) {
     const int64_t count = piece * ranks;
     const Tensor sum = r.upload(values_of<T>(me, count));
@@ -148,7 +169,8 @@ template <class T> void check_sums(Rank& r) {
 }
 
 // Several ranges of a tensor at a time, small and large; what lies between them stays.
-template <class T> void check_ranges(Rank& r, int64_t first, int64_t second) {
+template <class T>
+void check_ranges(Rank& r, int64_t first, int64_t second) {
   const int ranks = r.comm->size(), me = r.comm->rank();
   const int64_t gap = 24, count = first + gap + second;
   const std::vector<T> mine = values_of<T>(me, count);
@@ -161,9 +183,10 @@ template <class T> void check_ranges(Rank& r, int64_t first, int64_t second) {
   };
   expect_sums(of(sums, 0, first), ranks, 0, 0, count);
   expect_sums(of(sums, first + gap, count), ranks, 0, first + gap, count);
-  EXPECT_EQ(std::memcmp(&sums[static_cast<std::size_t>(first)], &mine[static_cast<std::size_t>(first)],
-                        static_cast<std::size_t>(gap) * sizeof(T)),
-            0);
+  EXPECT_EQ(
+      std::memcmp(&sums[static_cast<std::size_t>(first)], &mine[static_cast<std::size_t>(first)],
+                  static_cast<std::size_t>(gap) * sizeof(T)),
+      0);
   r.expect_same_everywhere(of(sums, 0, first));
   r.expect_same_everywhere(of(sums, first + gap, count));
 }
@@ -180,7 +203,8 @@ TEST(CudaMultiCommRank, DISABLED_Sums) {
   check_sums<double>(r);
 }
 
-// A step as training has it: two buckets are summed beside the kernels that make and read other tensors.
+// A step as training has it: two buckets are summed beside the kernels that make and read other
+// tensors.
 TEST(CudaMultiCommRank, DISABLED_Graph) {
   Rank r;
   constexpr int64_t kCount = (int64_t{3} << 20) + 5;
@@ -264,7 +288,8 @@ TEST(CudaMultiCommRank, DISABLED_Dies) {
 
 // ---- the tests
 
-// Does `work` with all sums left to NCCL, and with those of large tensors going through memory of the host.
+// Does `work` with all sums left to NCCL, and with those of large tensors going through memory of
+// the host.
 void in_both_ways(const std::function<void()>& work) {
   for (const char* host : {"0", "1"}) {
     SCOPED_TRACE(str("WEFT_HOST_REDUCE=", host));
@@ -283,8 +308,11 @@ void run_on_gpus(const std::string& name, int gpus) {
 }
 
 TEST(CudaMultiComm, TwoGpusSumAsTheHostDoes) { run_on_gpus("Sums", 2); }
+
 TEST(CudaMultiComm, FourGpusSumAsTheHostDoes) { run_on_gpus("Sums", 4); }
+
 TEST(CudaMultiComm, SumsAreABranchOfACudaGraph) { run_on_gpus("Graph", 2); }
+
 TEST(CudaMultiComm, FourGpusSumInACudaGraph) { run_on_gpus("Graph", 4); }
 
 TEST(CudaMultiComm, EveryRunHasTheSameBits) {

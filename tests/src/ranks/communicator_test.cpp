@@ -1,19 +1,28 @@
 // SPDX-License-Identifier: MIT
-// Sums and copies over two and three processes of the CPU: right, in the order of the ranks, the same bits on
-// all.
+// Sums and copies over two and three processes of the CPU: right, in the order of the ranks, the
+// same bits on all.
 #include "src/ranks/communicator.h"
-#include <gtest/gtest.h>
+
 #include "tests/src/ranks/ranks.h"
 #include "tests/testing.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
+
 namespace weft {
 namespace {
-template <class T> std::vector<T> terms_of(int rank, int64_t count) {
+template <class T>
+std::vector<T> terms_of(int rank, int64_t count) {
   return converted<T>(normals(count, 100 + static_cast<unsigned>(rank), rank == 1 ? 1000 : 1));
 }
 
 // Exact, and rounded once.
-template <class T> std::vector<T> sums_of(int ranks, int64_t count) {
+template <class T>
+std::vector<T> sums_of(int ranks, int64_t count) {
   std::vector<double> sums(static_cast<std::size_t>(count));
   std::vector<float> narrow(static_cast<std::size_t>(count));
   for (int rank = 0; rank < ranks; ++rank) {
@@ -27,11 +36,14 @@ template <class T> std::vector<T> sums_of(int ranks, int64_t count) {
   return converted<T>(sums);
 }
 
-template <class T> bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
+template <class T>
+bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0);
 }
 
-template <class T> void check_cpu_sums(Communicator& comm, ProcessGroup& group) {
+template <class T>
+void check_cpu_sums(Communicator& comm, ProcessGroup& group) {
   for (const int64_t count : {int64_t{0}, int64_t{1}, int64_t{999}, int64_t{70001}}) {
     std::vector<T> values = terms_of<T>(comm.rank(), count);
     comm.fork();
@@ -44,7 +56,8 @@ template <class T> void check_cpu_sums(Communicator& comm, ProcessGroup& group) 
   }
 }
 
-template <class T> void check_pieces(Communicator& comm) {
+template <class T>
+void check_pieces(Communicator& comm) {
   const int64_t piece = 1001, count = piece * comm.size();
   std::vector<T> values = terms_of<T>(comm.rank(), count);
   comm.reduce_scatter_sum(view_of(values, {count}));
@@ -112,7 +125,8 @@ TEST(Communicator, TensorsThatCannotBe) {
     std::vector<int32_t> whole{1, 2};
     EXPECT_CONTAINS(error_of([&] { r.comm->reduce_scatter_sum(view_of(three, {3})); }),
                     "2 pieces of one length");
-    EXPECT_CONTAINS(error_of([&] { r.comm->all_gather(view_of(three, {3})); }), "2 pieces of one length");
+    EXPECT_CONTAINS(error_of([&] { r.comm->all_gather(view_of(three, {3})); }),
+                    "2 pieces of one length");
     EXPECT_CONTAINS(error_of([&] { r.comm->all_reduce_sum(view_of(whole, {2})); }),
                     "must be f64, f32, f16 or bf16");
     r.group.barrier();

@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Buckets cover the gradient block once, in the order in which a backward pass completes it.
-#include <gtest/gtest.h>
-#include <algorithm>
 #include "src/parameters.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <memory>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -13,6 +17,7 @@ struct Store {
   ParameterStore store;
   std::vector<Param> firsts;  // of each block
   std::unique_ptr<Device> device = make_device("cpu");
+
   Store() {
     store.add("embedding", {3, 8}, Init::normal(1));
     for (int64_t i = 0; i < kBlocks; ++i) {
@@ -23,6 +28,7 @@ struct Store {
     store.add("output", {2, 8}, Init::normal(1));
     store.allocate(*device, DType::f32, 1, true, false);
   }
+
   // The ranges of a whole backward pass; those of marks alone in `marked`.
   std::vector<GradientRange> ranges(int64_t least, std::size_t& marked) const {
     GradientBuckets buckets(store, least);
@@ -31,11 +37,14 @@ struct Store {
       std::vector<GradientRange> now;
       buckets.begin();
       for (int64_t i = kBlocks - 1; i >= 0; --i)
-        if (const auto range = buckets.passed(firsts[static_cast<std::size_t>(i)].index); range.size() > 0)
+        if (const auto range = buckets.passed(firsts[static_cast<std::size_t>(i)].index);
+            range.size() > 0)
           now.push_back(range);
       marked = now.size();
       for (const GradientRange& range : buckets.rest()) now.push_back(range);
-      if (pass == 1) { EXPECT_EQ(now, all); }
+      if (pass == 1) {
+        EXPECT_EQ(now, all);
+      }
       all = now;
     }
     return all;
@@ -50,7 +59,8 @@ TEST(GradientBuckets, CoverEveryElementOnceWhateverTheirSize) {
     std::vector<GradientRange> ranges = store.ranges(least, marked);
     for (std::size_t i = 1; i < marked; ++i)
       EXPECT_EQ(ranges[i].end, ranges[i - 1].begin) << "from the last to the first";
-    std::sort(ranges.begin(), ranges.end(), [](const auto& a, const auto& b) { return a.begin < b.begin; });
+    std::sort(ranges.begin(), ranges.end(),
+              [](const auto& a, const auto& b) { return a.begin < b.begin; });
     int64_t at = 0;
     for (const GradientRange& range : ranges) {
       EXPECT_EQ(range.begin, at);
@@ -73,8 +83,10 @@ TEST(GradientBuckets, AreWholeBlocksAndTaper) {
                                         {end, end + kTail}}));
   // However large: as much as is left to come is enough.
   EXPECT_EQ(store.ranges(1000 * kWeight, marked),
-            (std::vector<GradientRange>{
-                {first + 2 * kWeight, end}, {first, first + 2 * kWeight}, {0, first}, {end, end + kTail}}));
+            (std::vector<GradientRange>{{first + 2 * kWeight, end},
+                                        {first, first + 2 * kWeight},
+                                        {0, first},
+                                        {end, end + kTail}}));
   EXPECT_EQ(marked, 2u);
   store.ranges(1, marked);
   EXPECT_EQ(marked, static_cast<std::size_t>(kBlocks));

@@ -1,11 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Processes that meet, talk and part over the loopback interface, and every way in which they do not meet.
+// Processes that meet, talk and part over the loopback interface, and every way in which they do
+// not meet.
 #include "src/ranks/process_group.h"
-#include <gtest/gtest.h>
-#include <sys/syscall.h>
+
 #include "src/ranks/sockets.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/src/ranks/ranks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <string>
+#include <sys/syscall.h>
+#include <thread>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -21,7 +30,8 @@ std::string bytes_of(int rank, std::size_t size) {
 
 void expect_silence(Ranks& ranks) {
   expect_all_well(ranks);
-  for (int rank = 0; rank < ranks.count(); ++rank) EXPECT_EQ(ranks.errors(rank), "") << "rank " << rank;
+  for (int rank = 0; rank < ranks.count(); ++rank)
+    EXPECT_EQ(ranks.errors(rank), "") << "rank " << rank;
 }
 
 // All processes end with code 1, and only rank 0 has something to say; that.
@@ -54,7 +64,8 @@ TEST(ProcessGroup, ThreeProcessesSpeak) {
   Ranks ranks(3, [](const World& world) {
     ProcessGroup group(world, "same", kPatience);
     EXPECT_EQ(group.rank(), world.rank);
-    for (const std::size_t size : {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{3} << 20}) {
+    for (const std::size_t size :
+         {std::size_t{0}, std::size_t{1}, std::size_t{1000}, std::size_t{3} << 20}) {
       const std::vector<std::string> all =
           group.all_gather(bytes_of(world.rank, size + static_cast<std::size_t>(world.rank)));
       ASSERT_EQ(all.size(), 3u);
@@ -92,7 +103,8 @@ TEST(ProcessGroup, AnyOrderOfStartsWillDo) {
       if (world.rank == last) std::this_thread::sleep_for(milliseconds(400));
       ProcessGroup group(world, "same", kPatience);
       EXPECT_EQ(group.broadcast(std::to_string(world.rank)), "0");
-      if (world.rank != last) std::this_thread::sleep_for(milliseconds(200));  // they leave apart, too
+      // they leave apart, too
+      if (world.rank != last) std::this_thread::sleep_for(milliseconds(200));
     });
     expect_silence(ranks);
   }
@@ -122,14 +134,17 @@ TEST(ProcessGroup, ARankWithoutRankZeroSaysSo) {
 TEST(ProcessGroup, OtherVersionsAndConfigsAreRefused) {
   Ranks ranks(4, [](const World& world) {
     ProcessGroup(world,
-                 world.rank % 2 == 1 ? str("weft 2\n--set a=1\n  batch: ", world.rank)
-                                     : "weft 1\n--set a=1\n  batch: 0\n  steps: 4\n  keep: 1\n  last: 5",
+                 world.rank % 2 == 1
+                     ? str("weft 2\n--set a=1\n  batch: ", world.rank)
+                     : "weft 1\n--set a=1\n  batch: 0\n  steps: 4\n  keep: 1\n  last: 5",
                  kPatience);
   });
   const std::string line = line_of_rank_0(ranks, 4);
   EXPECT_CONTAINS(line, "rank 1 (");
-  EXPECT_CONTAINS(line, ") runs something else: 'weft 2, batch: 1', rank 0 'weft 1, batch: 0, steps: 4 ...'");
-  EXPECT_CONTAINS(line, ") runs something else: 'weft 2, batch: 3', rank 0 'weft 1, batch: 0, steps: 4 ...'");
+  EXPECT_CONTAINS(
+      line, ") runs something else: 'weft 2, batch: 1', rank 0 'weft 1, batch: 0, steps: 4 ...'");
+  EXPECT_CONTAINS(
+      line, ") runs something else: 'weft 2, batch: 3', rank 0 'weft 1, batch: 0, steps: 4 ...'");
   EXPECT_EQ(line.find("rank 2"), std::string::npos) << line;
 }
 
@@ -141,12 +156,14 @@ TEST(ProcessGroup, OtherOptionsInAnotherOrderAreRefused) {
                   ") runs something else: nothing else, or in another order, rank 0 '--c'");
 }
 
-// Rank 0 says what is wrong at once where all are on one host; a name of several hosts may still appear.
+// Rank 0 says what is wrong at once where all are on one host; a name of several hosts may still
+// appear.
 TEST(ProcessGroup, AHostThatIsNotKnownIsSaid) {
   for (const int local_size : {2, 1}) {
     const auto began = std::chrono::steady_clock::now();
     Ranks ranks(
-        2, [](const World& world) { ProcessGroup(world, "same", seconds(world.rank == 0 ? 2 : 6)); },
+        2,
+        [](const World& world) { ProcessGroup(world, "same", seconds(world.rank == 0 ? 2 : 6)); },
         [=](World& world, int rank) {
           world.address = "no-such-host.invalid";
           world.local_size = local_size;
@@ -157,7 +174,8 @@ TEST(ProcessGroup, AHostThatIsNotKnownIsSaid) {
     EXPECT_CONTAINS(ranks.errors(0), "the host 'no-such-host.invalid' is not known here");
     if (local_size == 1) {
       EXPECT_CONTAINS(ranks.errors(0), "rank 1 of 2 did not come to ");
-      EXPECT_CONTAINS(ranks.errors(1), "within 6 s: the host 'no-such-host.invalid' is not known here");
+      EXPECT_CONTAINS(ranks.errors(1),
+                      "within 6 s: the host 'no-such-host.invalid' is not known here");
     } else {
       EXPECT_CONTAINS(ranks.errors(0), "error: MASTER_ADDR: the host ");
       EXPECT_EQ(ranks.errors(1), "");
@@ -169,8 +187,9 @@ TEST(ProcessGroup, AHostThatIsNotKnownIsSaid) {
 // Two that start at once may both get the port, and one of them then no connections.
 TEST(ProcessGroup, TwoRankZerosAreSaid) {
   with_failing_calls({SYS_listen}, EADDRINUSE, [] {
-    EXPECT_CONTAINS(error_of([] { listen_on("127.0.0.1", free_port()); }),
-                    ": the port is taken by another program, or by another process that is rank 0 too");
+    EXPECT_CONTAINS(
+        error_of([] { listen_on("127.0.0.1", free_port()); }),
+        ": the port is taken by another program, or by another process that is rank 0 too");
   });
 }
 
@@ -290,8 +309,9 @@ TEST(ProcessGroup, DifferentCollectivesAreFoundOut) {
   });
   ASSERT_TRUE(ranks.end());
   EXPECT_EQ(ranks.code(0), 1);
-  EXPECT_CONTAINS(ranks.errors(0),
-                  "ranks disagree on what to do: rank 0 is at collective 4, a gather, and rank 1 (");
+  EXPECT_CONTAINS(
+      ranks.errors(0),
+      "ranks disagree on what to do: rank 0 is at collective 4, a gather, and rank 1 (");
 }
 
 TEST(ProcessGroup, ARankThatHasLeftIsMissed) {
@@ -321,7 +341,8 @@ TEST(Pack, GivesFieldsBackAndRefusesWhatIsCutOff) {
   std::vector<std::string> back;
   EXPECT_TRUE(unpack(packed, back));
   EXPECT_EQ(back, fields);
-  for (std::size_t size = 1; size < packed.size(); ++size)  // 8 and 18 bytes are the first one and two
+  // 8 and 18 bytes are the first one and two
+  for (std::size_t size = 1; size < packed.size(); ++size)
     EXPECT_EQ(unpack(packed.substr(0, size), back), size == 8 || size == 18) << size;
 }
 }  // namespace

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: MIT
-// Real processes for tests of those that train together: forked, with a port of their own, watched by the
-// clock.
+// Real processes for tests of those that train together: forked, with a port of their own, watched
+// by the clock.
 #pragma once
 
-#include <arpa/inet.h>
-#include <gtest/gtest.h>
-#include <omp.h>
-#include <signal.h>
-#include <sys/prctl.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <chrono>
-#include <cstdio>
-#include <functional>
-#include <string>
-#include <thread>
-#include <vector>
 #include "src/ranks/communicator.h"
 #include "src/ranks/process_group.h"
 #include "tests/temp_dir.h"
+
+#include <arpa/inet.h>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+#include <functional>
+#include <gtest/gtest.h>
+#include <memory>
+#include <omp.h>
+#include <signal.h>
+#include <string>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <thread>
+#include <unistd.h>
+#include <vector>
 
 namespace weft {
 constexpr std::chrono::seconds kPatience{20};
@@ -38,20 +41,27 @@ inline int free_port() {
   return ntohs(where.sin_port);
 }
 
-// The processes of one world of this host, each of which does `work` as its rank. What a program's main()
-// does with an Error, they do: exit code 1 and a line on stderr. A failed expectation is exit code 2.
-// `world_of` changes what a process takes itself for.
+// The processes of one world of this host, each of which does `work` as its rank. What a program's
+// main() does with an Error, they do: exit code 1 and a line on stderr. A failed expectation is
+// exit code 2. `world_of` changes what a process takes itself for.
 class Ranks {
  public:
   using Work = std::function<void(const World&)>;
 
   static constexpr int kKilled = -1;  // exit code of a process that a signal ended
 
-  explicit Ranks(int count, const Work& work, const std::function<void(World&, int)>& world_of = {}) {
+  explicit Ranks(int count, const Work& work,
+                 const std::function<void(World&, int)>& world_of = {}) {
     const int port = free_port();
     for (int i = 0; i < count; ++i) {
       World world{
-          .rank = i, .size = count, .local_rank = i, .local_size = count, .port = port, .source = "test"};
+          .rank = i,
+          .size = count,
+          .local_rank = i,
+          .local_size = count,
+          .port = port,
+          .source = "test",
+      };
       if (world_of) world_of(world, i);
       std::fflush(nullptr);
       const pid_t pid = fork();
@@ -60,6 +70,7 @@ class Ranks {
       codes_.push_back(kRunning);
     }
   }
+
   ~Ranks() {
     for (std::size_t i = 0; i < pids_.size(); ++i) {
       if (codes_[i] != kRunning) continue;
@@ -67,11 +78,16 @@ class Ranks {
       waitpid(pids_[i], nullptr, 0);
     }
   }
+
   Ranks(const Ranks&) = delete;
   Ranks& operator=(const Ranks&) = delete;
 
-  void signal(int process, int number) const { ::kill(pids_[static_cast<std::size_t>(process)], number); }
+  void signal(int process, int number) const {
+    ::kill(pids_[static_cast<std::size_t>(process)], number);
+  }
+
   int count() const { return static_cast<int>(pids_.size()); }
+
   int pid(int process) const { return pids_[static_cast<std::size_t>(process)]; }
 
   // Waits until the processes named (all: none named) have ended. False: not within `limit`.
@@ -91,15 +107,20 @@ class Ranks {
     }
     return true;
   }
+
   int code(int process) const { return codes_[static_cast<std::size_t>(process)]; }
+
   std::string errors(int process) const { return read_file(error_file(process)); }
+
   // A file that processes and the test share.
   std::string operator/(const std::string& name) const { return folder_ / name; }
 
  private:
   static constexpr int kRunning = -2;
 
-  std::string error_file(int process) const { return folder_ / ("stderr." + std::to_string(process)); }
+  std::string error_file(int process) const {
+    return folder_ / ("stderr." + std::to_string(process));
+  }
 
   [[noreturn]] static void run(const World& world, const Work& work, const std::string& errors) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -135,7 +156,10 @@ struct CpuRank {
   ProcessGroup group;
   std::unique_ptr<Device> device = make_device("cpu");
   std::unique_ptr<Communicator> comm = make_communicator(*device, group);
-  explicit CpuRank(const World& world) : group(world, "same", std::chrono::seconds(20)) {}
+
+  explicit CpuRank(const World& world)
+      : group(world, "same", std::chrono::seconds(20)) {}
+
   int rank() const { return group.rank(); }
 };
 
@@ -148,8 +172,8 @@ inline void expect_cpu_ranks(int count, const std::function<void(CpuRank&)>& wor
   expect_all_well(ranks, std::chrono::seconds(120));
 }
 
-// What a rank that stops has done is known from its last report: ranks send one five times a second, and take
-// their first steps in less than that.
+// What a rank that stops has done is known from its last report: ranks send one five times a
+// second, and take their first steps in less than that.
 inline void let_ranks_report() { std::this_thread::sleep_for(std::chrono::seconds(2)); }
 
 inline void wait_for_file(const std::string& path) {

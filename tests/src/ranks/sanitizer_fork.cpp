@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: MIT
-// g++ 12's address sanitizer does not hold its allocator's locks over fork(), as the C library does: a copy
-// made while another thread holds one waits for it forever. It happens when a rank's watcher begins, and the
-// rank makes the process that reads its data file. So fork() waits until all other threads sleep.
+// g++ 12's address sanitizer does not hold its allocator's locks over fork(), as the C library
+// does: a copy made while another thread holds one waits for it forever. It happens when a rank's
+// watcher begins, and the rank makes the process that reads its data file. So fork() waits until
+// all other threads sleep.
+#include <string>
 #ifdef __SANITIZE_ADDRESS__
-#include <pthread.h>
-#include <unistd.h>
+#include "tests/train/ranks/ranks_testing.h"
+
 #include <chrono>
 #include <filesystem>
 #include <fstream>
+#include <pthread.h>
 #include <thread>
-#include "tests/train/ranks/ranks_testing.h"
+#include <unistd.h>
 
 namespace {
 bool other_threads_sleep() {
@@ -22,7 +25,8 @@ bool other_threads_sleep() {
   return true;
 }
 
-void wait_for_other_threads() { weft::eventually(other_threads_sleep, 2); }  // some spin before they sleep
+// some spin before they sleep
+void wait_for_other_threads() { weft::eventually(other_threads_sleep, 2); }
 
 [[maybe_unused]] const int kRegistered = pthread_atfork(wait_for_other_threads, nullptr, nullptr);
 }  // namespace

@@ -1,17 +1,26 @@
 // SPDX-License-Identifier: MIT
 // Processes that die, hang, fail or leave while others still work.
 #include "src/ranks/watcher.h"
-#include <gtest/gtest.h>
+
 #include "src/ranks/process_group.h"
 #include "tests/src/ranks/ranks.h"
+
+#include <algorithm>
+#include <chrono>
+#include <functional>
+#include <gtest/gtest.h>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
 
 namespace weft {
 namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// `stuck` does what it is told when all have met and reported step 1234; the others wait for something that
-// never comes, outside the group.
+// `stuck` does what it is told when all have met and reported step 1234; the others wait for
+// something that never comes, outside the group.
 Ranks::Work stuck_at_step(int count, seconds limit, const std::string& ready,
                           const std::function<void(int)>& does) {
   return [=](const World& world) {
@@ -29,6 +38,7 @@ Ranks::Work stuck_at_step(int count, seconds limit, const std::string& ready,
 struct Case {
   TempDir folder;
   std::string ready = folder / "ready";
+
   void wait_for(int count) const {
     for (int rank = 0; rank < count; ++rank) wait_for_file(ready + "." + std::to_string(rank));
   }
@@ -97,10 +107,11 @@ void check_stopped(int stopped, int speaker) {
 }
 
 TEST(Watcher, AStoppedProcessEndsTheOthers) { check_stopped(2, 0); }
+
 TEST(Watcher, StoppingRankZeroEndsTheOthers) { check_stopped(0, 1); }
 
-// A host that sleeps stops all its ranks at once. The first to go on hears nothing of the others, who are no
-// more dead than itself.
+// A host that sleeps stops all its ranks at once. The first to go on hears nothing of the others,
+// who are no more dead than itself.
 TEST(Watcher, ProcessesThatAllWereStoppedGoOn) {
   const Case c;
   Ranks ranks(3, [&](const World& world) {
@@ -156,7 +167,8 @@ TEST(Watcher, ARankWithoutStepsIsHung) {
   EXPECT_EQ(ranks.errors(1) + ranks.errors(2), "");
 }
 
-// What ranks do here takes four times the limit: one makes steps and then gets on within one, others wait.
+// What ranks do here takes four times the limit: one makes steps and then gets on within one,
+// others wait.
 TEST(Watcher, StepsAndWaitingAreLife) {
   Ranks ranks(3, [](const World& world) {
     ProcessGroup group(world, "same", kPatience);
@@ -171,7 +183,8 @@ TEST(Watcher, StepsAndWaitingAreLife) {
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.errors(rank), "");
 }
 
-// The first two steps and work that is no step may take ten times as long, and any as long as those before.
+// The first two steps and work that is no step may take ten times as long, and any as long as those
+// before.
 TEST(Watcher, SomeWorkMayTakeLonger) {
   const auto long_work = [](ProcessGroup& group, int seconds_long) {
     if (group.rank() == 1) std::this_thread::sleep_for(seconds(seconds_long));
@@ -218,8 +231,8 @@ TEST(Watcher, AFailureIsSaidByRankZero) {
     });
     ASSERT_TRUE(ranks.end());
     for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(ranks.code(rank), 1);
-    EXPECT_EQ(ranks.errors(0),
-              failing == 0 ? "error: the disk of rank 0 is full\n" : "error: rank 2: the disk is full\n");
+    EXPECT_EQ(ranks.errors(0), failing == 0 ? "error: the disk of rank 0 is full\n"
+                                            : "error: rank 2: the disk is full\n");
     EXPECT_EQ(ranks.errors(1) + ranks.errors(2), "");
   }
 }
@@ -240,8 +253,8 @@ TEST(Watcher, ARankThatFailsLeavesWhenRankZeroHasSaidWhy) {
       _exit(1);
     });
     ASSERT_TRUE(ranks.end({2}));
-    EXPECT_EQ(ranks.errors(0),
-              fails_too ? "error: the disk of rank 0 is full\n" : "error: rank 2: the disk is full\n");
+    EXPECT_EQ(ranks.errors(0), fails_too ? "error: the disk of rank 0 is full\n"
+                                         : "error: rank 2: the disk is full\n");
     ASSERT_TRUE(ranks.end());
     EXPECT_EQ(ranks.code(2), 1);
     EXPECT_EQ(ranks.errors(1) + ranks.errors(2), "");
@@ -303,20 +316,31 @@ TEST(Watcher, AnExceptionThatUnwindsTheGroupIsAFailure) {
 
 TEST(Watcher, WhoHoldsUpTheOthers) {
   const auto at = [](int64_t step, int quiet, bool waiting = false) {
-    return RankState{.step = step, .quiet = seconds(quiet), .allowed = seconds(30), .waiting = waiting};
+    return RankState{
+        .step = step,
+        .quiet = seconds(quiet),
+        .allowed = seconds(30),
+        .waiting = waiting,
+    };
   };
   using Hung = std::vector<int>;
   EXPECT_EQ(find_hung({at(6, 0), at(6, 0), at(6, 0), std::nullopt}, -1), Hung{});
   EXPECT_EQ(find_hung({at(6, 31), at(6, 30), at(7, 31)}, -1), Hung{})
       << "one of those at the lowest step moves";
   EXPECT_EQ(find_hung({at(6, 31), at(6, 31), at(7, 40)}, -1), (Hung{0, 1}));
-  EXPECT_EQ(find_hung({at(6, 31), at(5, 31), at(6, 40)}, -1), Hung{1}) << "whose GPU the others wait for";
-  EXPECT_EQ(find_hung({at(6, 40), at(5, 0), at(6, 40)}, -1), Hung{}) << "who wait for one that moves";
-  EXPECT_EQ(find_hung({at(5, 40, true), at(7, 31), at(5, 40, true)}, 1), Hung{1}) << "they wait for it";
-  EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true), at(5, 31, true)}, 2), Hung{2}) << "all wait";
+  EXPECT_EQ(find_hung({at(6, 31), at(5, 31), at(6, 40)}, -1), Hung{1})
+      << "whose GPU the others wait for";
+  EXPECT_EQ(find_hung({at(6, 40), at(5, 0), at(6, 40)}, -1), Hung{})
+      << "who wait for one that moves";
+  EXPECT_EQ(find_hung({at(5, 40, true), at(7, 31), at(5, 40, true)}, 1), Hung{1})
+      << "they wait for it";
+  EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true), at(5, 31, true)}, 2), Hung{2})
+      << "all wait";
   EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true)}, 0), Hung{0});
-  EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true), std::nullopt}, 2), Hung{}) << "it has left";
-  EXPECT_EQ(find_hung({RankState{.quiet = seconds(1000)}, at(6, 0)}, -1), Hung{}) << "nobody watches it";
+  EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true), std::nullopt}, 2), Hung{})
+      << "it has left";
+  EXPECT_EQ(find_hung({RankState{.quiet = seconds(1000)}, at(6, 0)}, -1), Hung{})
+      << "nobody watches it";
   EXPECT_EQ(find_hung({std::nullopt, std::nullopt}, -1), Hung{});
 }
 }  // namespace

@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Who a process is, from the environments of torchrun, mpirun and srun, and which of them cannot be.
-#include <gtest/gtest.h>
-#include <map>
+// Who a process is, from the environments of torchrun, mpirun and srun, and which of them cannot
+// be.
 #include "src/ranks/process_group.h"
 #include "tests/temp_dir.h"
+
+#include <gtest/gtest.h>
+#include <map>
+#include <string>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -47,10 +51,15 @@ const Variables kMpirun = {{"OMPI_COMM_WORLD_RANK", "1"},
                            {"OMPI_COMM_WORLD_LOCAL_RANK", "1"},
                            {"OMPI_COMM_WORLD_LOCAL_SIZE", "4"},
                            {"PMIX_NAMESPACE", "prterun-host-4711@1"}};
-const Variables kSrun = {
-    {"SLURM_PROCID", "9"},  {"SLURM_STEP_NUM_TASKS", "16"},         {"SLURM_LOCALID", "1"},
-    {"SLURM_NODEID", "1"},  {"SLURM_STEP_TASKS_PER_NODE", "8(x2)"}, {"SLURM_JOB_ID", "77"},
-    {"SLURM_STEP_ID", "0"}, {"SLURM_STEP_NUM_NODES", "2"},          {"SLURM_JOB_NODELIST", "node[01-04]"}};
+const Variables kSrun = {{"SLURM_PROCID", "9"},
+                         {"SLURM_STEP_NUM_TASKS", "16"},
+                         {"SLURM_LOCALID", "1"},
+                         {"SLURM_NODEID", "1"},
+                         {"SLURM_STEP_TASKS_PER_NODE", "8(x2)"},
+                         {"SLURM_JOB_ID", "77"},
+                         {"SLURM_STEP_ID", "0"},
+                         {"SLURM_STEP_NUM_NODES", "2"},
+                         {"SLURM_JOB_NODELIST", "node[01-04]"}};
 
 TEST(World, AProcessAloneIsTheWholeWorld) {
   const World world = world_of({});
@@ -66,7 +75,9 @@ TEST(World, Torchrun) {
   EXPECT_EQ(world_of(with(kTorchrun, {{"TORCHELASTIC_RUN_ID", "none"}})).port, 29501);
   EXPECT_EQ(world_of(with(kTorchrun, {{"WEFT_GPUS", "8"}})).source, "--gpus");
   EXPECT_EQ(
-      world_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}}).size, 1);
+      world_of({{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}, {"LOCAL_WORLD_SIZE", "1"}})
+          .size,
+      1);
 }
 
 TEST(World, ContradictionsAreErrors) {
@@ -95,6 +106,7 @@ TEST(World, ContradictionsAreErrors) {
       {with(kSrun, {{"SLURM_JOB_NODELIST", "node[01-04"}}), "has a [ without its ]"},
       {without(kSrun, "SLURM_JOB_NODELIST"), "no MASTER_ADDR"},
   };
+
   for (const auto& c : cases) EXPECT_CONTAINS(error_of([&] { world_of(c.variables); }), c.says);
 }
 
@@ -108,14 +120,15 @@ TEST(World, MpirunOfOneHostNeedsNothingElse) {
   EXPECT_EQ(world_of(without(kMpirun, "PMIX_NAMESPACE")).address, "127.0.0.1");
 
   const World two_hosts = world_of(with(
-      kMpirun, {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "4000"}}));
+      kMpirun,
+      {{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "4000"}}));
   expect_world(two_hosts, 1, 4, 1, 2, "10.0.0.1", "mpirun");
   EXPECT_EQ(two_hosts.port, 4000);
 }
 
 TEST(World, MpirunMayStartTorchrunOncePerHost) {
-  expect_world(world_of(with(with(kTorchrun, kMpirun), {{"TORCHELASTIC_RUN_ID", "none"}})), 5, 8, 1, 4,
-               "node0", "torchrun");
+  expect_world(world_of(with(with(kTorchrun, kMpirun), {{"TORCHELASTIC_RUN_ID", "none"}})), 5, 8, 1,
+               4, "node0", "torchrun");
 }
 
 TEST(World, SrunFindsTheFirstHostAndAPort) {
@@ -142,7 +155,8 @@ TEST(World, SrunFindsTheFirstHostAndAPort) {
 }
 
 TEST(World, SrunOnOneHost) {
-  EXPECT_EQ(world_of(without(kSrun, "SLURM_STEP_NUM_NODES")).local_size, 8) << "a number that nobody says";
+  EXPECT_EQ(world_of(without(kSrun, "SLURM_STEP_NUM_NODES")).local_size, 8)
+      << "a number that nobody says";
   const World world = world_of(with(kSrun, {{"SLURM_STEP_NUM_NODES", "1"},
                                             {"SLURM_STEP_TASKS_PER_NODE", "16"},
                                             {"SLURM_LOCALID", "9"},
@@ -155,7 +169,8 @@ TEST(World, SrunWithUnevenHosts) {
       with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "4(x2),3,5"}, {"SLURM_STEP_NUM_NODES", "4"}});
   const int sizes[] = {4, 4, 3, 5};
   for (int node = 0; node < 4; ++node)
-    EXPECT_EQ(world_of(with(uneven, {{"SLURM_NODEID", std::to_string(node)}})).local_size, sizes[node]);
+    EXPECT_EQ(world_of(with(uneven, {{"SLURM_NODEID", std::to_string(node)}})).local_size,
+              sizes[node]);
 }
 
 TEST(World, ABatchScriptIsNoStep) {
@@ -168,7 +183,9 @@ TEST(World, ErrorsOfAllRanksSayWhichRankThisIs) {
   const auto rank_of = [](const Variables& variables) {
     try {
       world_of(variables);
-    } catch (const ErrorOfAllRanks& error) { return error.rank; } catch (const Error&) {
+    } catch (const ErrorOfAllRanks& error) {
+      return error.rank;
+    } catch (const Error&) {
       return -1;
     }
     return -2;
@@ -178,7 +195,8 @@ TEST(World, ErrorsOfAllRanksSayWhichRankThisIs) {
   EXPECT_EQ(rank_of(with(kMpirun, {{"RANK", "0"}, {"WORLD_SIZE", "1"}})), 1) << "RANK is stale";
   EXPECT_EQ(rank_of(with(kSrun, {{"SLURM_STEP_TASKS_PER_NODE", "many"}})), 9);
   for (const char* rank : {"-1", "99999999999", "1x"})
-    EXPECT_EQ(rank_of(with(kTorchrun, {{"RANK", rank}})), 0) << rank << ": nobody else would say it";
+    EXPECT_EQ(rank_of(with(kTorchrun, {{"RANK", rank}})), 0)
+        << rank << ": nobody else would say it";
   EXPECT_EQ(rank_of(with(kTorchrun, {{"RANK", "8"}})), -1) << "which no other rank has";
 }
 }  // namespace

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Formatting of C++ and CUDA by .clang-format. Usage: format.sh [--fix] (without: leaves with 1 where it differs)
+# Formatting of C++ and CUDA by .clang-format (clang-format 16). Usage: format.sh [--fix] (without: leaves with 1 where it differs)
 set -euo pipefail
 cd "$(dirname "$0")/../../.."
 mode=(--dry-run --Werror)
@@ -12,5 +12,5 @@ esac
 mapfile -d '' -t sources < <(git ls-files -z --cached --others --exclude-standard '*.h' '*.cpp' '*.cu' '*.cuh')
 existing=()
 for source in "${sources[@]}"; do if [ -f "$source" ]; then existing+=("$source"); fi; done
-clang-format "${mode[@]}" "${existing[@]}"
+clang-format-16 "${mode[@]}" "${existing[@]}"
 echo "format: ${#existing[@]} files"

@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: MIT
 // The program `attention`: arrays of a file against the definition; what it says of wrong files.
 #include "train/attention/attention_file.h"
-#include <hdf5.h>
-#include <algorithm>
-#include <filesystem>
-#include <numeric>
-#include <sstream>
+
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "tests/kernels/attention/attention_case.h"
 #include "tests/testing.h"
 #include "tests/train/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <hdf5.h>
+#include <iterator>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -30,41 +37,50 @@ class AttentionFile : public testing::Test {
   void write_in(const Data<double>& x, const std::vector<std::string>& names) const {
     const auto [queries, keys] = x.size.lengths();
     Hdf5File file = Hdf5File::create(options.in);
-    const auto put = [&](const char* name, const std::vector<double>& values, int64_t time, int64_t columns) {
+    const auto put = [&](const char* name, const std::vector<double>& values, int64_t time,
+                         int64_t columns) {
       if (std::find(names.begin(), names.end(), name) != names.end())
-        file.write(name, StoredType::f64, {x.size.batch, time, x.size.heads, columns}, values.data());
+        file.write(name, StoredType::f64, {x.size.batch, time, x.size.heads, columns},
+                   values.data());
     };
-    put("q", x.q, queries, x.size.qk), put("k", x.k, keys, x.size.qk), put("v", x.v, keys, x.size.v);
+    put("q", x.q, queries, x.size.qk), put("k", x.k, keys, x.size.qk),
+        put("v", x.v, keys, x.size.v);
     put("dout", x.dy, queries, x.size.v);
     if (!x.query_segments.empty()) {
-      file.write("query_segments", StoredType::i32, {x.size.batch, queries}, x.query_segments.data());
+      file.write("query_segments", StoredType::i32, {x.size.batch, queries},
+                 x.query_segments.data());
       file.write("key_segments", StoredType::i32, {x.size.batch, keys}, x.key_segments.data());
     }
     file.commit();
   }
+
   std::string run() const {
     std::ostringstream report;
     run_attention_file(options, report);
     return report.str();
   }
+
   std::vector<double> result(const std::string& name, const std::vector<int64_t>& shape) const {
     const Hdf5File file = Hdf5File::open(options.out);
     std::vector<double> values(static_cast<std::size_t>(elements(shape)));
     file.read(name, StoredType::f64, shape, values.data());
     return values;
   }
+
   static int64_t elements(const std::vector<int64_t>& shape) {
     int64_t n = 1;
     for (const int64_t extent : shape) n *= extent;
     return n;
   }
+
   std::string error() const {
     return error_of([&] { run(); });
   }
 
   // o and lse against all pairs; gradients against central differences of sum(dout * o).
   void check(Data<double> x, double tolerance) {
-    const auto pattern = make_pattern(parse_pattern(options.pattern, "test"), static_cast<int>(x.size.heads));
+    const auto pattern =
+        make_pattern(parse_pattern(options.pattern, "test"), static_cast<int>(x.size.heads));
     write_in(x, {"q", "k", "v", "dout"});
     run();
     dense_forward(*pattern, x);
@@ -125,7 +141,8 @@ TEST_F(AttentionFile, ReportsAndRounds) {
   const std::vector<double> exact = result("o", {1, 20, 2, 8});
   options.dtype = "bf16";
   const std::string report = run();
-  EXPECT_CONTAINS(report, "fixed(stride 6, c 2, num_verts 2), 20 queries, 20 keys, 2 heads, 1 sequence\n");
+  EXPECT_CONTAINS(report,
+                  "fixed(stride 6, c 2, num_verts 2), 20 queries, 20 keys, 2 heads, 1 sequence\n");
   EXPECT_CONTAINS(report, "\npairs   ");
   EXPECT_CONTAINS(report, " of tables, ");
   EXPECT_CONTAINS(report, "\nform    cpu, bf16, CPU, ");
@@ -143,8 +160,8 @@ TEST_F(AttentionFile, MistakesAreNamed) {
   EXPECT_CONTAINS(error(), "in.h5");
   Data<double> x({1, 5, 2, 8, 4});
   write_in(x, {"q", "v"});
-  EXPECT_CONTAINS(error(),
-                  "in.h5: there is no dataset k; expected k (B, Tk, H, Dqk) of shape (1, any, 2, 8)");
+  EXPECT_CONTAINS(
+      error(), "in.h5: there is no dataset k; expected k (B, Tk, H, Dqk) of shape (1, any, 2, 8)");
   x.v.resize(x.v.size() / 5 * 4);
   const auto write_short_v = [&] {
     Hdf5File file = Hdf5File::create(options.in);
@@ -154,7 +171,8 @@ TEST_F(AttentionFile, MistakesAreNamed) {
     file.commit();
   };
   write_short_v();
-  EXPECT_CONTAINS(error(), "in.h5: expected v (B, Tk, H, Dv) of shape (1, 5, 2, any), found (1, 4, 2, 4)");
+  EXPECT_CONTAINS(error(),
+                  "in.h5: expected v (B, Tk, H, Dv) of shape (1, 5, 2, any), found (1, 4, 2, 4)");
   x = Data<double>({1, 5, 2, 8, 4});
   write_in(x, {"q", "k", "v"});
   const AttentionFileOptions good = options;
@@ -187,7 +205,8 @@ TEST_F(AttentionFile, SegmentsComeInPairs) {
   file.write("v", StoredType::f64, {1, 5, 2, 4}, x.v.data());
   file.write("query_segments", StoredType::i32, {1, 5}, numbers.data());
   file.commit();
-  EXPECT_CONTAINS(error(), "there is no dataset key_segments; expected key_segments (B, Tk) of shape (1, 5)");
+  EXPECT_CONTAINS(
+      error(), "there is no dataset key_segments; expected key_segments (B, Tk) of shape (1, 5)");
 }
 
 TEST_F(AttentionFile, ProgramIsTheLibrary) {
@@ -195,12 +214,13 @@ TEST_F(AttentionFile, ProgramIsTheLibrary) {
   run();
   const std::string bytes = read_file(options.out);
   Process good(dir, "attention",
-               {"--in", options.in, "--pattern", options.pattern, "--out", dir / "other.h5", "--device",
-                "cpu", "--dtype", "f64"});
+               {"--in", options.in, "--pattern", options.pattern, "--out", dir / "other.h5",
+                "--device", "cpu", "--dtype", "f64"});
   EXPECT_EQ(good.wait(), 0) << good.err();
   EXPECT_TRUE(read_file(dir / "other.h5") == bytes);
   EXPECT_CONTAINS(good.out(), "backward ");
-  Process bad(dir, "attention", {"--in", dir / "none.h5", "--pattern", "{kind: all}", "--out", options.out});
+  Process bad(dir, "attention",
+              {"--in", dir / "none.h5", "--pattern", "{kind: all}", "--out", options.out});
   EXPECT_EQ(bad.wait(), 1);
   EXPECT_TRUE(bad.err().starts_with("error: ")) << bad.err();
   EXPECT_TRUE(read_file(options.out) == bytes);
@@ -218,14 +238,17 @@ TEST(CudaAttentionFile, IsTheCpuForm) {
   file.commit();
   const auto results = [&](const std::string& device, const std::string& form) {
     std::ostringstream report;
-    run_attention_file({.in = dir / "in.h5",
-                        .out = dir / "out.h5",
-                        .pattern = "{kind: fixed, stride: 16, c: 4}",
-                        .device = device,
-                        .form = form,
-                        .dtype = "f32",
-                        .scale = {}},
-                       report);
+    run_attention_file(
+        {
+            .in = dir / "in.h5",
+            .out = dir / "out.h5",
+            .pattern = "{kind: fixed, stride: 16, c: 4}",
+            .device = device,
+            .form = form,
+            .dtype = "f32",
+            .scale = {},
+        },
+        report);
     std::vector<double> all;
     const Hdf5File out = Hdf5File::open(dir / "out.h5");
     for (const auto& name : out.list("/")) {
@@ -238,7 +261,8 @@ TEST(CudaAttentionFile, IsTheCpuForm) {
     return all;
   };
   const std::vector<double> want = results("cpu", "automatic");
-  for (const char* form : {"automatic", "simple"}) expect_near(results("cuda", form), want, 1e-5, form);
+  for (const char* form : {"automatic", "simple"})
+    expect_near(results("cuda", form), want, 1e-5, form);
   EXPECT_CONTAINS(error_of([&] { results("cuda", "general"); }), "must not be rounded");
 }
 #endif

@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
 // What `bench step` of several ranks measures with, and what it prints.
-#include <gtest/gtest.h>
-#include <chrono>
-#include <thread>
 #include "tests/train/training.h"
 #include "train/bench/run_timer.h"
 #include "train/bench/step_breakdown.h"
@@ -10,19 +7,37 @@
 #include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"
 
+#include <chrono>
+#include <gtest/gtest.h>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
 namespace weft {
 namespace {
 // Takes 3 ms for each collective, 2 ms to join, and notes what it was told.
 class Slow : public Communicator {
  public:
-  Slow() : Communicator(1, 2) {}
+  Slow()
+      : Communicator(1, 2) {}
+
   std::string carrier() const override { return "nothing"; }
-  void plan(int64_t bytes, double seconds) override { calls += str("plan ", bytes, ' ', seconds, ' '); }
+
+  void plan(int64_t bytes, double seconds) override {
+    calls += str("plan ", bytes, ' ', seconds, ' ');
+  }
+
   void fork() override { calls += "fork "; }
+
   void join() override { note("join ", 2); }
+
   void all_reduce_sum(const TensorView&) override { note("sum ", 3); }
+
   void reduce_scatter_sum(const TensorView&) override { note("scatter ", 3); }
+
   void all_gather(const TensorView&) override { note("gather ", 3); }
+
   std::string calls;
 
  private:
@@ -53,7 +68,8 @@ TEST(BenchRanks, TimedCountsHowLongTheQueueIsStalled) {
   timed->all_gather(t);
   EXPECT_EQ(slow.calls, "fork sum sum sum join scatter gather ");
   EXPECT_GE(nanoseconds, 17'000'000);
-  EXPECT_LE(std::chrono::nanoseconds(nanoseconds + 20'000'000), std::chrono::steady_clock::now() - began);
+  EXPECT_LE(std::chrono::nanoseconds(nanoseconds + 20'000'000),
+            std::chrono::steady_clock::now() - began);
 }
 
 TEST(BenchRanks, GradientsArePlannedFor) {
@@ -67,10 +83,12 @@ TEST(BenchRanks, GradientsArePlannedFor) {
     store.allocate(*device, DType::f32, config.seed, true, false);
     Slow slow;
     int64_t nanoseconds = 0;
-    const auto timed = make_timed(*device, slow, &nanoseconds), lockstep = make_lockstep(*device, slow);
+    const auto timed = make_timed(*device, slow, &nanoseconds),
+               lockstep = make_lockstep(*device, slow);
     GradientSum(*device, store, *timed, config.train).plan(0.25);
     GradientSum(*device, store, *lockstep, config.train).plan(0.5);
-    EXPECT_EQ(slow.calls, str("plan ", store.gradients().size() * size_of(bench_dtype(type)), " 0.25 "));
+    EXPECT_EQ(slow.calls,
+              str("plan ", store.gradients().size() * size_of(bench_dtype(type)), " 0.25 "));
     slow.calls.clear();
     const TrainStep step(*device, *model, store, config, &slow);
     const double flops = flops_per_token(config.model, config.model.context) *
@@ -97,14 +115,16 @@ TEST(BenchRanks, LockstepSumsANumberAStepAndGathersOnlyFew) {
 }
 
 Exchange example(double clock) {
-  return {.collectives = 3,
-          .bytes = 4096,
-          .together = {102, clock, 0.5, 0.25},
-          .without = {101, clock, 0.125, 0},
-          .alone = {99.96, clock, 0, 0},
-          .exposed_ms = 1,
-          .wait_ms = 1.5,
-          .exposed_cycles_ms = 0.75};
+  return {
+      .collectives = 3,
+      .bytes = 4096,
+      .together = {102, clock, 0.5, 0.25},
+      .without = {101, clock, 0.125, 0},
+      .alone = {99.96, clock, 0, 0},
+      .exposed_ms = 1,
+      .wait_ms = 1.5,
+      .exposed_cycles_ms = 0.75,
+  };
 }
 
 TEST(BenchRanks, SaysWhatEachKindTakes) {
@@ -121,7 +141,8 @@ TEST(BenchRanks, SaysWhatEachKindTakes) {
     EXPECT_EQ(json_number(json, key), value) << key;
   const std::string text = exchange_text(example(1600), 2);
   EXPECT_CONTAINS(text, "communication: exposed 1 ms, of that cycles 0.75 ms");
-  EXPECT_CONTAINS(text, "102 ms a step at 1600 MHz: 163.2 million cycles; stalled for collectives 0.5 ms, ");
+  EXPECT_CONTAINS(
+      text, "102 ms a step at 1600 MHz: 163.2 million cycles; stalled for collectives 0.5 ms, ");
   EXPECT_EQ(exchange_json(example(0)).find("clock"), std::string::npos) << "the CPU tells none";
   EXPECT_EQ(exchange_text(example(0), 2).find("cycles"), std::string::npos);
 }

@@ -1,11 +1,7 @@
 // SPDX-License-Identifier: MIT
 // bench: rows, filters and mistakes.
 #include "train/bench/bench.h"
-#include <gtest/gtest.h>
-#include <algorithm>
-#include <cstdlib>
-#include <sstream>
-#include <tuple>
+
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 #include "kernels/view.h"
@@ -16,6 +12,15 @@
 #include "train/attention/oracle.h"
 #include "train/bench/step_breakdown.h"
 #include "train/trainer/run_folder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -30,10 +35,11 @@ TEST(Bench, PrintsJsonRowsOfTheFilter) {
   const std::string rows =
       rows_of({.filter = "mean_", .device = "cpu", .dtype = "f32", .json = true, .verify = true});
   EXPECT_EQ(std::count(rows.begin(), rows.end(), '\n'), 2) << rows;
-  EXPECT_NE(rows.find("{\"kernel\": \"mean_forward\", \"sizes\": \"49152 elements\", \"dtype\": \"f32\", "
-                      "\"device\": \"cpu\", "
-                      "\"ms\": "),
-            std::string::npos)
+  EXPECT_NE(
+      rows.find("{\"kernel\": \"mean_forward\", \"sizes\": \"49152 elements\", \"dtype\": \"f32\", "
+                "\"device\": \"cpu\", "
+                "\"ms\": "),
+      std::string::npos)
       << rows;
 }
 
@@ -41,10 +47,13 @@ TEST(Bench, ErrorsSayWhatExists) {
   const auto error_of = [](const BenchKernelsOptions& options) -> std::string {
     try {
       rows_of(options);
-    } catch (const Error& error) { return error.what(); }
+    } catch (const Error& error) {
+      return error.what();
+    }
     return "";
   };
-  EXPECT_EQ(error_of({.filter = "", .dtype = "fp8"}), "--dtype must be f32, f16 or bf16, got 'fp8'");
+  EXPECT_EQ(error_of({.filter = "", .dtype = "fp8"}),
+            "--dtype must be f32, f16 or bf16, got 'fp8'");
   EXPECT_NE(error_of({.filter = "softmax", .dtype = "f32"})
                 .find("kernels: activation_backward, activation_forward, adamw_update, add, "),
             std::string::npos);
@@ -63,27 +72,33 @@ TEST(Bench, TimesAttentionOfCheckedResults) {
     options.custom = shape;
     return options;
   };
-  BenchAttentionOptions as_json = custom("2,2,130,16,24,16,4"), local = custom("1,2,65,8,8,16,4"), unknown;
+  BenchAttentionOptions as_json = custom("2,2,130,16,24,16,4"), local = custom("1,2,65,8,8,16,4"),
+                        unknown;
   as_json.json = true;
   local.modes = "local";
   unknown.shapes = "enwik9";
   const std::string json = rows(as_json);
-  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 2 + 5) << "two ceilings, five patterns\n" << json;
+  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 2 + 5) << "two ceilings, five patterns\n"
+                                                               << json;
   EXPECT_CONTAINS(json, "{\"ceiling\": \"f32_matmul_tflops\", \"peer\": \"weft\", \"value\": ");
   EXPECT_CONTAINS(json, "\"asked\": \"automatic\", \"form\": \"cpu\", \"dtype\": \"f32\"");
   EXPECT_CONTAINS(json, "\"fwd_MHz\": 0, \"fwdbwd_MHz\": 0, \"pause_ms\": 0, ");
-  EXPECT_CONTAINS(json, "\"fwd_of_all\": 1, \"fwdbwd_of_all\": 1, \"pairs\": 34060, ");  // 4 of 130 * 131 / 2
-  EXPECT_CONTAINS(json,
-                  "\"mode\": \"merged_strided\", \"B\": 2, \"H\": 2, \"N\": 130, \"D\": 16, \"Dv\": 24,");
+  // 4 of 130 * 131 / 2
+  EXPECT_CONTAINS(json, "\"fwd_of_all\": 1, \"fwdbwd_of_all\": 1, \"pairs\": 34060, ");
+  EXPECT_CONTAINS(
+      json, "\"mode\": \"merged_strided\", \"B\": 2, \"H\": 2, \"N\": 130, \"D\": 16, \"Dv\": 24,");
   EXPECT_CONTAINS(rows(local), "custom           local          f32  ");
   const auto error_of = [&](const BenchAttentionOptions& options) -> std::string {
     try {
       rows(options);
-    } catch (const Error& error) { return error.what(); }
+    } catch (const Error& error) {
+      return error.what();
+    }
     return "";
   };
   EXPECT_EQ(error_of(unknown),
-            "--shapes: no shape 'enwik9'; known: paper (all), enwik8, cifar10, cifar10_half, cifar10_s96, "
+            "--shapes: no shape 'enwik9'; known: paper (all), enwik8, cifar10, cifar10_half, "
+            "cifar10_s96, "
             "cifar10_half_s96, long64k, long1m");
   EXPECT_EQ(error_of(custom("1,2")), "--shape takes B,H,n,Dqk,Dv,stride,c, got '1,2'");
   EXPECT_EQ(error_of(custom("1,2,x,8,8,16,4")), "--shape: 'x' is not a positive whole number");
@@ -96,8 +111,8 @@ TEST(Bench, AttentionIsComparedWithOthers) {
   if (std::system((python + " -c '' 2>/dev/null").c_str()) != 0) GTEST_SKIP() << "no " << python;
   const TempDir dir;
   std::ostringstream rows;
-  for (const auto& [shape, modes, dtypes] :
-       {std::tuple{"2,2,130,16,24,16,4", "", "bf16,f16"}, {"2,2,260,16,24,16,4", "strided", "bf16"}}) {
+  for (const auto& [shape, modes, dtypes] : {std::tuple{"2,2,130,16,24,16,4", "", "bf16,f16"},
+                                             {"2,2,260,16,24,16,4", "strided", "bf16"}}) {
     BenchAttentionOptions options;
     options.device = "cpu", options.custom = shape, options.modes = modes, options.dtype = dtypes;
     options.json = true;
@@ -144,30 +159,35 @@ TEST(Bench, SpotCheckFindsWrongRows) {
       t.view().as<float>()[i] = std::sin(1.7f * static_cast<float>(i + t.size()));
     return t;
   };
-  x.qkv = tensor({1, n, 24}), x.dy = tensor({1, n, 8}), x.y = tensor({1, n, 8}), x.dqkv = tensor({1, n, 24});
+  x.qkv = tensor({1, n, 24}), x.dy = tensor({1, n, 8}), x.y = tensor({1, n, 8}),
+  x.dqkv = tensor({1, n, 24});
   x.lse = tensor({1, 1, n});
   const Tensor delta = tensor({1, 1, n});
   const DeviceMaps maps(*device, *pattern, 1, n, 8);
   const auto part = [](const Tensor& t, int64_t first) { return heads_of(t, first, 1, 8); };
-  launch(device->queue, AttentionForward{.y = part(x.y, 0),
-                                         .lse = x.lse,
-                                         .q = part(x.qkv, 0),
-                                         .k = part(x.qkv, 8),
-                                         .v = part(x.qkv, 16),
-                                         .maps = maps.maps(),
-                                         .scale = 1 / std::sqrt(8.0)});
-  launch(device->queue, AttentionBackward{.dq = part(x.dqkv, 0),
-                                          .dk = part(x.dqkv, 8),
-                                          .dv = part(x.dqkv, 16),
-                                          .delta = delta,
-                                          .dy = part(x.dy, 0),
-                                          .y = part(x.y, 0),
-                                          .lse = x.lse,
-                                          .q = part(x.qkv, 0),
-                                          .k = part(x.qkv, 8),
-                                          .v = part(x.qkv, 16),
-                                          .maps = maps.maps(),
-                                          .scale = 1 / std::sqrt(8.0)});
+  launch(device->queue, AttentionForward{
+                            .y = part(x.y, 0),
+                            .lse = x.lse,
+                            .q = part(x.qkv, 0),
+                            .k = part(x.qkv, 8),
+                            .v = part(x.qkv, 16),
+                            .maps = maps.maps(),
+                            .scale = 1 / std::sqrt(8.0),
+                        });
+  launch(device->queue, AttentionBackward{
+                            .dq = part(x.dqkv, 0),
+                            .dk = part(x.dqkv, 8),
+                            .dv = part(x.dqkv, 16),
+                            .delta = delta,
+                            .dy = part(x.dy, 0),
+                            .y = part(x.y, 0),
+                            .lse = x.lse,
+                            .q = part(x.qkv, 0),
+                            .k = part(x.qkv, 8),
+                            .v = part(x.qkv, 16),
+                            .maps = maps.maps(),
+                            .scale = 1 / std::sqrt(8.0),
+                        });
   const auto error = [&] { return spot_check(*device, *pattern, x, 40, 3); };
   EXPECT_LT(error(), 1e-5);
   for (const Tensor& wrong : {x.y, x.dqkv, x.dqkv.slice(8, {8}), x.dqkv.slice(16, {8}), x.lse}) {
@@ -226,12 +246,14 @@ TEST(Bench, TimesWholeSteps) {
   write_file(dir / "small.yaml", small_yaml(dir.path()));
   std::ostringstream json, text;
   ProcessGroup alone(World{}, "");
-  bench_step({.config = dir / "small.yaml", .overrides = {}, .device = "cpu", .steps = 2, .json = true},
-             alone, json);
+  bench_step(
+      {.config = dir / "small.yaml", .overrides = {}, .device = "cpu", .steps = 2, .json = true},
+      alone, json);
   for (const char* key :
        {"\"tokens\": 256,", "\"context\": 64,", "\"dtype\": \"f32\"",
-        "\"tok_s\": ", "\"peak_bytes\": ", "\"optimizer_bytes\": ", "\"update_ms\": ", "\"first_step_s\": ",
-        "\"first_step_parts_s\": {\"device\": ", ", \"weights\": ", ", \"first step\": ", "\"ranks\": 1,"})
+        "\"tok_s\": ", "\"peak_bytes\": ", "\"optimizer_bytes\": ", "\"update_ms\": ",
+        "\"first_step_s\": ", "\"first_step_parts_s\": {\"device\": ", ", \"weights\": ",
+        ", \"first step\": ", "\"ranks\": 1,"})
     EXPECT_CONTAINS(json.str(), key);
   for (const char* key :
        {"\"kernel\": \"attention_backward\", \"shape\": \"\", \"launches\": 2,",
@@ -241,11 +263,13 @@ TEST(Bench, TimesWholeSteps) {
   // Kernels and gaps are the step.
   EXPECT_NEAR(*json_number(json.str(), "kernel_ms") + *json_number(json.str(), "gap_ms"),
               *json_number(json.str(), "ms"), 1e-3 * *json_number(json.str(), "ms"));
-  bench_step({.config = dir / "small.yaml", .overrides = {"train.batch=2"}, .device = "cpu", .steps = 1},
-             alone, text);
+  bench_step(
+      {.config = dir / "small.yaml", .overrides = {"train.batch=2"}, .device = "cpu", .steps = 1},
+      alone, text);
   EXPECT_CONTAINS(text.str(), "128 tokens of context 64");
   EXPECT_THROW(
-      bench_step({.config = dir / "small.yaml", .overrides = {}, .device = "cpu", .steps = 0}, alone, text),
+      bench_step({.config = dir / "small.yaml", .overrides = {}, .device = "cpu", .steps = 0},
+                 alone, text),
       Error);
 }
 
@@ -253,11 +277,17 @@ TEST(Bench, TimesSampling) {
   const TempDir dir;
   write_file(dir / "small.yaml", small_yaml(dir.path()));
   BenchDecodeOptions options{
-      .config = dir / "small.yaml", .overrides = {}, .device = "cpu", .batch = 3, .json = true};
+      .config = dir / "small.yaml",
+      .overrides = {},
+      .device = "cpu",
+      .batch = 3,
+      .json = true,
+  };
   std::ostringstream json, text;
   bench_decode(options, json);
-  for (const char* key : {"\"batch\": 3,", "\"positions\": 64,", "\"kernels\": ", "\"difference\": ",
-                          "\"first_ms\": {},", "\"steps\": 13,"})  // no prompt of 128 fits
+  for (const char* key : {"\"batch\": 3,", "\"positions\": 64,",
+                          "\"kernels\": ", "\"difference\": ", "\"first_ms\": {},",
+                          "\"steps\": 13,"})  // no prompt of 128 fits
     EXPECT_CONTAINS(json.str(), key);
   EXPECT_NEAR(*json_number(json.str(), "floor_ms") / *json_number(json.str(), "ms"),
               *json_number(json.str(), "bandwidth_share"),
@@ -285,7 +315,8 @@ TEST(Bench, BreakdownCountsAttentionAndTheRoofline) {
   for (const KernelGroup& g : b.groups) {
     if (g.kernel == "attention_forward") forward += g.flops;
     if (g.kernel == "attention_backward") backward += g.flops;
-    EXPECT_DOUBLE_EQ(g.roofline_ms * 1e-3, std::max(g.bytes / b.copy_bandwidth, g.flops / b.peak_flops));
+    EXPECT_DOUBLE_EQ(g.roofline_ms * 1e-3,
+                     std::max(g.bytes / b.copy_bandwidth, g.flops / b.peak_flops));
   }
   const auto tokens = static_cast<double>(step_shape(steps.config, 0).tokens());
   EXPECT_NEAR(forward + backward, attention_flops_per_token(steps.config.model, 64) * tokens, 1);

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Times and clocks of runs: what is counted, what is not.
 #include "train/bench/run_timer.h"
-#include <gtest/gtest.h>
-#include <algorithm>
-#include <chrono>
-#include <numeric>
-#include <sstream>
+
 #include "tests/temp_dir.h"
 #include "train/bench/bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <gtest/gtest.h>
+#include <numeric>
+#include <sstream>
 
 namespace weft {
 namespace {

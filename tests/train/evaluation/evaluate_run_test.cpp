@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT
 // What `evaluate` writes of a text when windows overlap: every token once.
 #include "train/evaluation/evaluate_run.h"
-#include <numbers>
-#include <numeric>
-#include <sstream>
+
 #include "data/dataset.h"
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
 #include "train/evaluation/evaluator.h"
 #include "train/inspect/report.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <numbers>
+#include <numeric>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -38,8 +44,8 @@ TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
   file.read("/tokens", StoredType::u16, {data.size()}, kept.data());
   EXPECT_TRUE(std::equal(kept.begin(), kept.end(), want.begin(), want.end()));
   const double sum = std::accumulate(nats.begin(), nats.end(), 0.0);
-  EXPECT_NEAR(json_number(out.str(), "bits").value_or(0), sum / std::numbers::ln2 / static_cast<double>(size),
-              1e-5);
+  EXPECT_NEAR(json_number(out.str(), "bits").value_or(0),
+              sum / std::numbers::ln2 / static_cast<double>(size), 1e-5);
 
   HeatMap map({8, 8, 1});
   std::size_t at = 0;
@@ -57,9 +63,9 @@ TEST(EvaluateText, TokensOfALargeVocabularyHaveBitsPerByte) {
   for (std::size_t i = 0; i < tokens.size(); ++i) tokens[i] = i % 2 == 0 ? 69'999 : 5;
   write_token_file(dir / "corpus.h5", tokens, 70'000, {0.6, 0.2, 0.2}, "", {}, {{"bytes", 4000}});
   const std::string said =
-      train(small_config(dir.path(),
-                         {"model.vocab=70000", "model.layers=1", "model.width=16", "model.heads=2",
-                          "train.steps=8", "train.batch=2", "train.learning_rate=1e-2", "train.warmup=0"}),
+      train(small_config(dir.path(), {"model.vocab=70000", "model.layers=1", "model.width=16",
+                                      "model.heads=2", "train.steps=8", "train.batch=2",
+                                      "train.learning_rate=1e-2", "train.warmup=0"}),
             {.out = dir / "run", .device = "cpu"});
   EXPECT_CONTAINS(said, "bits are per token (4.000 bytes)");
   EvaluateArguments a;

@@ -1,10 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Evaluation scores every token once, with the context that was asked for.
 #include "train/evaluation/evaluator.h"
-#include <gtest/gtest.h>
-#include <cmath>
-#include <numbers>
+
 #include "tests/train/training.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <memory>
+#include <numbers>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -17,10 +25,13 @@ TEST(EvaluationWindows, ScoreEachTokenOnceWithEnoughContext) {
           ASSERT_EQ(w.length, std::min(size, context));
           ASSERT_GE(w.first, 0);
           ASSERT_LE(w.first + w.length, size);
-          ASSERT_GE(w.scored, w.first > 0 ? min_context : 0) << "size " << size << " context " << context;
-          for (int64_t t = w.scored; t < w.length; ++t) ++scored[static_cast<std::size_t>(w.first + t)];
+          ASSERT_GE(w.scored, w.first > 0 ? min_context : 0)
+              << "size " << size << " context " << context;
+          for (int64_t t = w.scored; t < w.length; ++t)
+            ++scored[static_cast<std::size_t>(w.first + t)];
         }
-        for (const int count : scored) ASSERT_EQ(count, 1) << size << " " << context << " " << min_context;
+        for (const int count : scored)
+          ASSERT_EQ(count, 1) << size << " " << context << " " << min_context;
       }
     }
   }
@@ -42,13 +53,15 @@ TEST(EvaluationWindows, RefuseImpossibleContexts) {
 
 class EvaluateTest : public testing::Test {
  protected:
-  EvaluateTest() : device_(make_device("cpu")) {
+  EvaluateTest()
+      : device_(make_device("cpu")) {
     write_corpus(dir_ / "corpus.h5", 2010, 32);
     config_ = small_config(dir_.path(), {"model.tied_output=true", "train.ema_decay=0"});
     model_ = make_model(config_, store_, *device_);
     store_.allocate(*device_, DType::f32, 1, false, true);
     data_ = std::make_unique<TokenDataset>(dir_ / "corpus.h5", "valid", 32);
   }
+
   // Nats of token `i`, from one window of its own that starts at `first`.
   double nats(int64_t first, int64_t i) {
     Ctx ctx{.queue = &device_->queue, .pool = device_->pool.get()};
@@ -58,6 +71,7 @@ class EvaluateTest : public testing::Test {
     device_->upload(tokens, host.data());
     return to_host(*device_, model_->token_losses(ctx, tokens).value).back();
   }
+
   // Token i alone in the window that the rule gives it: the definition of evaluate().
   double brute_force(int64_t size, int64_t min_context) {
     const int64_t context = config_.model.context, advance = context - min_context;
@@ -69,6 +83,7 @@ class EvaluateTest : public testing::Test {
     }
     return sum / static_cast<double>(size) / std::numbers::ln2;
   }
+
   TempDir dir_;
   Config config_;
   std::unique_ptr<Device> device_;
@@ -80,7 +95,12 @@ class EvaluateTest : public testing::Test {
 TEST_F(EvaluateTest, EqualsOneWindowPerToken) {
   for (const auto& [size, min_context] :
        {std::pair{130, 0}, {130, 37}, {129, 63}, {64, 10}, {65, 0}, {5, 0}}) {
-    const EvalOptions options{.context = 64, .min_context = min_context, .batch = 3, .max_tokens = size};
+    const EvalOptions options{
+        .context = 64,
+        .min_context = min_context,
+        .batch = 3,
+        .max_tokens = size,
+    };
     const EvalResult result = evaluate(*device_, *model_, *data_, options);
     EXPECT_EQ(result.tokens, size);
     EXPECT_NEAR(result.bits, brute_force(size, min_context), 1e-6) << size << " " << min_context;
@@ -103,9 +123,10 @@ TEST_F(EvaluateTest, DecodingGivesTheSameBits) {
        {"{kind: fixed, stride: 8, c: 2}",
         "{kind: heads, of: [{kind: routing, clusters: 3, window: 5}, {kind: local, stride: 8}]}",
         "{kind: lsh, rounds: 2, window: 4}", "{kind: topk_blocks, block: 64, blocks: 2}"}) {
-    const Config config = small_config(
-        dir_.path(), {std::string("model.attention=") + pattern, "model.context=192",
-                      "model.tied_output=true", "model.init.token_std=0.5", "model.position_axes=[192]"});
+    const Config config =
+        small_config(dir_.path(), {std::string("model.attention=") + pattern, "model.context=192",
+                                   "model.tied_output=true", "model.init.token_std=0.5",
+                                   "model.position_axes=[192]"});
     ParameterStore store;
     const auto model = make_model(config, store, *device_);
     store.allocate(*device_, DType::f32, 1, false, true);
@@ -123,11 +144,13 @@ TEST_F(EvaluateTest, MovingAverageIsUsedAndPutBack) {
   const std::vector<double> before = to_host(*device_, store_.master());
   device_->zero(store_.ema());
   double bits = 0;
-  with_ema_weights(*device_, store_,
-                   [&] { bits = evaluate(*device_, *model_, *data_, {.context = 64, .batch = 2}).bits; });
+  with_ema_weights(*device_, store_, [&] {
+    bits = evaluate(*device_, *model_, *data_, {.context = 64, .batch = 2}).bits;
+  });
   EXPECT_NEAR(bits, 5, 1e-6);  // all weights zero: 32 equally likely tokens
   EXPECT_EQ(to_host(*device_, store_.master()), before);
-  EXPECT_CONTAINS(error_of([&] { with_ema_weights(*device_, store_, [] { fail("inside"); }); }), "inside");
+  EXPECT_CONTAINS(error_of([&] { with_ema_weights(*device_, store_, [] { fail("inside"); }); }),
+                  "inside");
   EXPECT_EQ(to_host(*device_, store_.master()), before);
 }
 }  // namespace

@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Images in training and evaluation: whole ones, under chosen augmentations, by position, with the average.
-#include <gtest/gtest.h>
-#include <cmath>
-#include <numbers>
-#include <sstream>
+// Images in training and evaluation: whole ones, under chosen augmentations, by position, with the
+// average.
 #include "data/augment/augment.h"
 #include "data/batch_source.h"
 #include "src/files/hdf5.h"
@@ -13,6 +10,17 @@
 #include "train/inspect/report.h"
 #include "train/program/loaded_model.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <numbers>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
 namespace weft {
 namespace {
 const std::vector<std::string> kTold{"augment.rotation=true", "augment.color=true"};
@@ -20,14 +28,17 @@ const std::vector<std::string> kTold{"augment.rotation=true", "augment.color=tru
 class ImageRunTest : public testing::Test {
  protected:
   ImageRunTest() { write_tiny_images(dir / "images.h5"); }
+
   std::string run(const std::vector<std::string>& overrides = {}, const std::string& name = "run") {
     return train(tiny_image_config(dir.path(), overrides), {.out = dir / name, .device = "cpu"});
   }
+
   EvaluateArguments arguments(const std::string& split = "valid") const {
     EvaluateArguments a;
     a.checkpoint = dir / "run/latest.h5", a.split = split, a.device = "cpu";
     return a;
   }
+
   // The JSON lines; what people read goes to notes_.
   std::string evaluated(const EvaluateArguments& a) {
     std::ostringstream out, notes;
@@ -37,10 +48,15 @@ class ImageRunTest : public testing::Test {
     notes_ = notes.str();
     return out.str();
   }
+
   std::string refused(const EvaluateArguments& a) {
     return error_of([&] { evaluated(a); });
   }
-  double bits(const EvaluateArguments& a) { return json_number(evaluated(a), "bits").value_or(NAN); }
+
+  double bits(const EvaluateArguments& a) {
+    return json_number(evaluated(a), "bits").value_or(NAN);
+  }
+
   // Of `path`, whose datasets are in `group`.
   std::vector<float> losses(const std::string& path, const std::string& group, int64_t images) {
     const Hdf5File file = Hdf5File::open(path);
@@ -48,6 +64,7 @@ class ImageRunTest : public testing::Test {
     file.read(group + "/losses", StoredType::f32, {images, 4, 4, 3}, nats.data());
     return nats;
   }
+
   // Of the first token of the first validation image, from the model alone.
   double first_nats(const std::string& choice_text) {
     const auto loaded = load_model(dir / "run/latest.h5", "cpu");
@@ -62,8 +79,10 @@ class ImageRunTest : public testing::Test {
     batch.make(host, 1, 48);
     batch.upload(host);
     Ctx ctx = loaded->inference();
-    return to_host(*loaded->device, loaded->model->token_losses(ctx, batch.sequences()).value).at(0);
+    return to_host(*loaded->device, loaded->model->token_losses(ctx, batch.sequences()).value)
+        .at(0);
   }
+
   TempDir dir;
   std::string notes_;
 };
@@ -73,21 +92,24 @@ TEST_F(ImageRunTest, LossFallsAndIsPerDimension) {
   const std::vector<double> all = metric(dir / "run/metrics.jsonl", "bits");
   EXPECT_GT(all.front(), 7.9);
   EXPECT_LT(all.back(), 4.5);
-  for (const char* part : {"images of 4 x 4 x 3: 24 to train, 7 to validate", "bits are per dimension",
-                           "augment     none, 1 start vector", "bits/dim ", "valid ema ",
-                           "bits per dimension (moving average of the weights)"})
+  for (const char* part :
+       {"images of 4 x 4 x 3: 24 to train, 7 to validate", "bits are per dimension",
+        "augment     none, 1 start vector", "bits/dim ", "valid ema ",
+        "bits per dimension (moving average of the weights)"})
     EXPECT_CONTAINS(text, part);
 }
 
 TEST_F(ImageRunTest, SummaryNamesAugmentationsAndStartVectors) {
   write_tiny_images(dir / "mix.h5");
-  const std::string text =
-      run({"augment.rotation=true", "augment.color=true", "augment.flip=true", "data.mix=" + (dir / "mix.h5"),
-           "data.mix_rate=0.25", "augment.unaugmented_rate=0.1", "train.steps=1"});
-  EXPECT_CONTAINS(text, "rotation (4), color (6), dataset (2), flip; 25.0% from " + (dir / "mix.h5"));
+  const std::string text = run({"augment.rotation=true", "augment.color=true", "augment.flip=true",
+                                "data.mix=" + (dir / "mix.h5"), "data.mix_rate=0.25",
+                                "augment.unaugmented_rate=0.1", "train.steps=1"});
+  EXPECT_CONTAINS(text,
+                  "rotation (4), color (6), dataset (2), flip; 25.0% from " + (dir / "mix.h5"));
   EXPECT_CONTAINS(text, "10.0% left as they are; 12 start vectors");
-  EXPECT_CONTAINS(run({"augment.rotation=true", "augment.conditional=false", "train.steps=1"}, "plain"),
-                  "rotation (4); the model is not told, 1 start vector");
+  EXPECT_CONTAINS(
+      run({"augment.rotation=true", "augment.conditional=false", "train.steps=1"}, "plain"),
+      "rotation (4); the model is not told, 1 start vector");
 }
 
 TEST_F(ImageRunTest, EvaluateIsWhatTrainingSaid) {
@@ -97,14 +119,16 @@ TEST_F(ImageRunTest, EvaluateIsWhatTrainingSaid) {
        {std::pair{"", "valid_bits_ema"}, {"ema", "valid_bits_ema"}, {"last", "valid_bits"}}) {
     a.weights = weights;
     const std::string line = evaluated(a);
-    EXPECT_NEAR(json_number(line, "bits").value_or(0), metric(dir / "run/metrics.jsonl", key).back(), 1e-6)
+    EXPECT_NEAR(json_number(line, "bits").value_or(0),
+                metric(dir / "run/metrics.jsonl", key).back(), 1e-6)
         << key;
     EXPECT_EQ(json_number(line, "tokens"), 7 * 48);
     EXPECT_EQ(json_number(line, "images"), 7);
     const bool ema = a.weights != "last";
     EXPECT_CONTAINS(line, ema ? "\"ema\": true" : "\"ema\": false");
     EXPECT_CONTAINS(notes_, "bits per dimension over 7 images");
-    EXPECT_CONTAINS(notes_, ema ? "moving average of the weights of step 20" : "last weights of step 20");
+    EXPECT_CONTAINS(notes_,
+                    ema ? "moving average of the weights of step 20" : "last weights of step 20");
   }
 }
 
@@ -171,7 +195,8 @@ TEST_F(ImageRunTest, LossesAndHeatMapAgree) {
 
 // Each image has random operations of its own, the same in every evaluation.
 TEST_F(ImageRunTest, RandAugmentDiffersFromImageToImage) {
-  run({"augment.randaugment=2", "augment.randaugment_magnitude=9", "train.steps=1", "train.eval_every=0"});
+  run({"augment.randaugment=2", "augment.randaugment_magnitude=9", "train.steps=1",
+       "train.eval_every=0"});
   EvaluateArguments a = arguments();
   a.augmentations = "randaugment=1", a.losses = dir / "losses.h5";
   evaluated(a);
@@ -204,7 +229,8 @@ TEST_F(ImageRunTest, EveryCombinationOfAugmentations) {
   a.augmentations = "all", a.losses = dir / "all.h5";
   std::istringstream lines(evaluated(a));
   std::vector<double> all;
-  for (std::string line; std::getline(lines, line);) all.push_back(json_number(line, "bits").value_or(NAN));
+  for (std::string line; std::getline(lines, line);)
+    all.push_back(json_number(line, "bits").value_or(NAN));
   ASSERT_EQ(all.size(), 24u);
   EXPECT_EQ(all[0], plain);
   EXPECT_NE(all[1], plain);
@@ -231,7 +257,8 @@ TEST_F(ImageRunTest, WhoIsToldOfTheRotationPredictsBetter) {
   EXPECT_LT(told, metric(dir / "untold/metrics.jsonl", "valid_bits").back() - 0.03) << told;
 }
 
-// The class is the brightness: who is told it knows the first tokens. Evaluation tells the true one.
+// The class is the brightness: who is told it knows the first tokens. Evaluation tells the true
+// one.
 TEST_F(ImageRunTest, WhoIsToldTheClassPredictsBetter) {
   const std::vector<std::string> common{"train.steps=60", "train.eval_every=0"};
   std::vector<std::string> told = common;
@@ -267,18 +294,21 @@ TEST_F(ImageRunTest, WhoIsToldTheClassPredictsBetter) {
   EXPECT_CONTAINS(error_of([&] { run(told, "other"); }), "has no /labels/train");
   write_tiny_images(dir / "images.h5");
   told.back() = "data.classes=3";
-  EXPECT_CONTAINS(error_of([&] { run(told, "other"); }), "has an image of class 3, expected 0 to 2");
+  EXPECT_CONTAINS(error_of([&] { run(told, "other"); }),
+                  "has an image of class 3, expected 0 to 2");
 }
 
 TEST_F(ImageRunTest, Refusals) {
   run(kTold);
   EvaluateArguments a = arguments();
   a.min_context = 3;
-  EXPECT_CONTAINS(refused(a), "has images, which are scored whole: a minimum context (3) is for text");
+  EXPECT_CONTAINS(refused(a),
+                  "has images, which are scored whole: a minimum context (3) is for text");
   a = arguments();
   a.augmentations = "rotation=4";
-  EXPECT_EQ(refused(a), "augmentation \"rotation=4\": expected KIND=VALUE as in rotation=1; this model knows "
-                        "rotation=0 to 3, color=0 to 5");
+  EXPECT_EQ(refused(a),
+            "augmentation \"rotation=4\": expected KIND=VALUE as in rotation=1; this model knows "
+            "rotation=0 to 3, color=0 to 5");
   for (const char* wrong : {"jigsaw=1", "rotation", "rotation=", "rotation=1x", "=1", ","}) {
     a.augmentations = wrong;
     EXPECT_CONTAINS(refused(a), "expected KIND=VALUE") << wrong;
@@ -288,10 +318,12 @@ TEST_F(ImageRunTest, Refusals) {
   a = arguments();
   write_tiny_images(dir / "other.h5", 2, {4, 3, 4});
   a.data = dir / "other.h5";
-  EXPECT_EQ(refused(a), (dir / "other.h5") + " has images of 4 x 3 x 4, this model is made for 4 x 4 x 3");
+  EXPECT_EQ(refused(a),
+            (dir / "other.h5") + " has images of 4 x 3 x 4, this model is made for 4 x 4 x 3");
   write_corpus(dir / "corpus.h5", 1000, 32);
   a.data = dir / "corpus.h5";
-  EXPECT_CONTAINS(refused(a), "trained on images, " + (dir / "corpus.h5") + " has a stream of tokens");
+  EXPECT_CONTAINS(refused(a),
+                  "trained on images, " + (dir / "corpus.h5") + " has a stream of tokens");
 }
 
 TEST_F(ImageRunTest, TextModelsRefuseImages) {
@@ -316,10 +348,10 @@ TEST(ImageRuns, ContinueWithTheSameAugmentationOnly) {
     return tiny_image_config(dir.path(), {"augment.rotation=true", "data.mix=a/mix.h5", set});
   };
   const Config base = with("train.steps=20");
-  for (const char* decides :
-       {"augment.color=true", "augment.rotation=false", "augment.flip=true", "augment.conditional=false",
-        "augment.unaugmented_rate=0.5", "augment.permute_positions=false", "data.mix=other.h5",
-        "data.mix_rate=0.1", "data.mix_items=3"}) {
+  for (const char* decides : {"augment.color=true", "augment.rotation=false", "augment.flip=true",
+                              "augment.conditional=false", "augment.unaugmented_rate=0.5",
+                              "augment.permute_positions=false", "data.mix=other.h5",
+                              "data.mix_rate=0.1", "data.mix_items=3"}) {
     const std::string set = decides;
     EXPECT_CONTAINS(deciding_difference(base, with(set)), set.substr(0, set.find('=')));
   }
@@ -365,7 +397,8 @@ TEST(HeatMap, LeavesOutWhatHasNoValueAndFindsTheExtremes) {
 
 TEST(AugmentChoices, AreTextAndBack) {
   const TempDir dir;
-  const Config config = tiny_image_config(dir.path(), {"augment.rotation=true", "augment.jigsaw=2"});
+  const Config config =
+      tiny_image_config(dir.path(), {"augment.rotation=true", "augment.jigsaw=2"});
   const std::vector<AugmentChoice> all = all_choices(config);
   ASSERT_EQ(all.size(), 4u * 24);
   EXPECT_EQ(choice_text(all[0], config), "rotation=0,jigsaw=0");
@@ -383,7 +416,8 @@ TEST(HeatMap, ColoursGoFromTheLeastToTheMost) {
             "bits of a pixel: 6.0000 dark (row 0, column 0) to 15.0000 bright (row 0, column 1)\n"
             "bits of a channel: 1.0000 dark (row 0, column 0) to 6.0000 bright (row 0, column 1)");
   Image image = map.image();
-  const Rgb dark = image.at(12, 12), bright = image.at(12 + 192, 12);  // behind the margin, 192 pixels each
+  // behind the margin, 192 pixels each
+  const Rgb dark = image.at(12, 12), bright = image.at(12 + 192, 12);
   EXPECT_EQ(std::tuple(dark.red, dark.green, dark.blue), std::tuple(13, 8, 42));
   EXPECT_EQ(std::tuple(bright.red, bright.green, bright.blue), std::tuple(250, 240, 160));
   EXPECT_EQ(image.at(408, 12 + 191).red, 14) << "the bar's end";

@@ -1,19 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Counts of the report against their definitions, and the program as a user calls it.
-#include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-#include <algorithm>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <random>
-#include <sstream>
 #include "src/config/config.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
 #include "train/inspect/report.h"
 #include "train/program/counts.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <random>
+#include <sstream>
+#include <string>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -34,8 +39,8 @@ void check_counts(const RandomCase& c, const AttentionCounts& counts) {
       most = std::max(most, keys);
     }
     for (int64_t i = 0; i < c.n; ++i)
-      cache_rows = std::max<int64_t>(
-          cache_rows, std::count_if(last.begin(), last.begin() + i + 1, [&](int64_t q) { return q >= i; }));
+      cache_rows = std::max<int64_t>(cache_rows, std::count_if(last.begin(), last.begin() + i + 1,
+                                                               [&](int64_t q) { return q >= i; }));
     std::vector<PatternPart> parts;
     c.pattern->parts(head, parts);
     for (const PatternPart& part : parts)
@@ -46,7 +51,8 @@ void check_counts(const RandomCase& c, const AttentionCounts& counts) {
   EXPECT_EQ(counts.pairs.executed, executed);
   EXPECT_EQ(counts.keys_min, least);
   EXPECT_EQ(counts.keys_max, most);
-  EXPECT_DOUBLE_EQ(counts.keys_mean, static_cast<double>(needed) / static_cast<double>(c.n * heads));
+  EXPECT_DOUBLE_EQ(counts.keys_mean,
+                   static_cast<double>(needed) / static_cast<double>(c.n * heads));
   EXPECT_EQ(counts.cache_rows, c.pattern->causal() ? cache_rows : 0);
   EXPECT_GT(counts.table_bytes, 0u);
 }
@@ -108,7 +114,8 @@ TEST(InspectText, Numbers) {
 
 class Inspect : public testing::Test {
  protected:
-  Inspect() : folder_(fs::temp_directory_path() / str("weft_inspect_test_", ::getpid())) {
+  Inspect()
+      : folder_(fs::temp_directory_path() / str("weft_inspect_test_", ::getpid())) {
     fs::create_directories(folder_);
     std::ofstream(path("small.yaml")) << R"(
 name: small
@@ -126,24 +133,30 @@ train:
   batch: 2
 )";
   }
+
   ~Inspect() override { fs::remove_all(folder_); }
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
   InspectOptions options() const {
     InspectOptions o;
     o.config = path("small.yaml");
     o.device = "cpu";
     return o;
   }
+
   static std::string output(const InspectOptions& o) {
     std::ostringstream out;
     inspect(o, out);
     return out.str();
   }
+
   static std::string error(const InspectOptions& o) {
     try {
       output(o);
-    } catch (const Error& e) { return e.what(); }
+    } catch (const Error& e) {
+      return e.what();
+    }
     return "no error";
   }
 
@@ -152,16 +165,17 @@ train:
 
 TEST_F(Inspect, ReportHasEachPart) {
   const std::string text = output(options());
-  for (const char* part : {"small, sparse_transformer, 3 layers, width 32, 2 heads, context 64\n",
-                           "  blocks.0-2.mlp.up.weight          128 x 32  12,288\n",
-                           "  all                                         55,104\n",
-                           "\n  none (this config)  ", "\n  block ", "FLOPs a token",
-                           "\n  0, 2    0      fixed(stride 8, c 2, num_verts 2)           736     2,560  "
-                           "3.478   17.97%            1  11.5    22          22     16   cpu  ",
-                           "\n  0, 2    1      fixed(stride 8, c 2, num_verts 2)           736     2,560  "
-                           "3.478   17.97%            1  11.5    22          22     16   cpu  ",
-                           "\n  1       0, 1   local(stride 8)                             968     3,584  "
-                           "3.702   11.82%            1   7.6     8           8     16   cpu  "})
+  for (const char* part :
+       {"small, sparse_transformer, 3 layers, width 32, 2 heads, context 64\n",
+        "  blocks.0-2.mlp.up.weight          128 x 32  12,288\n",
+        "  all                                         55,104\n", "\n  none (this config)  ",
+        "\n  block ", "FLOPs a token",
+        "\n  0, 2    0      fixed(stride 8, c 2, num_verts 2)           736     2,560  "
+        "3.478   17.97%            1  11.5    22          22     16   cpu  ",
+        "\n  0, 2    1      fixed(stride 8, c 2, num_verts 2)           736     2,560  "
+        "3.478   17.97%            1  11.5    22          22     16   cpu  ",
+        "\n  1       0, 1   local(stride 8)                             968     3,584  "
+        "3.702   11.82%            1   7.6     8           8     16   cpu  "})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
 }
 
@@ -172,7 +186,8 @@ TEST_F(Inspect, PatternOfAHeadIsDrawnAndWritten) {
   o.png = path("p.png");
   o.mask_out = path("m.npy");
   const std::string text = output(o);
-  EXPECT_NE(text.find("layer 2, head 1: fixed(stride 8, c 2, num_verts 2), 10 positions"), std::string::npos)
+  EXPECT_NE(text.find("layer 2, head 1: fixed(stride 8, c 2, num_verts 2), 10 positions"),
+            std::string::npos)
       << text;
   EXPECT_NE(text.find("\nwhat position 5 (O) sees, positions in rows of 8\n#####O..\n..\n"),
             std::string::npos)
@@ -194,7 +209,8 @@ TEST_F(Inspect, PatternsWithoutAConfig) {
   o.grid = {2, 3};
   o.png = path("p.png");
   const std::string text = output(o);
-  EXPECT_TRUE(text.starts_with("head 1: local(stride 3, bidirectional), 4 positions, 6 keys\n")) << text;
+  EXPECT_TRUE(text.starts_with("head 1: local(stride 3, bidirectional), 4 positions, 6 keys\n"))
+      << text;
   for (const char* part : {"\n  1      local(stride 3, bidirectional)            17 ", "  70.83% ",
                            "\nwhat position 3 sees, positions in rows of 3\n.##\n###\n",
                            "\nwhat position 3 sees, on an image of 2 x 3\n.##\n###\n",
@@ -205,7 +221,8 @@ TEST_F(Inspect, PatternsWithoutAConfig) {
 
 TEST_F(Inspect, MistakesWithoutAConfigAreNamed) {
   InspectOptions o;
-  EXPECT_TRUE(error(o).starts_with("inspect looks at --config FILE, or at a pattern alone")) << error(o);
+  EXPECT_TRUE(error(o).starts_with("inspect looks at --config FILE, or at a pattern alone"))
+      << error(o);
   o.attention = "{kind: local, stride: 3}";
   EXPECT_EQ(error(o), "--attention needs --length, the number of positions");
   o.length = 10;
@@ -217,7 +234,8 @@ TEST_F(Inspect, MistakesWithoutAConfigAreNamed) {
   o.columns.reset();
   o.grid = {3, 3};
   EXPECT_EQ(error(o),
-            "--grid has 9 places for 10 positions: H * W * C must be at least that, and at most 1073741824");
+            "--grid has 9 places for 10 positions: H * W * C must be at least that, and at most "
+            "1073741824");
   o.grid = {10};
   EXPECT_EQ(error(o), "--grid takes H,W or H,W,C with sizes of at least 1, for example 32,32,3");
   o.grid.clear();
@@ -225,12 +243,14 @@ TEST_F(Inspect, MistakesWithoutAConfigAreNamed) {
   EXPECT_EQ(error(o), "--heads must be between 1 and 65536, got 0");
   o.heads = 2;
   o.pattern = "0,2";
-  EXPECT_EQ(error(o),
-            "--pattern takes LAYER,HEAD with a layer from 0 to 0 and a head from 0 to 1, got '0,2'");
+  EXPECT_EQ(
+      error(o),
+      "--pattern takes LAYER,HEAD with a layer from 0 to 0 and a head from 0 to 1, got '0,2'");
   o.attention = "{kind: lokal}";
   EXPECT_TRUE(error(o).starts_with("--attention:1: pattern.kind: expected")) << error(o);
   o.config = path("small.yaml");
-  EXPECT_TRUE(error(o).starts_with("inspect looks at --config FILE, or at a pattern alone")) << error(o);
+  EXPECT_TRUE(error(o).starts_with("inspect looks at --config FILE, or at a pattern alone"))
+      << error(o);
 }
 
 TEST_F(Inspect, MemoryIsThatOfAMicroBatch) {
@@ -244,9 +264,11 @@ TEST_F(Inspect, PartOfAPatternOfOneSize) {
   InspectOptions o;
   o.device = "cpu";
   o.attention = "{kind: convolution, grid: [4, 4], filter: [3, 3]}";
-  EXPECT_CONTAINS(output(o), "head 0: convolution(grid [4, 4], filter [3, 3], step 1), 16 positions\n");
+  EXPECT_CONTAINS(output(o),
+                  "head 0: convolution(grid [4, 4], filter [3, 3], step 1), 16 positions\n");
   o.length = 8;
-  EXPECT_CONTAINS(output(o), "head 0: convolution(grid [4, 4], filter [3, 3], step 1), 8 positions\n");
+  EXPECT_CONTAINS(output(o),
+                  "head 0: convolution(grid [4, 4], filter [3, 3], step 1), 8 positions\n");
 }
 
 // A config that no model could be trained with.
@@ -261,16 +283,19 @@ TEST_F(Inspect, ShowsPatternsThatAreNotCausal) {
 
 TEST_F(Inspect, MistakesAreNamed) {
   InspectOptions o = options();
-  for (const char* wrong : {"3,0", "0,2", "-1,0", "0", "a,b", "0,0,0", "0,0x", "99999999999999999999,0"}) {
+  for (const char* wrong :
+       {"3,0", "0,2", "-1,0", "0", "a,b", "0,0,0", "0,0x", "99999999999999999999,0"}) {
     o.pattern = wrong;
     EXPECT_EQ(
         error(o),
-        str("--pattern takes LAYER,HEAD with a layer from 0 to 2 and a head from 0 to 1, got '", wrong, "'"));
+        str("--pattern takes LAYER,HEAD with a layer from 0 to 2 and a head from 0 to 1, got '",
+            wrong, "'"));
   }
   o = options();
   o.png = path("p.png");
   EXPECT_EQ(error(o),
-            "--png, --mask-out, --position, --columns and --grid draw one head: add --pattern LAYER,HEAD");
+            "--png, --mask-out, --position, --columns and --grid draw one head: add --pattern "
+            "LAYER,HEAD");
   o = options();
   o.pattern = "0,0";
   o.position = 64;
@@ -310,8 +335,9 @@ TEST_F(Inspect, ProgramLeavesWithOneLineOnErrors) {
             std::string::npos)
       << drawn;
   for (const std::string& arguments :
-       {std::string(), std::string("--config nowhere.yaml"), std::string("--attention '{kind: strided}'"),
-        std::string("--confg x"), str("--config ", path("small.yaml"), " --pattern 9,9")}) {
+       {std::string(), std::string("--config nowhere.yaml"),
+        std::string("--attention '{kind: strided}'"), std::string("--confg x"),
+        str("--config ", path("small.yaml"), " --pattern 9,9")}) {
     const auto [text, code] = called(arguments);
     EXPECT_EQ(code, 1) << arguments;
     EXPECT_TRUE(text.starts_with("error: ")) << text;

@@ -2,14 +2,19 @@
 // Pictures of patterns against pictures drawn by hand (tests/golden/patterns): the witness of the
 // definitions.
 #include "train/inspect/picture.h"
-#include <gtest/gtest.h>
-#include <unistd.h>
-#include <filesystem>
-#include <fstream>
-#include <set>
-#include <sstream>
+
 #include "src/patterns/pattern.h"
 #include "tests/src/patterns/drawings.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <gtest/gtest.h>
+#include <set>
+#include <sstream>
+#include <string>
+#include <unistd.h>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -32,45 +37,52 @@ TEST(Picture, ReceptiveFieldsEqualTheDrawingsMadeByHand) {
   const auto field = [](const PatternSpec& spec, int64_t position) {
     return field_text(*make_pattern(spec, 1), {0, position, 36, FieldLayout::in_rows(36, 6)});
   };
-  EXPECT_EQ(field({"all"}, 21), "######\n"
-                                "######\n"
-                                "######\n"
-                                "###O..\n"
-                                "......\n"
-                                "......\n");
-  EXPECT_EQ(field({"local", 6}, 21), "......\n"
-                                     "......\n"
-                                     "....##\n"
-                                     "###O..\n"
-                                     "......\n"
-                                     "......\n");
-  EXPECT_EQ(field({"strided", 6}, 21), "...#..\n"
-                                       "...#..\n"
-                                       "...#..\n"
-                                       "...O..\n"
-                                       "......\n"
-                                       "......\n");
-  EXPECT_EQ(field({"fixed", 6, 1}, 21), ".....#\n"
-                                        ".....#\n"
-                                        ".....#\n"
-                                        "###O..\n"
-                                        "......\n"
-                                        "......\n");
+  EXPECT_EQ(field({"all"}, 21),
+            "######\n"
+            "######\n"
+            "######\n"
+            "###O..\n"
+            "......\n"
+            "......\n");
+  EXPECT_EQ(field({"local", 6}, 21),
+            "......\n"
+            "......\n"
+            "....##\n"
+            "###O..\n"
+            "......\n"
+            "......\n");
+  EXPECT_EQ(field({"strided", 6}, 21),
+            "...#..\n"
+            "...#..\n"
+            "...#..\n"
+            "...O..\n"
+            "......\n"
+            "......\n");
+  EXPECT_EQ(field({"fixed", 6, 1}, 21),
+            ".....#\n"
+            ".....#\n"
+            ".....#\n"
+            "###O..\n"
+            "......\n"
+            "......\n");
 }
 
 // 2 x 3 pixels of two channels: positions 0 and 1 are the channels of the first pixel.
 TEST(Picture, ReceptiveFieldsOnImages) {
   const auto pattern = make_pattern({"local", 4}, 1);
-  EXPECT_EQ(field_text(*pattern, {0, 7, 12, FieldLayout::image(12, {2, 3, 2})}), "..# ..#\n"
-                                                                                 "#.. O..\n");
-  EXPECT_EQ(field_text(*pattern, {0, 7, 10, FieldLayout::image(10, {2, 3, 2})}), "..# ..#\n"
-                                                                                 "#.  O.\n");
+  EXPECT_EQ(field_text(*pattern, {0, 7, 12, FieldLayout::image(12, {2, 3, 2})}),
+            "..# ..#\n"
+            "#.. O..\n");
+  EXPECT_EQ(field_text(*pattern, {0, 7, 10, FieldLayout::image(10, {2, 3, 2})}),
+            "..# ..#\n"
+            "#.  O.\n");
   EXPECT_EQ(field_text(*pattern, {0, 5, 8, FieldLayout::image(8, {2, 4})}), "..##\n#O..\n");
   EXPECT_EQ(field_text(*pattern, {0, 5, 8, FieldLayout::image(8, {2, 4})}, 2), "O=\n");
 }
 
 TEST(Picture, QueriesAndKeysOfDifferentNumber) {
-  const auto pattern = make_pattern(parse_pattern("{kind: local, stride: 2, causal: false}", "test"), 1);
+  const auto pattern =
+      make_pattern(parse_pattern("{kind: local, stride: 2, causal: false}", "test"), 1);
   EXPECT_EQ(connectivity_text(*pattern, 0, {3, 5}), "##...\n###..\n.###.\n");
   EXPECT_EQ(connectivity_text(*pattern, 0, {5, 3}), "##.\n###\n.##\n..#\n...\n");
   EXPECT_EQ(connectivity_text(*pattern, 0, {4, 8}, 4), "#-..\n-#-.\n");
@@ -78,7 +90,8 @@ TEST(Picture, QueriesAndKeysOfDifferentNumber) {
 }
 
 TEST(Picture, GridHoldsTheShareOfAttendedPairs) {
-  for (const PatternSpec& spec : {PatternSpec{"all"}, {"local", 9}, {"strided", 10}, {"fixed", 12, 3, 2}})
+  for (const PatternSpec& spec :
+       {PatternSpec{"all"}, {"local", 9}, {"strided", 10}, {"fixed", 12, 3, 2}})
     for (const auto& [n, max_cells] : {std::pair<int, int>{100, 7}, {64, 64}, {65, 64}, {5, 64}}) {
       SCOPED_TRACE(str(spec.kind, ", n ", n, ", cells ", max_cells));
       const auto pattern = make_pattern(spec, 2);
@@ -90,7 +103,8 @@ TEST(Picture, GridHoldsTheShareOfAttendedPairs) {
         for (int64_t c = 0; c < grid.rows; ++c) {
           double attended = 0, pairs = 0;
           for (int64_t i = start(r); i < start(r + 1); ++i)
-            for (int64_t j = start(c); j < start(c + 1); ++j, ++pairs) attended += pattern->attends(1, i, j);
+            for (int64_t j = start(c); j < start(c + 1); ++j, ++pairs)
+              attended += pattern->attends(1, i, j);
           ASSERT_DOUBLE_EQ(grid.share[r * grid.rows + c], attended / pairs) << r << ", " << c;
         }
     }
@@ -98,18 +112,24 @@ TEST(Picture, GridHoldsTheShareOfAttendedPairs) {
 
 TEST(Picture, LongSequencesShowShares) {
   EXPECT_EQ(connectivity_text(*make_pattern({"all"}, 1), 0, 400, 4), "=...\n#=..\n##=.\n###=\n");
-  EXPECT_EQ(connectivity_text(*make_pattern({"strided", 100}, 1), 0, 400, 4), ":...\n::..\n:::.\n::::\n");
+  EXPECT_EQ(connectivity_text(*make_pattern({"strided", 100}, 1), 0, 400, 4),
+            ":...\n::..\n:::.\n::::\n");
 }
 
-// The colours of the middles of cells: left panel one square a position, right panel one square a pair.
+// The colours of the middles of cells: left panel one square a position, right panel one square a
+// pair.
 TEST(Picture, ImageShowsTheReceptiveFieldAndTheMatrix) {
   const auto pattern = make_pattern({"strided", 4}, 1);
   Image image = pattern_image(*pattern, {.head = 0, .n = 16, .position = 13, .row_length = 4});
   const auto field = [&](int row, int column) {
     return image.at(24 + column * 192 + 90, 24 + row * 192 + 90);
   };
-  const auto matrix = [&](int i, int j) { return image.at(24 + 768 + 24 + j * 48 + 20, 24 + i * 48 + 20); };
-  const auto same = [](Rgb a, Rgb b) { return a.red == b.red && a.green == b.green && a.blue == b.blue; };
+  const auto matrix = [&](int i, int j) {
+    return image.at(24 + 768 + 24 + j * 48 + 20, 24 + i * 48 + 20);
+  };
+  const auto same = [](Rgb a, Rgb b) {
+    return a.red == b.red && a.green == b.green && a.blue == b.blue;
+  };
   const Rgb seen = field(0, 1), unseen = field(0, 0), own = field(3, 1);
   EXPECT_FALSE(same(seen, unseen));
   EXPECT_FALSE(same(own, seen));
@@ -126,10 +146,12 @@ TEST(Picture, ImageShowsTheReceptiveFieldAndTheMatrix) {
 
 TEST(Picture, ImagesOfLongSequencesStaySmall) {
   const auto pattern = make_pattern({"fixed", 2000, 10}, 1);
-  const Image image = pattern_image(*pattern, {.head = 0, .n = 5001, .position = 4100, .row_length = 2000});
+  const Image image =
+      pattern_image(*pattern, {.head = 0, .n = 5001, .position = 4100, .row_length = 2000});
   EXPECT_LE(image.width, 2 * 768 + 3 * 24);
   EXPECT_LE(image.height, 768 + 2 * 24);
-  EXPECT_THROW(pattern_image(*pattern, {.head = 0, .n = 10, .position = 10, .row_length = 4}), Error);
+  EXPECT_THROW(pattern_image(*pattern, {.head = 0, .n = 10, .position = 10, .row_length = 4}),
+               Error);
 }
 
 fs::path temporary(const std::string& name) {
@@ -151,10 +173,12 @@ TEST(Picture, MaskFileIsAnArrayOfBytes) {
   fs::remove(path);
   ASSERT_EQ(file.size(), 128u + 14 * 14);
   EXPECT_EQ(file.substr(0, 10), std::string("\x93NUMPY\x01\x00\x76\x00", 10));
-  EXPECT_TRUE(file.substr(10).starts_with("{'descr': '|b1', 'fortran_order': False, 'shape': (14, 14), }"));
+  EXPECT_TRUE(
+      file.substr(10).starts_with("{'descr': '|b1', 'fortran_order': False, 'shape': (14, 14), }"));
   EXPECT_EQ(file[127], '\n');
   for (int i = 0; i < 14; ++i)
-    for (int j = 0; j < 14; ++j) EXPECT_EQ(file[128 + i * 14 + j], pattern->attends(1, i, j) ? 1 : 0);
+    for (int j = 0; j < 14; ++j)
+      EXPECT_EQ(file[128 + i * 14 + j], pattern->attends(1, i, j) ? 1 : 0);
 }
 
 TEST(Picture, FilesThatCannotBeWrittenLeaveNothing) {
@@ -168,8 +192,8 @@ TEST(Picture, FilesThatCannotBeWrittenLeaveNothing) {
 
 TEST(Picture, PngFileIsWritten) {
   const fs::path path = temporary("picture.png");
-  write_png(path.string(),
-            pattern_image(*make_pattern({"local", 3}, 1), {.n = 9, .position = 6, .row_length = 3}));
+  write_png(path.string(), pattern_image(*make_pattern({"local", 3}, 1),
+                                         {.n = 9, .position = 6, .row_length = 3}));
   const std::string file = contents(path);
   EXPECT_TRUE(file.starts_with("\x89PNG\r\n\x1a\n"));
   EXPECT_TRUE(file.substr(file.size() - 8).starts_with("IEND"));

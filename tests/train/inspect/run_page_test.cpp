@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT
-// report.html and TensorBoard's files: what a page says of a run, and that keeping one changes no weight.
+// report.html and TensorBoard's files: what a page says of a run, and that keeping one changes no
+// weight.
 #include "train/inspect/run_page.h"
-#include <gtest/gtest.h>
-#include <cstring>
-#include <filesystem>
+
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"
 #include "tests/train/training.h"
 #include "train/trainer/run_folder.h"
+
+#include <cstring>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <optional>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -20,12 +26,19 @@ void write(const fs::path& path, const std::string& text) {
 
 std::string line(int64_t step, double bits, std::optional<double> valid) {
   StepMetrics m{
-      .step = step, .loss = bits * 0.693147180559945, .lr = 1e-3, .grad_norm = 1, .tokens_per_s = 1000};
+      .step = step,
+      .loss = bits * 0.693147180559945,
+      .lr = 1e-3,
+      .grad_norm = 1,
+      .tokens_per_s = 1000,
+  };
   m.elapsed_s = static_cast<double>(step), m.valid_bits = valid;
   return to_json(m) + "\n";
 }
 
-bool has(const std::string& page, const std::string& what) { return page.find(what) != std::string::npos; }
+bool has(const std::string& page, const std::string& what) {
+  return page.find(what) != std::string::npos;
+}
 
 TEST(RunPage, ShowsWhatAFolderHolds) {
   const TempDir dir;
@@ -36,7 +49,8 @@ TEST(RunPage, ShowsWhatAFolderHolds) {
   write(run / "samples/00000010.txt", "tea & \xff\x01 \xc3\xa9");
   write(run / "samples/00000030.txt", "of a step that was taken back");
   const std::string page = run_page({run.string()});
-  EXPECT_TRUE(has(page, "step 20, 0:20 of training, best validation 3.1250 bits per token")) << page;
+  EXPECT_TRUE(has(page, "step 20, 0:20 of training, best validation 3.1250 bits per token"))
+      << page;
   EXPECT_TRUE(has(page, "device a &lt;fast&gt; one"));
   EXPECT_TRUE(has(page, "tea &amp; \xef\xbf\xbd\xef\xbf\xbd \xc3\xa9"));
   EXPECT_FALSE(has(page, "taken back"));
@@ -59,17 +73,20 @@ TEST(RunPage, ChartsPutPointsWhereTheyBelong) {
       svg_of({.title = "t", .x_name = "x", .series = {{"a", 0, true, {{0, 0}, {10, 5}}}}});
   EXPECT_TRUE(has(svg, "points='50.0,192.0 410.0,8.0'")) << svg;
   EXPECT_TRUE(has(svg, ">a <b>5</b>"));
-  EXPECT_EQ(
-      svg_of({.title = "t", .x_name = "x", .series = {{"a", 0, false, {{0, NAN}}}, {"b", 1, false, {}}}}),
-      "");
+  EXPECT_EQ(svg_of({
+                .title = "t",
+                .x_name = "x",
+                .series = {{"a", 0, false, {{0, NAN}}}, {"b", 1, false, {}}},
+            }),
+            "");
 }
 
 TEST(RunPage, TrainingKeepsOneAndChangesNoWeight) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 2000, 32);
   const auto train = [&](const std::string& out, const EvaluationHook& hook) {
-    const Config config = small_config(
-        dir.path(), {"train.steps=4", "train.eval_every=2", "train.ema_decay=0.5", "train.eval_tokens=64"});
+    const Config config = small_config(dir.path(), {"train.steps=4", "train.eval_every=2",
+                                                    "train.ema_decay=0.5", "train.eval_tokens=64"});
     weft::train(config, {.out = dir / out, .on_evaluation = hook});
     return read_file((dir / out + "/latest.h5"));
   };
@@ -91,8 +108,9 @@ TEST(EventFile, HasTheFrameAndTheFieldsOfTensorBoard) {
   const std::string bytes = read_file(path.string());
   uint64_t first = 0, second = 0;
   std::memcpy(&first, bytes.data(), 8);
-  EXPECT_EQ(bytes.substr(12 + 9, first - 9), "\x1a\x0d"
-                                             "brain.Event:2");
+  EXPECT_EQ(bytes.substr(12 + 9, first - 9),
+            "\x1a\x0d"
+            "brain.Event:2");
   std::memcpy(&second, bytes.data() + 12 + first + 4, 8);
   EXPECT_EQ(bytes.size(), 12 + first + 4 + 12 + second + 4);
   const std::string event = bytes.substr(12 + first + 4 + 12, second);
@@ -103,8 +121,8 @@ TEST(EventFile, HasTheFrameAndTheFieldsOfTensorBoard) {
                                      19)));
 }
 
-// What TensorBoard itself reads of a run, two starts together, against metrics.jsonl; exit code 77: it is
-// missing.
+// What TensorBoard itself reads of a run, two starts together, against metrics.jsonl; exit code 77:
+// it is missing.
 constexpr const char* kRead = R"(import json, sys
 try:
     from tensorboard.backend.event_processing.event_multiplexer import EventMultiplexer
@@ -128,8 +146,9 @@ TEST(EventFile, TensorBoardReadsWhatTrainWrites) {
   if (const auto [status, text] = python(dir / "read.py"); status == 77) GTEST_SKIP() << text;
   write_corpus(dir / "corpus.h5", 2000, 32);
   write_file(dir / "small.yaml", small_yaml(dir.path()));
-  std::vector<std::string> arguments = {"--config", dir / "small.yaml", "--device",    "cpu",
-                                        "--out",    dir / "run",        "--no-report", "--tensorboard"};
+  std::vector<std::string> arguments = {
+      "--config", dir / "small.yaml", "--device",    "cpu",
+      "--out",    dir / "run",        "--no-report", "--tensorboard"};
   for (const char* more : {"--max-steps=8", "--resume"}) {
     arguments.push_back(more);
     Process process(dir, "train", arguments);

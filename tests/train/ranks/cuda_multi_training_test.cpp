@@ -1,5 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Training on two GPUs: the model that one trains, captured as eager, the same bits every time.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
 #ifdef WEFT_CUDA
 #include "tests/train/ranks/ranks_testing.h"
 
@@ -8,7 +12,8 @@ namespace {
 using CudaMultiTraining = GpuRuns;
 
 TEST_F(CudaMultiTraining, MicroBatchesOfTwoGpusAreThoseOfOne) {
-  const std::vector<std::string> common{"train.steps=50", "train.log_every=1", "train.eval_every=0"};
+  const std::vector<std::string> common{"train.steps=50", "train.log_every=1",
+                                        "train.eval_every=0"};
   auto two = common, one = common;
   two.push_back("train.accumulation=2");
   one.push_back("train.accumulation=4");
@@ -41,7 +46,8 @@ TEST_F(CudaMultiTraining, ContentDecidesTheSameCapturedStoppedOrNot) {
 }
 
 TEST_F(CudaMultiTraining, TheSameBitsStoppedOrNotAndLongerWindows) {
-  const std::vector<std::string> overrides{"precision=bf16", "train.context_schedule=[[0, 16], [7, 64]]"};
+  const std::vector<std::string> overrides{"precision=bf16",
+                                           "train.context_schedule=[[0, 16], [7, 64]]"};
   run("whole", 2, overrides);
   run("parts", 2, overrides, {"--max-steps", "9"});
   run("parts", 2, overrides, {"--resume"});
@@ -57,9 +63,9 @@ class CudaMultiSharded : public GpuRuns, public testing::WithParamInterface<cons
 // Two numbers have one sum, in whatever order they are added.
 TEST_P(CudaMultiSharded, IsTheWholeOptimizer) {
   const std::string precision = GetParam(), optimizer = precision == "muon" ? "muon" : "adamw";
-  const std::vector<std::string> overrides{"precision=" + (precision == "muon" ? "bf16" : precision),
-                                           "train.optimizer=" + optimizer, "train.accumulation=2",
-                                           "train.bucket_mb=1"};
+  const std::vector<std::string> overrides{
+      "precision=" + (precision == "muon" ? "bf16" : precision), "train.optimizer=" + optimizer,
+      "train.accumulation=2", "train.bucket_mb=1"};
   auto sharded = overrides;
   sharded.push_back("train.shard_optimizer=true");
   run("whole", 2, overrides);
@@ -68,14 +74,17 @@ TEST_P(CudaMultiSharded, IsTheWholeOptimizer) {
   run("parts", 2, sharded, {"--resume"});
   unsetenv("WEFT_HOST_REDUCE");
   expect_same_latest("parts", "whole");
-  for (const char* key : {"valid_bits_ema", "grad_norm"}) EXPECT_EQ(of("whole", key), of("parts", key));
+  for (const char* key : {"valid_bits_ema", "grad_norm"})
+    EXPECT_EQ(of("whole", key), of("parts", key));
 }
+
 INSTANTIATE_TEST_SUITE_P(CudaMulti, CudaMultiSharded, testing::Values("bf16", "f32", "muon"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(CudaMultiTraining, LossScaleIsOneForAll) {
   run("f16", 2,
-      {"precision=f16", "train.loss_scale=16777216", "train.batch=2", "train.log_every=1", "train.steps=30"});
+      {"precision=f16", "train.loss_scale=16777216", "train.batch=2", "train.log_every=1",
+       "train.steps=30"});
   const std::vector<double> scale = of("f16", "loss_scale");
   ASSERT_EQ(scale.size(), 30u);
   EXPECT_LT(scale.front(), 16777216);
@@ -98,7 +107,8 @@ TEST_F(CudaMultiTraining, StepsAheadOfALossScaleAreThoseThatAreWaitedFor) {
     }
     expect_same_latest(str(sharded, "100"), str(sharded, "1"));
     const std::vector<double> scale = of(str(sharded, "1"), "loss_scale");
-    EXPECT_NE(*std::min_element(scale.begin(), scale.end()), *std::max_element(scale.begin(), scale.end()));
+    EXPECT_NE(*std::min_element(scale.begin(), scale.end()),
+              *std::max_element(scale.begin(), scale.end()));
   }
 }
 }  // namespace

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT
-// Several GPUs of this host, one process each: the same model, the same results, and an end when one fails.
+// Several GPUs of this host, one process each: the same model, the same results, and an end when
+// one fails.
+#include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
 #ifdef WEFT_CUDA
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <algorithm>
-#include <filesystem>
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <signal.h>
 
 namespace fs = std::filesystem;
 
@@ -17,9 +23,10 @@ class CudaMultiRanks : public GpuRuns {
  protected:
   // A run that goes on until something ends it, and has got somewhere.
   std::vector<std::string> endless() const {
-    return arguments("run",
-                     {"train.steps=10000000", "train.eval_every=0", "train.save_every=50", "train.keep=2"});
+    return arguments("run", {"train.steps=10000000", "train.eval_every=0", "train.save_every=50",
+                             "train.keep=2"});
   }
+
   void expect_progress() const {
     EXPECT_TRUE(eventually([&] {
       return fs::exists(dir / "run/metrics.jsonl") && !of("run", "step").empty() &&
@@ -27,6 +34,7 @@ class CudaMultiRanks : public GpuRuns {
     }));
     let_ranks_report();
   }
+
   // A program of somebody else, by what people have installed; "" when it is not there.
   static std::string installed(const std::string& name) {
     std::istringstream path(str(std::getenv("PATH"), ":/opt/torch/.venv/bin"));
@@ -34,6 +42,7 @@ class CudaMultiRanks : public GpuRuns {
       if (fs::exists(folder + "/" + name)) return folder + "/" + name;
     return "";
   }
+
   // Trains 20 steps with what `starter` is told before the program; the run is that of --gpus 2.
   void expect_started_by(const std::string& starter, std::vector<std::string> words) {
     const std::string program = installed(starter);
@@ -44,13 +53,15 @@ class CudaMultiRanks : public GpuRuns {
     words.insert(words.end(), ours.begin(), ours.end());
     Process process(dir, program, words, {.name = starter});
     EXPECT_EQ(process.wait(), 0) << process.out() << process.err();
-    EXPECT_EQ(timeless_metrics(dir / "ours/metrics.jsonl"), timeless_metrics(dir / "theirs/metrics.jsonl"));
+    EXPECT_EQ(timeless_metrics(dir / "ours/metrics.jsonl"),
+              timeless_metrics(dir / "theirs/metrics.jsonl"));
     EXPECT_TRUE(read_file(dir / "ours/latest.h5") == read_file(dir / "theirs/latest.h5"));
   }
 };
 
 TEST_F(CudaMultiRanks, TrainTheSameModelAsOneGpu) {
-  const std::vector<std::string> fifty{"train.steps=50", "train.log_every=1", "train.eval_every=25"};
+  const std::vector<std::string> fifty{"train.steps=50", "train.log_every=1",
+                                       "train.eval_every=25"};
   run("one", 1, fifty);
   run("two", 2, fifty);
   run("again", 2, fifty);
@@ -67,10 +78,13 @@ TEST_F(CudaMultiRanks, TrainTheSameModelAsOneGpu) {
 }
 
 TEST_F(CudaMultiRanks, TorchrunStartsThem) {
-  expect_started_by("torchrun", {"--no-python", "--nproc-per-node", "2", "--master-port", str(free_port())});
+  expect_started_by("torchrun",
+                    {"--no-python", "--nproc-per-node", "2", "--master-port", str(free_port())});
 }
 
-TEST_F(CudaMultiRanks, MpirunStartsThem) { expect_started_by("mpirun", {"--allow-run-as-root", "-n", "2"}); }
+TEST_F(CudaMultiRanks, MpirunStartsThem) {
+  expect_started_by("mpirun", {"--allow-run-as-root", "-n", "2"});
+}
 
 TEST_F(CudaMultiRanks, EvaluateAndSampleAreTheSameBits) {
   run("run", 2, {"precision=bf16"});
@@ -91,6 +105,7 @@ class CudaMultiRanksByWay : public CudaMultiRanks, public testing::WithParamInte
  protected:
   static std::string way() { return str("WEFT_HOST_REDUCE=", GetParam()); }
 };
+
 INSTANTIATE_TEST_SUITE_P(CudaMulti, CudaMultiRanksByWay, testing::Values("0", "1"),
                          [](const auto& info) { return info.param[0] == '0' ? "nccl" : "host"; });
 
@@ -132,7 +147,8 @@ TEST_P(CudaMultiRanksByWay, SigtermSaves) {
 }
 
 TEST_F(CudaMultiRanks, BenchSaysWhatIsExposed) {
-  Process bench(dir, "bench", {"step", "--config", dir / "small.yaml", "--gpus", "2", "--steps", "3"});
+  Process bench(dir, "bench",
+                {"step", "--config", dir / "small.yaml", "--gpus", "2", "--steps", "3"});
   EXPECT_EQ(bench.wait(), 0) << bench.err();
   EXPECT_CONTAINS(bench.out(), "ranks       2: ");
   EXPECT_CONTAINS(bench.out(), ": scaling ");
@@ -148,9 +164,11 @@ class CudaRanks : public testing::Test {
     write_corpus(dir / "corpus.h5", 6000, 32);
     write_file(dir / "small.yaml", small_yaml(dir.path()));
   }
+
   const std::vector<std::string>& arguments() {
     return words_ = {"--config", dir / "small.yaml", "--device", "cuda", "--out", dir / "run"};
   }
+
   TempDir dir;
 
  private:

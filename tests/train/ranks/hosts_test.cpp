@@ -1,13 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Training on two hosts: namespaces with network addresses and host names of their own
 // (tests/tools/two_hosts.sh), two processes on each.
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <algorithm>
-#include <chrono>
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -23,6 +28,7 @@ class HostsTest : public testing::Test {
     write_corpus(dir / "corpus.h5", 6000, 32);
     write_file(dir / "small.yaml", small_yaml(dir.path()));
   }
+
   std::vector<std::string> arguments(const std::vector<std::string>& more) const {
     std::vector<std::string> all{kTwoHosts,
                                  "2",
@@ -36,11 +42,13 @@ class HostsTest : public testing::Test {
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
+
   // Four processes that train until something ends them.
   std::vector<std::string> endless() const {
     return arguments({"--set", "train.steps=1000000", "--set", "train.eval_every=0", "--set",
                       "train.save_every=100", "--set", "train.log_every=20"});
   }
+
   void expect_steps(const Process& hosts, double count) const {
     const std::string path = dir / "run/metrics.jsonl";
     EXPECT_TRUE(eventually([&] {
@@ -49,7 +57,9 @@ class HostsTest : public testing::Test {
     })) << hosts.out()
         << hosts.err();
   }
+
   int64_t saved_step() const { return load_model(dir / "run/latest.h5", "cpu")->state.step; }
+
   TempDir dir;
 };
 
@@ -65,7 +75,8 @@ TEST_F(HostsTest, LossesAreThoseOfOneProcess) {
              alone = metric(dir / "alone/metrics.jsonl", "loss");
   ASSERT_EQ(losses.size(), 6u);
   ASSERT_EQ(alone.size(), 6u);
-  for (std::size_t i = 0; i < losses.size(); ++i) EXPECT_NEAR(losses[i], alone[i], 1e-6 * alone[i]) << i;
+  for (std::size_t i = 0; i < losses.size(); ++i)
+    EXPECT_NEAR(losses[i], alone[i], 1e-6 * alone[i]) << i;
 }
 
 TEST_F(HostsTest, ARankThatIsKilledOnTheOtherHostEndsAll) {
@@ -83,8 +94,9 @@ TEST_F(HostsTest, ARankThatIsKilledOnTheOtherHostEndsAll) {
 }
 
 TEST_F(HostsTest, AHostThatIsCutOffEndsBoth) {
-  Process hosts(dir, "/bin/bash", endless(),
-                {.environment = {str("CUT=", dir / "cut"), "WEFT_HANG_SECONDS=6"}, .name = "hosts"});
+  Process hosts(
+      dir, "/bin/bash", endless(),
+      {.environment = {str("CUT=", dir / "cut"), "WEFT_HANG_SECONDS=6"}, .name = "hosts"});
   expect_steps(hosts, 120);  // it has saved
   let_ranks_report();
   const auto began = std::chrono::steady_clock::now();

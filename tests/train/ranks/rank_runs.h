@@ -2,21 +2,28 @@
 // Training runs of several processes of the CPU, forked by the test itself, and what they leave.
 #pragma once
 
+#include "tests/src/ranks/ranks.h"
+#include "tests/train/ranks/ranks_testing.h"
+
+#include <chrono>
 #include <gtest/gtest.h>
 #include <omp.h>
 #include <sstream>
-#include "tests/src/ranks/ranks.h"
-#include "tests/train/ranks/ranks_testing.h"
+#include <string>
+#include <vector>
 
 namespace weft {
 class RankRuns : public testing::Test, public RunFolders {
  protected:
   RankRuns() { write_corpus(dir / "corpus.h5", 6000, 32); }
+
   // Every step is logged, and nothing else happens.
   static std::vector<std::string> with(std::vector<std::string> overrides) {
-    overrides.insert(overrides.begin(), {"train.log_every=1", "train.eval_every=0", "train.save_every=0"});
+    overrides.insert(overrides.begin(),
+                     {"train.log_every=1", "train.eval_every=0", "train.save_every=0"});
     return overrides;
   }
+
   // Trains in <dir>/<name> on `ranks` processes; what rank 0 throws, or "".
   std::string run(const std::string& name, int ranks, const std::vector<std::string>& overrides,
                   TrainOptions options = {}) {
@@ -34,8 +41,11 @@ class RankRuns : public testing::Test, public RunFolders {
     for (int r = 0; r < ranks; ++r) EXPECT_EQ(processes.code(r), processes.code(0)) << "rank " << r;
     return processes.code(0) == 0 ? "" : processes.errors(0);
   }
+
   // What a rank of a run printed.
-  std::string text_of(const std::string& name, int rank) const { return read_file(text_file(name, rank)); }
+  std::string text_of(const std::string& name, int rank) const {
+    return read_file(text_file(name, rank));
+  }
 
  private:
   std::string text_file(const std::string& name, int rank) const {

@@ -1,16 +1,22 @@
 // SPDX-License-Identifier: MIT
-// Training on several processes when something goes wrong: all of them end, one line says why, no process is
-// left, and the checkpoints are whole.
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <sys/socket.h>
-#include <algorithm>
-#include <filesystem>
-#include <memory>
+// Training on several processes when something goes wrong: all of them end, one line says why, no
+// process is left, and the checkpoints are whole.
 #include "src/files/checkpoint.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <memory>
+#include <signal.h>
+#include <string>
+#include <sys/socket.h>
+#include <thread>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -22,25 +28,31 @@ class RanksFailureTest : public testing::Test {
     write_corpus(dir / "corpus.h5", 6000, 32);
     write_file(dir / "small.yaml", small_yaml(dir.path()));
   }
+
   std::vector<std::string> arguments(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / "run"};
+    std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cpu",
+                                 "--out",    dir / "run"};
     all.insert(all.end(), more.begin(), more.end());
     return all;
   }
+
   // A run that goes on until something ends it.
   std::vector<std::string> endless() const {
     return arguments({"--set", "train.steps=1000000", "--set", "train.eval_every=0", "--set",
                       "train.save_every=100", "--set", "train.log_every=20"});
   }
+
   // Waits until the run has saved twice, and its ranks have told each other where they are.
   void expect_checkpoints(const Launched& launched) const {
     EXPECT_TRUE(eventually([&] {
-      return fs::exists(dir / "run/metrics.jsonl") && !metric(dir / "run/metrics.jsonl", "step").empty() &&
+      return fs::exists(dir / "run/metrics.jsonl") &&
+             !metric(dir / "run/metrics.jsonl", "step").empty() &&
              metric(dir / "run/metrics.jsonl", "step").back() >= 200;
     })) << launched.out()
         << launched.err();
     let_ranks_report();
   }
+
   // Ends with exit code 1 and one line, which is returned; checkpoints can be loaded.
   std::string error_line(Launched& launched) const {
     const std::string text = error_line_of(launched);
@@ -53,18 +65,21 @@ class RanksFailureTest : public testing::Test {
     EXPECT_GT(checkpoints, 0);
     return text;
   }
+
   // What rank 0 says when rank 1 is started with other words, or is another program.
   std::string said_of(const std::vector<std::string>& of_one, const std::string& program = "train",
                       const std::vector<std::string>& more = {}) const {
     const int port = free_port();
     std::vector<std::string> environment = rank_environment(1, 2, port);
     environment.insert(environment.end(), more.begin(), more.end());
-    Process zero(dir, "train", arguments(), {.environment = rank_environment(0, 2, port), .name = "zero"});
+    Process zero(dir, "train", arguments(),
+                 {.environment = rank_environment(0, 2, port), .name = "zero"});
     Process one(dir, program, of_one, {.environment = environment, .name = "one"});
     EXPECT_EQ(one.wait(), 1);
     EXPECT_EQ(one.err(), "");
     return error_line_of(zero);
   }
+
   TempDir dir;
 };
 
@@ -106,21 +121,23 @@ TEST_F(RanksFailureTest, ARankThatHangsEndsAll) {
   EXPECT_CONTAINS(error_line(launched), "rank 3 (");
 }
 
-// One whose host or process is stopped, and one that hangs in a step, both where the log has no lines; and
-// rank 0, whose disk takes nothing more of a checkpoint, so that it cannot even be killed: who started it
-// does not hear of its end.
+// One whose host or process is stopped, and one that hangs in a step, both where the log has no
+// lines; and rank 0, whose disk takes nothing more of a checkpoint, so that it cannot even be
+// killed: who started it does not hear of its end.
 TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
   const auto start = [&](const std::string& out) {
     std::vector<std::string> words = endless();
     words[5] = dir / out;
     words.insert(words.end(), {"--set", "train.log_every=1000000", "--set", "train.keep=1000"});
     ProcessOptions options{.name = out};
-    if (out == "writing") options.environment = {"WEFT_HANG_SECONDS=4"};  // files have ten times that
+    // files have ten times that
+    if (out == "writing") options.environment = {"WEFT_HANG_SECONDS=4"};
     if (out == "hung") words.insert(words.end(), {"--set", "train.save_every=0"});
     return std::make_unique<Launched>(dir, "train", words, 2, options);
   };
   const auto stopped = start("stopped"), hung = start("hung"), writing = start("writing");
-  for (const char* file : {"stopped/step_00000100.h5", "writing/step_00000100.h5", "hung/metrics.jsonl"})
+  for (const char* file :
+       {"stopped/step_00000100.h5", "writing/step_00000100.h5", "hung/metrics.jsonl"})
     ASSERT_TRUE(eventually([&] { return fs::exists(dir / file); }));
   let_ranks_report();
   hung->expect_ranks();
@@ -132,7 +149,8 @@ TEST_F(RanksFailureTest, HangsEndAllWithinAMinuteHoweverRareTheLog) {
   const int64_t whole = load_model(dir / "writing/latest.h5", "cpu")->state.step;
   stopped->signal_rank(1, SIGSTOP);
   const auto began = std::chrono::steady_clock::now();
-  const auto expect_line = [&](Launched& launched, const std::string& rank, const std::string& why) {
+  const auto expect_line = [&](Launched& launched, const std::string& rank,
+                               const std::string& why) {
     const std::string line = error_line_of(launched);
     EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(60));
     EXPECT_CONTAINS(line, rank);
@@ -168,7 +186,8 @@ TEST_F(RanksFailureTest, ARankThatHangsWhileItReadsACheckpointEndsAll) {
   if (!reader) GTEST_SKIP() << "this process may not trace others";
   Process zero(dir, "train", words, options(0, "zero"));
   ASSERT_TRUE(reader.runs_to_disk_call("/latest.h5"));
-  EXPECT_CONTAINS(error_line_of(zero), ") stopped before its first step: it has not come further for 10 s");
+  EXPECT_CONTAINS(error_line_of(zero),
+                  ") stopped before its first step: it has not come further for 10 s");
   EXPECT_CONTAINS(zero.err(), "error: rank 1 (");
   reader.wait_for_end();
   EXPECT_EQ(load_model(dir / "run/latest.h5", "cpu")->state.step, 3);
@@ -217,7 +236,8 @@ TEST_F(RanksFailureTest, ASecondSignalEndsAtOnce) {
   expect_checkpoints(launched);
   launched.signal_rank(1, SIGSTOP);  // so that the first signal cannot end it
   launched.signal(SIGTERM);
-  EXPECT_TRUE(eventually([&] { return !launched.has_waiting(SIGTERM); }));  // else SIGINT comes first
+  // else SIGINT comes first
+  EXPECT_TRUE(eventually([&] { return !launched.has_waiting(SIGTERM); }));
   launched.signal(SIGINT);
   EXPECT_EQ(launched.wait(), 128 + SIGINT) << launched.err();
 }
@@ -266,8 +286,8 @@ TEST_F(RanksFailureTest, ConfigsThatDifferAreNamed) {
   EXPECT_FALSE(fs::exists(dir / "run/latest.h5"));
 }
 
-// The same program with another build ID, and with another library, as another build of the same sources may
-// have.
+// The same program with another build ID, and with another library, as another build of the same
+// sources may have.
 TEST_F(RanksFailureTest, BuildsThatDifferAreNamed) {
   const std::string note("\x04\0\0\0\x14\0\0\0\x03\0\0\0GNU\0", 16);
   const auto with_another_id = [&](const std::string& path) {
@@ -284,7 +304,8 @@ TEST_F(RanksFailureTest, BuildsThatDifferAreNamed) {
   const auto expect_builds_differ = [](const std::string& text) {
     const std::size_t one = text.find("'build "), zero = text.find("'build ", one + 1);
     ASSERT_NE(zero, std::string::npos) << text;
-    EXPECT_EQ(text.substr(one + 15, zero - one - 15), "', rank 0 ") << "the rest is the same: " << text;
+    EXPECT_EQ(text.substr(one + 15, zero - one - 15), "', rank 0 ")
+        << "the rest is the same: " << text;
     EXPECT_NE(text.substr(one, 15), text.substr(zero, 15));
   };
   expect_builds_differ(said_of(arguments(), with_another_id(str(WEFT_TEST_BIN, "/train"))));

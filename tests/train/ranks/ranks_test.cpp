@@ -1,24 +1,32 @@
 // SPDX-License-Identifier: MIT
-// --gpus N: the same results as one process, one line of output, and one line when something is wrong.
+// --gpus N: the same results as one process, one line of output, and one line when something is
+// wrong.
 #include "train/ranks/ranks.h"
-#include <gtest/gtest.h>
-#include <omp.h>
-#include <signal.h>
-#include <algorithm>
+
 #include "src/files/hash.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"
 #include "train/sampling/sampler.h"
 
+#include <algorithm>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <omp.h>
+#include <signal.h>
+#include <string>
+#include <vector>
+
 namespace weft {
 namespace {
 class RanksTest : public testing::Test {
  protected:
   RanksTest() { write_corpus(dir / "corpus.h5", 6000, 32); }
+
   void train_some_steps() {
     train(small_config(dir.path(), {"train.steps=4"}), {.out = dir / "run", .device = "cpu"});
   }
+
   // stdout of a program on a checkpoint; its exit code must be 0.
   std::string output(const std::string& program, std::vector<std::string> arguments, int ranks) {
     arguments.insert(arguments.end(), {"--checkpoint", dir / "run/latest.h5", "--device", "cpu"});
@@ -27,12 +35,14 @@ class RanksTest : public testing::Test {
     notes_ = launched.err();
     return launched.out();
   }
+
   // The one line of a program that fails; no process is left.
-  std::string error_line(const std::string& program, const std::vector<std::string>& arguments, int ranks,
-                         const ProcessOptions& options = {}) {
+  std::string error_line(const std::string& program, const std::vector<std::string>& arguments,
+                         int ranks, const ProcessOptions& options = {}) {
     Launched launched(dir, program, arguments, ranks, options);
     return error_line_of(launched);
   }
+
   TempDir dir;
   std::string notes_;
 };
@@ -41,10 +51,10 @@ TEST_F(RanksTest, EvaluateIsTheSameBitsFromAnyNumberOfProcesses) {
   train_some_steps();
   const auto evaluated = [&](int ranks) {
     const std::string losses = dir / (str(ranks, ".h5")), map = dir / (str(ranks, ".png"));
-    const std::string line = output(
-        "evaluate",
-        {"--split", "valid", "--min-context", "20", "--batch", "3", "--losses", losses, "--heatmap", map},
-        ranks);
+    const std::string line = output("evaluate",
+                                    {"--split", "valid", "--min-context", "20", "--batch", "3",
+                                     "--losses", losses, "--heatmap", map},
+                                    ranks);
     return line + read_file(losses) + read_file(map);
   };
   const std::string one = evaluated(1);
@@ -53,13 +63,15 @@ TEST_F(RanksTest, EvaluateIsTheSameBitsFromAnyNumberOfProcesses) {
     EXPECT_TRUE(evaluated(ranks) == one) << ranks;
     EXPECT_EQ(std::count(notes_.begin(), notes_.end(), '\n'), 2) << notes_;  // bits, and the map
   }
-  EXPECT_EQ(json_number(output("evaluate", {"--split", "valid", "--batch", "100"}, 2), "tokens"), 600)
+  EXPECT_EQ(json_number(output("evaluate", {"--split", "valid", "--batch", "100"}, 2), "tokens"),
+            600)
       << "more ranks than batches";
 }
 
 TEST_F(RanksTest, SamplesAreTheSameFromAnyNumberOfProcesses) {
   train_some_steps();
-  const std::vector<std::string> five{"--count", "5", "--length", "30", "--batch", "2", "--prompt", "\x03"};
+  const std::vector<std::string> five{"--count", "5", "--length", "30",
+                                      "--batch", "2", "--prompt", "\x03"};
   const std::string one = output("sample", five, 1);
   EXPECT_CONTAINS(one, "==== sample 5 ====");
   EXPECT_EQ(output("sample", five, 2), one);
@@ -109,10 +121,12 @@ TEST_F(RanksTest, WhatIsWrongFromTheStartIsOneLine) {
 // Launchers end all processes when the first has left with an error: by then rank 0 has spoken.
 TEST_F(RanksTest, WhatIsWrongOnAllRanksIsOneLineOfRankZeroAtOnce) {
   train_some_steps();
-  const auto said = [&](const std::vector<std::string>& first, const std::vector<std::string>& second,
+  const auto said = [&](const std::vector<std::string>& first,
+                        const std::vector<std::string>& second,
                         const std::vector<std::string>& more = {}) {
     const int port = free_port();
-    std::vector<std::string> environment[2] = {rank_environment(0, 2, port), rank_environment(1, 2, port)};
+    std::vector<std::string> environment[2] = {rank_environment(0, 2, port),
+                                               rank_environment(1, 2, port)};
     for (auto& variables : environment) variables.insert(variables.end(), more.begin(), more.end());
     Process zero(dir, "sample", first, {.environment = environment[0], .name = "zero"});
     Process one(dir, "sample", second, {.environment = environment[1], .name = "one"});
@@ -129,7 +143,8 @@ TEST_F(RanksTest, WhatIsWrongOnAllRanksIsOneLineOfRankZeroAtOnce) {
   const std::vector<std::string> good{"--checkpoint", path, "--device", "cpu", "--length", "9"},
       unknown{"--checkpoint", path, "--lenght", "9"}, none{"--checkpoint", dir / "none.h5"},
       gpus{"--checkpoint", path, "--gpus", "2"},
-      strange{"--checkpoint", path, "--device", "cpu", "--length", "9", "--tokens", "--prompt", "99"};
+      strange{"--checkpoint", path,       "--device", "cpu", "--length", "9",
+              "--tokens",     "--prompt", "99"};
   EXPECT_CONTAINS(said(unknown, unknown), "--lenght");
   EXPECT_CONTAINS(said(none, none), "none.h5");
   EXPECT_CONTAINS(said(gpus, gpus), "--gpus starts the processes itself");
@@ -156,8 +171,8 @@ TEST_F(RanksTest, CoresAreSharedOutUnlessSomebodySaysOtherwise) {
   const auto threads_of = [&](const std::string& out, const std::vector<std::string>& environment) {
     Launched launched(
         dir, "train",
-        {"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / out, "--max-steps", "1"}, 2,
-        {.environment = environment});
+        {"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / out, "--max-steps", "1"},
+        2, {.environment = environment});
     EXPECT_EQ(launched.wait(), 0) << launched.err();
     const std::string text = launched.out();
     return std::atoi(text.c_str() + text.find("CPU, ") + 5);
@@ -184,14 +199,16 @@ TEST_F(RanksTest, RanksSpeakOnRequest) {
 
 TEST_F(RanksTest, BenchTimesTheStepOfAllProcesses) {
   write_file(dir / "small.yaml", small_yaml(dir.path()));
-  Launched bench(dir, "bench",
-                 {"step", "--config", dir / "small.yaml", "--device", "cpu", "--steps", "2", "--json"}, 2);
+  Launched bench(
+      dir, "bench",
+      {"step", "--config", dir / "small.yaml", "--device", "cpu", "--steps", "2", "--json"}, 2);
   EXPECT_EQ(bench.wait(), 0) << bench.err();
   const std::string line = bench.out();
   EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
   EXPECT_EQ(json_number(line, "ranks"), 2);
   EXPECT_EQ(json_number(line, "tokens"), 256);
-  EXPECT_GT(json_number(line, "all_reduce_bytes").value_or(0), 4 * 32 * 96) << "of one matrix at least";
+  EXPECT_GT(json_number(line, "all_reduce_bytes").value_or(0), 4 * 32 * 96)
+      << "of one matrix at least";
   EXPECT_GT(json_number(line, "ms_without_sums").value_or(0), 0);
   EXPECT_GT(json_number(line, "join_wait_ms").value_or(0), 0);
   EXPECT_GE(json_number(line, "join_wait_ms"), json_number(line, "least_join_wait_ms"));
@@ -200,21 +217,23 @@ TEST_F(RanksTest, BenchTimesTheStepOfAllProcesses) {
 TEST_F(RanksTest, AnErrorOfAllRanksIsOneLine) {
   train_some_steps();
   const std::string line = error_line("sample",
-                                      {"--checkpoint", dir / "run/latest.h5", "--device", "cpu", "--length",
-                                       "9", "--tokens", "--prompt", "99"},
+                                      {"--checkpoint", dir / "run/latest.h5", "--device", "cpu",
+                                       "--length", "9", "--tokens", "--prompt", "99"},
                                       3);
   EXPECT_CONTAINS(line, "prompt: a token is 99, the model knows 0 to 31");
 }
 
 TEST_F(RanksTest, ProcessesThatDoNotBelongTogetherSaySo) {
   train_some_steps();
-  const auto of_both = [&](const std::vector<std::string>& first, const std::vector<std::string>& second,
-                           int second_size) {
+  const auto of_both = [&](const std::vector<std::string>& first,
+                           const std::vector<std::string>& second, int second_size) {
     const int port = free_port();
     std::vector<std::string> arguments[2] = {first, second};
     for (auto& a : arguments)
-      a.insert(a.end(), {"--checkpoint", dir / "run/latest.h5", "--device", "cpu", "--length", "9"});
-    Process zero(dir, "sample", arguments[0], {.environment = rank_environment(0, 2, port), .name = "zero"});
+      a.insert(a.end(),
+               {"--checkpoint", dir / "run/latest.h5", "--device", "cpu", "--length", "9"});
+    Process zero(dir, "sample", arguments[0],
+                 {.environment = rank_environment(0, 2, port), .name = "zero"});
     Process one(dir, "sample", arguments[1],
                 {.environment = rank_environment(1, second_size, port), .name = "one"});
     EXPECT_EQ(zero.wait(), 1) << zero.out();
@@ -234,8 +253,10 @@ TEST_F(RanksTest, StartedByOthersTheyFindEachOther) {
   const std::vector<std::string> arguments{
       "--checkpoint", dir / "run/latest.h5", "--device", "cpu", "--length", "9", "--count", "4"};
   const int port = free_port();
-  Process zero(dir, "sample", arguments, {.environment = rank_environment(0, 2, port), .name = "zero"});
-  Process one(dir, "sample", arguments, {.environment = rank_environment(1, 2, port), .name = "one"});
+  Process zero(dir, "sample", arguments,
+               {.environment = rank_environment(0, 2, port), .name = "zero"});
+  Process one(dir, "sample", arguments,
+              {.environment = rank_environment(1, 2, port), .name = "one"});
   EXPECT_EQ(zero.wait(), 0) << zero.err();
   EXPECT_EQ(one.wait(), 0) << one.err();
   EXPECT_EQ(one.out() + one.err(), "");
@@ -271,7 +292,8 @@ TEST(RankIdentity, DependsOnTheWork) {
   EXPECT_CONTAINS(rank_identity("a"), "build ");
   EXPECT_NE(build_id(), Hash().text().substr(0, 8)) << "the linker leaves a build ID";
   for (const std::string& word : command_line())
-    EXPECT_EQ(rank_identity("a").find(word) == std::string::npos, word == command_line()[0]) << word;
+    EXPECT_EQ(rank_identity("a").find(word) == std::string::npos, word == command_line()[0])
+        << word;
   const std::string of_long = rank_identity(std::string(200'000, 'x')), mark = "\nconfig of hash ";
   EXPECT_CONTAINS(of_long, mark);
   EXPECT_EQ(of_long.substr(of_long.find(mark) + mark.size()).size(), 8u);

@@ -1,19 +1,25 @@
 // SPDX-License-Identifier: MIT
 // Processes seen through /proc.
 #include "tests/train/ranks/ranks_testing.h"
-#include <signal.h>
-#include <sys/ptrace.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <unistd.h>
+
+#include "src/ranks/communicator.h"
+
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cmath>
+#include <cstddef>
 #include <filesystem>
+#include <fstream>
+#include <signal.h>
 #include <sstream>
+#include <sys/ptrace.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <system_error>
 #include <thread>
-#include "src/ranks/communicator.h"
+#include <unistd.h>
+#include <utility>
 
 namespace fs = std::filesystem;
 
@@ -56,24 +62,27 @@ std::vector<std::string> with_gpus(std::vector<std::string> arguments, int ranks
 }
 }  // namespace
 
-void RunFolders::expect_near_series(const std::string& run, const std::string& want, const std::string& key,
-                                    double tolerance) const {
+void RunFolders::expect_near_series(const std::string& run, const std::string& want,
+                                    const std::string& key, double tolerance) const {
   const std::vector<double> a = of(run, key), b = of(want, key);
   ASSERT_EQ(a.size(), b.size());
   for (std::size_t i = 0; i < a.size(); ++i)
-    EXPECT_NEAR(a[i], b[i], tolerance * std::abs(b[i])) << run << ", " << key << " of line " << i + 1;
+    EXPECT_NEAR(a[i], b[i], tolerance * std::abs(b[i]))
+        << run << ", " << key << " of line " << i + 1;
 }
 
 void GpuRuns::SetUp() {
   if (nccl_version().empty()) GTEST_SKIP() << "built without NCCL";
-  if (const int gpus = gpu_count(); gpus < 2) GTEST_SKIP() << "needs two GPUs, this machine has " << gpus;
+  if (const int gpus = gpu_count(); gpus < 2)
+    GTEST_SKIP() << "needs two GPUs, this machine has " << gpus;
   write_corpus(dir / "corpus.h5", 20000, 32);
   write_file(dir / "small.yaml", small_yaml(dir.path()));
 }
 
 std::vector<std::string> GpuRuns::arguments(const std::string& name,
                                             const std::vector<std::string>& overrides) const {
-  std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cuda", "--out", dir / name};
+  std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cuda",
+                               "--out",    dir / name};
   for (const std::string& set : overrides) all.insert(all.end(), {"--set", set});
   return all;
 }
@@ -108,7 +117,8 @@ pid_t rank_process(pid_t parent, int rank) {
   return -1;
 }
 
-HungThread::HungThread(pid_t pid) : pid_(pid) {
+HungThread::HungThread(pid_t pid)
+    : pid_(pid) {
   if (ptrace(PTRACE_SEIZE, pid, nullptr, PTRACE_O_TRACESYSGOOD) != 0) {
     pid_ = -1;
     return;
@@ -123,9 +133,12 @@ bool HungThread::at_disk_call(const std::string& name) const {
   if (ptrace(PTRACE_GET_SYSCALL_INFO, pid_, sizeof info, &info) <= 0) return false;
   if (info.op != PTRACE_SYSCALL_INFO_ENTRY) return false;
   const auto calls = {SYS_read, SYS_pread64, SYS_write, SYS_fsync};
-  if (std::find(calls.begin(), calls.end(), static_cast<long>(info.entry.nr)) == calls.end()) return false;
+  if (std::find(calls.begin(), calls.end(), static_cast<long>(info.entry.nr)) == calls.end())
+    return false;
   std::error_code gone;
-  return fs::read_symlink(str("/proc/", pid_, "/fd/", info.entry.args[0]), gone).string().ends_with(name);
+  return fs::read_symlink(str("/proc/", pid_, "/fd/", info.entry.args[0]), gone)
+      .string()
+      .ends_with(name);
 }
 
 bool HungThread::runs_to_disk_call(const std::string& name) {
@@ -146,8 +159,8 @@ void HungThread::wait_for_end() {
   for (int status = 0; waitpid(pid_, &status, __WALL) == pid_ && WIFSTOPPED(status);) {}
 }
 
-Launched::Launched(const TempDir& dir, const std::string& program, std::vector<std::string> arguments,
-                   int ranks, const ProcessOptions& options)
+Launched::Launched(const TempDir& dir, const std::string& program,
+                   std::vector<std::string> arguments, int ranks, const ProcessOptions& options)
     : launcher_(dir, program, with_gpus(std::move(arguments), ranks), options),
       ranks_(static_cast<std::size_t>(ranks), -1) {}
 
@@ -175,7 +188,8 @@ void Launched::signal_rank(int rank, int number) {
 bool Launched::has_waiting(int number) const {
   std::ifstream status(str("/proc/", launcher_.pid(), "/status"));
   for (std::string line; std::getline(status, line);)
-    if (line.starts_with("ShdPnd:")) return std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1;
+    if (line.starts_with("ShdPnd:"))
+      return std::stoull(line.substr(7), nullptr, 16) >> (number - 1) & 1;
   return false;
 }
 

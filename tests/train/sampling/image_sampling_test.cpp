@@ -1,8 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Images drawn and completed: what the files hold is what the sampler drew.
-#include <gtest/gtest.h>
-#include <filesystem>
-#include <sstream>
 #include "data/augment/augment.h"
 #include "data/batch_source.h"
 #include "data/formats/audio_file.h"
@@ -10,6 +7,13 @@
 #include "tests/train/image_training.h"
 #include "train/program/loaded_model.h"
 #include "train/sampling/sample_run.h"
+
+#include <cstddef>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -23,14 +27,17 @@ Tokens pixels_of(const std::string& path) {
 class ImageSamplingTest : public testing::Test {
  protected:
   ImageSamplingTest() { write_tiny_images(dir / "images.h5"); }
+
   void train_with(const std::vector<std::string>& overrides = {}) {
     train(tiny_image_config(dir.path(), overrides), {.out = dir / "run", .device = "cpu"});
   }
+
   SampleArguments arguments() const {
     SampleArguments a;
     a.checkpoint = dir / "run/latest.h5", a.device = "cpu", a.out = dir / "grid.png";
     return a;
   }
+
   std::string sampled(const SampleArguments& a) {
     std::ostringstream text, notes;
     Progress progress(notes, false);
@@ -39,9 +46,11 @@ class ImageSamplingTest : public testing::Test {
     EXPECT_EQ(text.str(), "");
     return notes.str();
   }
+
   std::string refused(const SampleArguments& a) {
     return error_of([&] { sampled(a); });
   }
+
   // Cell `index` of the grid that `a` names, not enlarged.
   Tokens cell(const SampleArguments& a, int64_t cells, int64_t in_row, int64_t index) {
     const PngImage png = read_png(a.out);
@@ -53,10 +62,12 @@ class ImageSamplingTest : public testing::Test {
       for (int64_t x = 0; x < 4; ++x)
         for (int64_t c = 0; c < 3; ++c) {
           const int64_t row = g.y(index) + (y + 1) * g.zoom - 1, column = g.x(index) + x * g.zoom;
-          tokens.push_back(png.pixels.at(static_cast<std::size_t>((row * png.shape.width + column) * 3 + c)));
+          tokens.push_back(
+              png.pixels.at(static_cast<std::size_t>((row * png.shape.width + column) * 3 + c)));
         }
     return tokens;
   }
+
   // What the library draws.
   std::vector<Tokens> drawn(SampleOptions options) {
     const auto loaded = load_model(dir / "run/latest.h5", "cpu");
@@ -64,15 +75,19 @@ class ImageSamplingTest : public testing::Test {
     std::vector<Tokens> all = options.prompts;
     all.resize(static_cast<std::size_t>(options.count));
     sample(*loaded->device, *loaded->model, loaded->config.model, options,
-           [&](int64_t i, int64_t, int32_t token) { all[static_cast<std::size_t>(i)].push_back(token); });
+           [&](int64_t i, int64_t, int32_t token) {
+             all[static_cast<std::size_t>(i)].push_back(token);
+           });
     return all;
   }
+
   Tokens test_image(int64_t index) {
     const TokenDataset data(dir / "images.h5", "test", 256);
     Tokens image(48);
     data.read(index * 48, image);
     return image;
   }
+
   TempDir dir;
 };
 
@@ -82,8 +97,10 @@ TEST_F(ImageSamplingTest, GridAndSinglesAreTheSamples) {
   a.singles = dir / "singles";
   a.options.count = 5, a.options.seed = 7, a.options.temperature = 0.9;
   const std::string notes = sampled(a);
-  EXPECT_CONTAINS(notes, "grid.png: 5 images of 4 x 4 x 3, moving average of the weights of step 20, ");
-  const std::vector<Tokens> expected = drawn({.temperature = 0.9, .seed = 7, .count = 5, .batch = 2});
+  EXPECT_CONTAINS(notes,
+                  "grid.png: 5 images of 4 x 4 x 3, moving average of the weights of step 20, ");
+  const std::vector<Tokens> expected =
+      drawn({.temperature = 0.9, .seed = 7, .count = 5, .batch = 2});
   for (int64_t i = 0; i < 5; ++i) {
     const Tokens& image = expected[static_cast<std::size_t>(i)];
     EXPECT_EQ(cell(a, 5, 3, i), image) << i;
@@ -174,7 +191,8 @@ TEST_F(ImageSamplingTest, AugmentationsAreToldAndUndone) {
   augmenter.apply(choice, image, unused);
   EXPECT_EQ(cell(a, 3, 3, 0), image);
   Tokens completed = cell(a, 3, 3, 2);
-  EXPECT_EQ(Tokens(completed.begin(), completed.begin() + 24), Tokens(image.begin(), image.begin() + 24));
+  EXPECT_EQ(Tokens(completed.begin(), completed.begin() + 24),
+            Tokens(image.begin(), image.begin() + 24));
 }
 
 TEST_F(ImageSamplingTest, Refusals) {
@@ -198,7 +216,8 @@ TEST_F(ImageSamplingTest, Refusals) {
   EXPECT_CONTAINS(refused(a), "the split test has images 0 to 4; 3 from --first 3 on");
   write_png(dir / "other.png", image_of({4, 5, 1}, Tokens(20, 9)));
   a.complete = {dir / "other.png"};
-  EXPECT_EQ(refused(a), (dir / "other.png") + ": is an image of 4 x 5 x 3, this model draws 4 x 4 x 3");
+  EXPECT_EQ(refused(a),
+            (dir / "other.png") + ": is an image of 4 x 5 x 3, this model draws 4 x 4 x 3");
   write_corpus(dir / "corpus.h5", 1000, 32);
   a.complete = {dir / "corpus.h5"};
   EXPECT_CONTAINS(refused(a), "has a stream of tokens, expected images");
@@ -208,7 +227,8 @@ TEST_F(ImageSamplingTest, Refusals) {
 TEST_F(ImageSamplingTest, DrawsTheClassThatIsNamed) {
   train_with({"data.labels=true", "data.classes=4", "train.steps=60"});
   SampleArguments a = arguments();
-  EXPECT_EQ(refused(a), "--label: this model is told a class, expected one from 0 to 3; none is given");
+  EXPECT_EQ(refused(a),
+            "--label: this model is told a class, expected one from 0 to 3; none is given");
   a.label = 4;
   EXPECT_EQ(refused(a), "--label: this model is told a class, expected one from 0 to 3, got 4");
   std::vector<double> brightness;

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include <gtest/gtest.h>
 #include "kernels/view.h"
 #include "train/program/json.h"
 #include "train/sampling/sampler.h"
+
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -17,7 +20,8 @@ TEST(SampledText, IsBytesUpToAVocabularyOf256) {
 TEST(SampledText, IsWholeCharactersOnATerminal) {
   const std::string text = "a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80\xff\xc3(\xed\xa0z\x1b\xe2\x82",
                     two = str(kReplacement, kReplacement),
-                    want = str("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", two, "(", two, "z", kReplacement);
+                    want = str("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80", two, "(", two, "z",
+                               kReplacement);
   std::string bytes, out;
   for (const char c : text) {
     bytes += c;

@@ -1,24 +1,35 @@
 // SPDX-License-Identifier: MIT
-// Sampling: independence of the batch, cached against plain, prompts, places and what samples are told.
+// Sampling: independence of the batch, cached against plain, prompts, places and what samples are
+// told.
 #include "train/sampling/sampler.h"
-#include <gtest/gtest.h>
-#include <cmath>
+
 #include "src/patterns/pattern.h"
 #include "tests/train/training.h"
+
+#include <cmath>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
 class SamplerTest : public testing::Test {
  protected:
-  explicit SamplerTest(const std::string& device = "cpu") : device_(make_device(device)) {
+  explicit SamplerTest(const std::string& device = "cpu")
+      : device_(make_device(device)) {
     config_ = small_config(dir_.path(), {"model.tied_output=true", "model.init.token_std=0.2"});
     build();
   }
+
   void build() {
     store_ = std::make_unique<ParameterStore>();
     model_ = make_model(config_, *store_, *device_);
     store_->allocate(*device_, DType::f32, 1, false, false);
   }
+
   std::vector<std::vector<int32_t>> texts(const SampleOptions& options) {
     std::vector<std::vector<int32_t>> out(static_cast<std::size_t>(options.count));
     int64_t done = 0;
@@ -37,9 +48,11 @@ class SamplerTest : public testing::Test {
     EXPECT_EQ(done, options.cached ? stats_.positions : 0);
     return out;
   }
+
   std::string refused(const SampleOptions& options) {
     return error_of([&] { check_sample_options(options, config_.model); });
   }
+
   void check_batches();
   void check_cached();
   void check_orders();
@@ -72,7 +85,13 @@ TEST_F(SamplerTest, SameSeedSameTextInAnyBatch) { check_batches(); }
 void SamplerTest::check_cached() {
   for (const double temperature : {0.0, 1.0}) {
     SampleOptions options{
-        .prompt = {5}, .length = 63, .temperature = temperature, .seed = 2, .count = 3, .batch = 2};
+        .prompt = {5},
+        .length = 63,
+        .temperature = temperature,
+        .seed = 2,
+        .count = 3,
+        .batch = 2,
+    };
     const auto cached = texts(options);
     EXPECT_GT(stats_.launches, 0);
     EXPECT_EQ(stats_.positions, 2 * 63);  // the prompt is read in one pass
@@ -130,8 +149,9 @@ void SamplerTest::check_conditions() {
 
 TEST_F(SamplerTest, TellsSamplesWhatTheyAre) { check_conditions(); }
 
-// Texts beyond the context of 64 are those of whole passes over the window, which begins anew at 32 tokens
-// when it is full, and then draws as another sample; prompts may be longer than the context, too.
+// Texts beyond the context of 64 are those of whole passes over the window, which begins anew at 32
+// tokens when it is full, and then draws as another sample; prompts may be longer than the context,
+// too.
 void SamplerTest::check_windows() {
   for (const int64_t given : {3, 90}) {
     SampleOptions options{.length = 100, .seed = 9, .count = 2, .batch = 2};
@@ -185,8 +205,9 @@ TEST_F(SamplerTest, EndsWhenNoMoreIsWanted) {
   int64_t drawn = 0;
   SampleOptions options{.length = 60, .count = 4, .batch = 2};
   options.ended = [&](int64_t first, int64_t) { return first == 0 && drawn > 0; };
-  const SampleStats stats = sample(*device_, *model_, config_.model, options,
-                                   [&](int64_t sample, int64_t, int32_t) { drawn += sample < 2 ? 1 : 0; });
+  const SampleStats stats =
+      sample(*device_, *model_, config_.model, options,
+             [&](int64_t sample, int64_t, int32_t) { drawn += sample < 2 ? 1 : 0; });
   EXPECT_EQ(drawn, 2);
   EXPECT_EQ(stats.tokens, 2 + 2 * 60);
   EXPECT_GT(stats.first_seconds, 0);
@@ -219,7 +240,8 @@ TEST_F(SamplerTest, RefusesWhatMakesNoSense) {
   EXPECT_CONTAINS(refused({.prompt = {1}, .length = 5, .prompts = {{1}}}), "not both");
   EXPECT_CONTAINS(refused({.length = 5, .count = 3, .prompts = {{1}}}), "1 prompts for 3");
   EXPECT_CONTAINS(refused({.length = 5, .count = 2, .prompts = {{1}, {1, 2}}}), "of one length");
-  EXPECT_CONTAINS(refused({.prompt = {1}, .length = 2, .positions = {0, 1}}), "2 places for texts of 3");
+  EXPECT_CONTAINS(refused({.prompt = {1}, .length = 2, .positions = {0, 1}}),
+                  "2 places for texts of 3");
   EXPECT_EQ(refused({.prompt = {1, 2}, .length = 63}), "");
   EXPECT_CONTAINS(refused({.length = 65, .count = 1 << 21}), "samples at most 1048576");
   EXPECT_CONTAINS(refused({.length = 2, .positions = {0, 64}}), "place is 64");
@@ -238,19 +260,23 @@ TEST_F(SamplerTest, CountsTheKeysOfThePattern) {
 
 TEST_F(SamplerTest, StatisticsAreOfAPosition) {
   SampleStats stats;
-  stats.tokens = 8, stats.positions = 4, stats.seconds = 2, stats.first_seconds = 0.5, stats.step_seconds = 1;
-  EXPECT_CONTAINS(stats_text(stats, 0, 4),
-                  "8 tokens in 2.00 s: 4.0 tokens/s, 500.0 ms to the first, 250.000 ms a position\n");
+  stats.tokens = 8, stats.positions = 4, stats.seconds = 2, stats.first_seconds = 0.5,
+  stats.step_seconds = 1;
+  EXPECT_CONTAINS(
+      stats_text(stats, 0, 4),
+      "8 tokens in 2.00 s: 4.0 tokens/s, 500.0 ms to the first, 250.000 ms a position\n");
   const auto launches = [&](int64_t length) {
-    return sample(*device_, *model_, config_.model, {.prompt = {1}, .length = length}, [](auto...) {})
+    return sample(*device_, *model_, config_.model, {.prompt = {1}, .length = length},
+                  [](auto...) {})
         .launches;
   };
   EXPECT_EQ(launches(2), launches(9));
 }
 
 TEST_F(SamplerTest, StatisticsNameEachPattern) {
-  const SampleStats stats = sample(*device_, *model_, config_.model,
-                                   {.prompt = {1, 2}, .length = 30, .count = 3, .batch = 2}, [](auto...) {});
+  const SampleStats stats =
+      sample(*device_, *model_, config_.model,
+             {.prompt = {1, 2}, .length = 30, .count = 3, .batch = 2}, [](auto...) {});
   ASSERT_EQ(stats.cache.size(), 2u);
   EXPECT_EQ(stats.cache[0].rows, std::vector<int64_t>(stats.cache[0].rows.size(), 8));
   const std::string text = stats_text(stats, 2, 32);
@@ -258,24 +284,30 @@ TEST_F(SamplerTest, StatisticsNameEachPattern) {
   EXPECT_CONTAINS(text, " ms a position, ");
   EXPECT_CONTAINS(text, str(stats.launches, " kernels each\n"));
   // 2 texts, rows of 32 f32 numbers of key and value over the heads
-  EXPECT_CONTAINS(
-      text,
-      "\n  0       local(stride 8)          7.5      17.5           8        32   4.00 KiB  16.00 KiB\n");
-  EXPECT_CONTAINS(
-      text,
-      "\n  1       strided(stride 8)        2.6      17.5          25        32  12.50 KiB  16.00 KiB\n");
+  EXPECT_CONTAINS(text,
+                  "\n  0       local(stride 8)          7.5      17.5           8        32   4.00 "
+                  "KiB  16.00 KiB\n");
+  EXPECT_CONTAINS(text,
+                  "\n  1       strided(stride 8)        2.6      17.5          25        32  12.50 "
+                  "KiB  16.00 KiB\n");
   EXPECT_CONTAINS(text, "with dense attention 32.00 KiB");
 }
 
 #ifdef WEFT_CUDA
 class CudaSamplerTest : public SamplerTest {
  protected:
-  CudaSamplerTest() : SamplerTest("cuda") {}
+  CudaSamplerTest()
+      : SamplerTest("cuda") {}
 };
+
 TEST_F(CudaSamplerTest, SameSeedSameTextInAnyBatch) { check_batches(); }
+
 TEST_F(CudaSamplerTest, GraphIsEagerIsPlain) { check_cached(); }
+
 TEST_F(CudaSamplerTest, PromptsAndPlacesOfTheirOwn) { check_orders(); }
+
 TEST_F(CudaSamplerTest, TellsSamplesWhatTheyAre) { check_conditions(); }
+
 TEST_F(CudaSamplerTest, GoesOnBeyondTheContext) { check_windows(); }
 #endif
 }  // namespace

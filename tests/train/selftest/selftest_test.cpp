@@ -1,11 +1,16 @@
 // SPDX-License-Identifier: MIT
 // A few hundred cases of `selftest`, and what it says of patterns and kernels that are wrong.
-#include <gtest/gtest.h>
-#include <sstream>
 #include "src/device.h"
 #include "src/patterns/pattern.h"
 #include "tests/temp_dir.h"
 #include "train/selftest/case.h"
+
+#include <gtest/gtest.h>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -45,12 +50,16 @@ TEST(CudaSelftest, RunsTheFormThatIsAskedFor) {
 struct Wrong : AttentionPattern {
   std::unique_ptr<AttentionPattern> right = make_pattern({.kind = "local", .stride = 5}, 1);
   bool runs = false, predicate = false, causality = false;
+
   std::string name() const override { return "wrong"; }
+
   bool causal() const override { return true; }
+
   bool attends(int head, int64_t i, int64_t j) const override {
     if (causality && i == 3 && j == 4) return true;
     return !(predicate && i == 17 && j == 15) && right->attends(head, i, j);
   }
+
   void key_runs(int head, int64_t i, std::vector<KeyRun>& out) const override {
     right->key_runs(head, i, out);
     if (runs && i == 9) out.push_back({7, 8, 1});
@@ -71,13 +80,17 @@ TEST(Selftest, NamesWhatDisagrees) {
     pattern.get()->*what = true;
     return case_of(std::move(pattern));
   };
-  EXPECT_CONTAINS(error_of([&] { check_enumeration(wrong(&Wrong::runs)); }), "pair (9, 7) is there twice");
-  EXPECT_CONTAINS(error_of([&] { check_enumeration(wrong(&Wrong::predicate)); }), "query 17 has key 15");
-  EXPECT_CONTAINS(error_of([&] { check_enumeration(wrong(&Wrong::causality)); }), "query 3 sees key 4");
+  EXPECT_CONTAINS(error_of([&] { check_enumeration(wrong(&Wrong::runs)); }),
+                  "pair (9, 7) is there twice");
+  EXPECT_CONTAINS(error_of([&] { check_enumeration(wrong(&Wrong::predicate)); }),
+                  "query 17 has key 15");
+  EXPECT_CONTAINS(error_of([&] { check_enumeration(wrong(&Wrong::causality)); }),
+                  "query 3 sees key 4");
   EXPECT_CONTAINS(error_of([&] { check_tile_maps(wrong(&Wrong::predicate)); }), "tiles of queries");
   EXPECT_CONTAINS(error_of([&] { check_picture(wrong(&Wrong::predicate)); }), "pair (17, 15)");
   EXPECT_EQ(error_of([&] { check_enumeration(case_of(std::make_unique<Wrong>())); }), "");
-  // A kernel that computes something else than the definition: the tables know what the predicate does not.
+  // A kernel that computes something else than the definition: the tables know what the predicate
+  // does not.
   const std::unique_ptr<Device> cpu = make_device("cpu");
   EXPECT_CONTAINS(error_of([&] { check_case(*cpu, wrong(&Wrong::predicate)); }), "has key 15");
 }

@@ -1,14 +1,22 @@
 // SPDX-License-Identifier: MIT
-// The same launches again and again while the GPU has other work: one bit pattern. WEFT_REPEAT_SECONDS says
-// how long each test goes on. What they count is part of the GPU record.
+// The same launches again and again while the GPU has other work: one bit pattern.
+// WEFT_REPEAT_SECONDS says how long each test goes on. What they count is part of the GPU record.
+#include <algorithm>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <vector>
 #ifdef WEFT_CUDA
-#include <gtest/gtest.h>
-#include <chrono>
-#include <cstdlib>
-#include <set>
 #include "kernels/optimizer/reduce.h"
 #include "tests/kernels/attention/attention_gpu.h"
 #include "tests/train/trainer/steps.h"
+
+#include <chrono>
+#include <cstdlib>
+#include <gtest/gtest.h>
+#include <set>
 
 namespace weft {
 namespace {
@@ -21,8 +29,10 @@ double seconds_to_repeat() {
 }
 
 // Rounds of work until the time is over.
-template <class Round> void repeat(Round&& round) {
-  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds_to_repeat());
+template <class Round>
+void repeat(Round&& round) {
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds_to_repeat());
   do round();
   while (std::chrono::steady_clock::now() < end);
 }
@@ -33,7 +43,8 @@ void report(const char* what, int64_t count, int64_t differences) {
   EXPECT_EQ(differences, 0) << "in " << count << " " << what;
 }
 
-// Forward and backward of one problem, and which kernels they run. hash(): adds what they wrote to *sum.
+// Forward and backward of one problem, and which kernels they run. hash(): adds what they wrote to
+// *sum.
 struct Repeated {
   std::string name;
   std::function<void()> run;
@@ -51,23 +62,25 @@ Repeated repeated(const PatternSpec& spec, const Sizes& size, AttentionForm form
   x.form = form;
   const auto d = std::make_shared<OnGpu<T>>(x);
   const AttentionForward f = d->forward(maps->maps);
-  const AttentionBackward g = scratch ? d->backward_with_scratch(maps->maps) : d->backward(maps->maps);
+  const AttentionBackward g =
+      scratch ? d->backward_with_scratch(maps->maps) : d->backward(maps->maps);
   const auto matrix = [](const auto& m, int64_t rows) {
     using Value = typename std::decay_t<decltype(m)>::Value;
     return TensorView{m.data(), dtype_of<Value>, 2, {rows, m.columns(), 1, 1, 1}};
   };
-  const std::vector<TensorView> outputs{matrix(d->y, d->rows), matrix(d->lse, 1), matrix(d->dq, d->rows),
-                                        matrix(d->dk_dv, d->key_rows)};
+  const std::vector<TensorView> outputs{matrix(d->y, d->rows), matrix(d->lse, 1),
+                                        matrix(d->dq, d->rows), matrix(d->dk_dv, d->key_rows)};
   const int capability = gpu().compute_capability;
-  Repeated r{str(spec.kind, ", ", name_of(dtype_of<T>), ": ", attention::kernels_text(f, g, capability)),
-             [f, g, maps, d] {
-               launch(gpu().queue, f);
-               launch(gpu().queue, g);
-             },
-             [outputs, d](uint64_t* sum) {
-               for (const TensorView& output : outputs)
-                 launch(gpu().queue, Fingerprint{.sum = sum, .x = output});
-             }};
+  Repeated r{
+      str(spec.kind, ", ", name_of(dtype_of<T>), ": ", attention::kernels_text(f, g, capability)),
+      [f, g, maps, d] {
+        launch(gpu().queue, f);
+        launch(gpu().queue, g);
+      },
+      [outputs, d](uint64_t* sum) {
+        for (const TensorView& output : outputs)
+          launch(gpu().queue, Fingerprint{.sum = sum, .x = output});
+      }};
   for (int p = 0; p < f.maps.passes; ++p) {
     r.kernels.insert(attention::select(attention::Problem::of(f), f.maps.pass[p], capability));
     r.kernels.insert(attention::select(attention::Problem::of(g), g.maps.pass[p], capability));
@@ -75,10 +88,12 @@ Repeated repeated(const PatternSpec& spec, const Sizes& size, AttentionForm form
   return r;
 }
 
-template <class T> void add_problems(std::vector<Repeated>& all) {
+template <class T>
+void add_problems(std::vector<Repeated>& all) {
   const Sizes some{2, 400, 4, 64, 64}, large{1, 300, 2, 128, 128};
   using enum AttentionForm;
-  for (const AttentionForm form : {simple, general}) all.push_back(repeated<T>({"fixed", 32, 8}, some, form));
+  for (const AttentionForm form : {simple, general})
+    all.push_back(repeated<T>({"fixed", 32, 8}, some, form));
   all.push_back(repeated<T>({"fixed", 16, 4}, some, general, kSmallTile));
   if (gpu().compute_capability != 90) return;
   for (const bool scratch : {false, true}) {
@@ -92,14 +107,16 @@ template <class T> void add_problems(std::vector<Repeated>& all) {
   all.push_back(repeated<T>({"strided", 16}, {1, 16 * 300, 4, 64, 64}, hopper));
 }
 
-// The sum of n equal hashes is n times the first one, modulo 2^64: nothing is copied to the host in between.
+// The sum of n equal hashes is n times the first one, modulo 2^64: nothing is copied to the host in
+// between.
 TEST(CudaRepeat, AttentionHasOneBitPattern) {
   std::vector<Repeated> problems{
       repeated<float>({"fixed", 32, 8}, {2, 200, 2, 64, 64}, AttentionForm::simple)};
   add_problems<bf16>(problems);
   add_problems<f16>(problems);
   std::set<Kernel> kernels;
-  for (const Repeated& problem : problems) kernels.insert(problem.kernels.begin(), problem.kernels.end());
+  for (const Repeated& problem : problems)
+    kernels.insert(problem.kernels.begin(), problem.kernels.end());
   if (gpu().compute_capability == 90) {
     EXPECT_EQ(kernels.size(), std::size_t{1} + static_cast<std::size_t>(Kernel::hopper_column))
         << "each of them";
@@ -148,7 +165,8 @@ TEST(CudaRepeat, TrainingStepsHaveOneBitPattern) {
   int64_t updates = 0, differences = 0;
   repeat([&] {
     for (const auto& steps : all) {
-      const std::string difference = steps->step->run_twice(steps->source, steps->next++).difference;
+      const std::string difference =
+          steps->step->run_twice(steps->source, steps->next++).difference;
       differences += !difference.empty();
       ++updates;
       EXPECT_EQ(difference, "");

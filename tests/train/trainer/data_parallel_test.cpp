@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
-// Processes that train together, over loopback: the model that one process trains, the same bits every time,
-// and runs that go on with another number of processes.
+// Processes that train together, over loopback: the model that one process trains, the same bits
+// every time, and runs that go on with another number of processes.
 #include "train/trainer/data_parallel.h"
-#include <gtest/gtest.h>
+
 #include "src/files/hdf5.h"
 #include "tests/train/ranks/rank_runs.h"
+
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -42,7 +46,8 @@ TEST_F(DataParallel, TheSameNumberOfProcessesGivesTheSameBitsStoppedOrNot) {
   for (const char* other : {"again", "parts"})
     EXPECT_TRUE(read_file(latest("whole")) == read_file(latest(other))) << other;
   EXPECT_TRUE(read_file(dir / "whole/best.h5") == read_file(dir / "parts/best.h5"));
-  EXPECT_EQ(timeless_metrics(dir / "whole/metrics.jsonl"), timeless_metrics(dir / "parts/metrics.jsonl"));
+  EXPECT_EQ(timeless_metrics(dir / "whole/metrics.jsonl"),
+            timeless_metrics(dir / "parts/metrics.jsonl"));
 }
 
 TEST_F(DataParallel, ARunGoesOnWithAnotherNumberOfProcesses) {
@@ -52,7 +57,8 @@ TEST_F(DataParallel, ARunGoesOnWithAnotherNumberOfProcesses) {
   EXPECT_EQ(run("mixed", 1, overrides, {.resume = "", .max_steps = 11}), "");
   auto cut = overrides;
   cut.push_back("train.accumulation=2");
-  EXPECT_CONTAINS(run("mixed", 2, cut, {.resume = ""}), "train.accumulation: 1 in the checkpoint, 2 now");
+  EXPECT_CONTAINS(run("mixed", 2, cut, {.resume = ""}),
+                  "train.accumulation: 1 in the checkpoint, 2 now");
   EXPECT_EQ(run("mixed", 2, cut, {.resume = "", .allow_changes = true}), "");
   expect_near_series("mixed", "one", "loss", 1e-6);
 }
@@ -60,7 +66,8 @@ TEST_F(DataParallel, ARunGoesOnWithAnotherNumberOfProcesses) {
 TEST_F(DataParallel, MicroBatchesAreThoseOfBeforeWhereTheyCanBe) {
   const auto overrides = with({"train.steps=6"});
   EXPECT_EQ(run("run", 1, overrides, {.batch = "1", .max_steps = 2}), "");
-  EXPECT_EQ(run("run", 2, overrides, {.resume = "", .batch = "auto", .max_steps = 4}), "") << "4 x 2 of 4";
+  EXPECT_EQ(run("run", 2, overrides, {.resume = "", .batch = "auto", .max_steps = 4}), "")
+      << "4 x 2 of 4";
   EXPECT_CONTAINS(text_of("run", 0), "auto: 2 sequences at a time, 1 time");
   EXPECT_EQ(run("run", 4, overrides, {.resume = "", .batch = "auto"}), "");
   EXPECT_CONTAINS(text_of("run", 0), "(train.accumulation 1), as in ");
@@ -78,7 +85,8 @@ TEST_F(DataParallel, SumsInBf16AreCloseAndTheSameOnEveryRank) {
 }
 
 TEST_F(DataParallel, ABatchThatCannotBeSharedIsRefused) {
-  EXPECT_CONTAINS(run("three", 3, {}), "train.accumulation 1 on 3 processes does not divide train.batch 4");
+  EXPECT_CONTAINS(run("three", 3, {}),
+                  "train.accumulation 1 on 3 processes does not divide train.batch 4");
 }
 
 TEST_F(DataParallel, AReasonOfOneRankStopsAllAtOneStep) {
@@ -86,7 +94,8 @@ TEST_F(DataParallel, AReasonOfOneRankStopsAllAtOneStep) {
     StopAgreement agreement(r.group);
     std::string why;
     int64_t step = 0;
-    for (; why.empty(); ++step) why = agreement.agree(step, r.rank() == 1 && step >= 5 ? "SIGTERM" : "");
+    for (; why.empty(); ++step)
+      why = agreement.agree(step, r.rank() == 1 && step >= 5 ? "SIGTERM" : "");
     EXPECT_EQ(why, "SIGTERM");
     for (const std::string& other : r.group.all_gather(str(step))) EXPECT_EQ(other, str(step));
   });
@@ -105,7 +114,8 @@ TEST_F(DataParallel, LossesAreAveragedAndChoicesAreShared) {
         smallest_micro_batch(r.group, {r.rank() == 0 ? 2 : 8, str("text of ", r.rank())});
     EXPECT_EQ(chosen.accumulation, 8);
     EXPECT_EQ(chosen.text, "text of 1");
-    EXPECT_EQ(first_to_speak(r.group, r.rank() == 1 ? "the weight w" : ""), "the weight w (rank 1)");
+    EXPECT_EQ(first_to_speak(r.group, r.rank() == 1 ? "the weight w" : ""),
+              "the weight w (rank 1)");
     EXPECT_EQ(first_to_speak(r.group, ""), "");
   });
 }

@@ -2,14 +2,18 @@
 // Faults of a device: bits of its memory that flip while it works.
 #pragma once
 
+#include "kernels/layers/pointwise.h"
+#include "tests/train/trainer/steps.h"
+
+#include <cstddef>
 #include <cstdlib>
 #include <functional>
+#include <memory>
 #include <random>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
-#include "kernels/layers/pointwise.h"
-#include "tests/train/trainer/steps.h"
 
 namespace weft {
 // Flips bit `bit` of the bytes at `memory` of the device.
@@ -25,18 +29,29 @@ inline void flip_bit(Device& device, void* memory, int64_t bit) {
 class AfterLaunches : public LaunchProfile {
  public:
   using Act = std::function<void(const std::string& kernel)>;
-  AfterLaunches(Device& device, Act act) : queue_(device.queue), act_(std::move(act)) { set(this); }
+
+  AfterLaunches(Device& device, Act act)
+      : queue_(device.queue),
+        act_(std::move(act)) {
+    set(this);
+  }
+
   ~AfterLaunches() override { set(nullptr); }
+
   AfterLaunches(const AfterLaunches&) = delete;
   AfterLaunches& operator=(const AfterLaunches&) = delete;
+
   void begin() override {}
+
   void end(const char* kernel, LaunchCost) override { act_(kernel); }
+
   std::vector<LaunchRecord> take() override { return {}; }
 
  private:
   void set(LaunchProfile* profile) {
     std::visit([profile](auto& queue) { queue.profile = profile; }, queue_);
   }
+
   Queue& queue_;
   Act act_;
 };
@@ -52,7 +67,8 @@ class Flips {
   static constexpr int64_t kWarmUp = 4;  // on a GPU, graphs from the third on
 
   Flips(const Config& config, const std::string& on, DType dtype, unsigned seed)
-      : steps(config, on, dtype), random_(seed) {
+      : steps(config, on, dtype),
+        random_(seed) {
     steps.run(kWarmUp);
     replace_pool();
     steps.step.emplace(*steps.device, *steps.model, steps.store, steps.config);
@@ -67,6 +83,7 @@ class Flips {
     for (std::size_t i = 0; i < before_.size(); ++i)
       launch(steps.device->queue, Add{.out = {blocks()[i]}, .x = before_[i]});
   }
+
   // Of one bit of weights, gradients, optimizer or (on a CPU) activations.
   std::function<void()> draw() {
     std::vector<TensorView> targets = state_of(steps.store);
@@ -78,8 +95,11 @@ class Flips {
     const auto bit = static_cast<int64_t>(below(static_cast<std::size_t>(8 * target.bytes())));
     return [this, target, bit] { flip_bit(*steps.device, target.data, bit); };
   }
+
   std::size_t below(std::size_t end) { return random_() % end; }
+
   std::vector<uint64_t> fingerprint() { return fingerprints(*steps.device, state_of(steps.store)); }
+
   std::string run_twice(const std::function<void()>& between = {}) {
     return steps.step->run_twice(steps.source, steps.next, between).difference;
   }
@@ -92,12 +112,15 @@ class Flips {
     all.push_back(steps.store.gradients());
     return all;
   }
+
   Tensor copy_of(const TensorView& block) {
     const Tensor copy(*steps.device->pool, {block.size()}, block.dtype);
     launch(steps.device->queue, Add{.out = {copy}, .x = block});
     return copy;
   }
-  // So that activations are known: those of an update, but for small ones, which hold tokens and scalars.
+
+  // So that activations are known: those of an update, but for small ones, which hold tokens and
+  // scalars.
   void replace_pool() {
     if (steps.device->is_cuda()) return;
     steps.step.reset();
@@ -107,7 +130,8 @@ class Flips {
         activations_.push_back({p, DType::u8, 1, {static_cast<int64_t>(bytes), 1, 1, 1, 1}});
       return p;
     };
-    steps.device->pool = std::make_shared<MemoryPool>("cpu", allocate, [](void* p) { std::free(p); });
+    steps.device->pool =
+        std::make_shared<MemoryPool>("cpu", allocate, [](void* p) { std::free(p); });
   }
 
   std::mt19937 random_;

@@ -1,23 +1,32 @@
 // SPDX-License-Identifier: MIT
-// Does it learn what it can, and only that: one batch by heart, copying across a distance, the same with
-// gradients accumulated and with a context that grows.
-#include <gtest/gtest.h>
-#include <cmath>
+// Does it learn what it can, and only that: one batch by heart, copying across a distance, the same
+// with gradients accumulated and with a context that grows.
 #include "kernels/philox.h"
 #include "tests/train/training.h"
+
+#include <cmath>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
 class LearningTest : public testing::Test {
  protected:
   std::string metrics(const std::string& run) { return dir / (run + "/metrics.jsonl"); }
+
   void run(const std::string& name, const std::vector<std::string>& overrides) {
     train(small_config(dir.path(), overrides), {.out = dir / name, .device = "cpu"});
   }
-  static std::vector<std::string> with(std::vector<std::string> overrides, const std::string& another) {
+
+  static std::vector<std::string> with(std::vector<std::string> overrides,
+                                       const std::string& another) {
     overrides.push_back(another);
     return overrides;
   }
+
   TempDir dir;
 };
 
@@ -26,13 +35,17 @@ TEST_F(LearningTest, OverfitsOneBatch) {
   for (uint32_t i = 0; i < 128; ++i) tokens.push_back(philox4x32({i, 0, 0, 0}, 1)[0] % 32);
   write_tokens(dir / "corpus.h5", tokens, 32, {0.5, 0.25, 0.25});  // one window to train on
   run("run", {"model.dropout=0", "train.batch=1", "train.steps=300", "train.eval_every=0",
-              "train.save_every=0", "train.learning_rate=1e-2", "train.ema_decay=0", "train.log_every=50"});
-  EXPECT_NEAR(metric(metrics("run"), "bits").front(), 5, 0.01);  // zero logits: 32 equally likely tokens
+              "train.save_every=0", "train.learning_rate=1e-2", "train.ema_decay=0",
+              "train.log_every=50"});
+  // zero logits: 32 equally likely tokens
+  EXPECT_NEAR(metric(metrics("run"), "bits").front(), 5, 0.01);
   EXPECT_LT(metric(metrics("run"), "bits").back(), 0.05);
 }
 
-// x[i] = x[i - distance], but with probability `noise` a random token: nothing else helps to predict it.
-std::vector<uint16_t> copy_stream(std::size_t count, std::size_t distance, uint32_t vocab, double noise) {
+// x[i] = x[i - distance], but with probability `noise` a random token: nothing else helps to
+// predict it.
+std::vector<uint16_t> copy_stream(std::size_t count, std::size_t distance, uint32_t vocab,
+                                  double noise) {
   std::vector<uint16_t> x;
   for (std::size_t i = 0; i < count; ++i) {
     const Philox4 r = philox4x32({static_cast<uint32_t>(i), 0, 0, 0}, 9);
@@ -42,7 +55,8 @@ std::vector<uint16_t> copy_stream(std::size_t count, std::size_t distance, uint3
   return x;
 }
 
-// Bits a token of the best possible prediction: of the first `distance` tokens of a window nothing is known.
+// Bits a token of the best possible prediction: of the first `distance` tokens of a window nothing
+// is known.
 double copy_entropy(double context, double distance, double vocab, double noise) {
   const double other = noise / vocab, same = 1 - noise + other;
   const double known = -same * std::log2(same) - (vocab - 1) * other * std::log2(other);
@@ -50,7 +64,8 @@ double copy_entropy(double context, double distance, double vocab, double noise)
 }
 
 TEST_F(LearningTest, CopiesAcrossADistanceWithAStridedLayerOnly) {
-  // The row that predicts token i holds token i - 1, so that a token 33 back lies 32 = 4 strides from it.
+  // The row that predicts token i holds token i - 1, so that a token 33 back lies 32 = 4 strides
+  // from it.
   constexpr double kVocab = 8, kNoise = 0.05, kDistance = 33, kContext = 64;
   write_tokens(dir / "corpus.h5", copy_stream(40000, 33, 8, kNoise), 8, {0.8, 0.1, 0.1});
   const std::vector<std::string> common{
@@ -58,7 +73,8 @@ TEST_F(LearningTest, CopiesAcrossADistanceWithAStridedLayerOnly) {
       "train.eval_every=0",  "train.save_every=0", "train.learning_rate=5e-3", "train.ema_decay=0",
       "train.log_every=100", "train.eval_tokens=0"};
   run("strided", common);
-  run("local", with(common, "model.attention=[{kind: local, stride: 8}]"));  // two layers reach 14 back
+  // two layers reach 14 back
+  run("local", with(common, "model.attention=[{kind: local, stride: 8}]"));
   const double best = copy_entropy(kContext, kDistance, kVocab, kNoise);
   const double strided_bits = metric(metrics("strided"), "valid_bits").back();
   EXPECT_LT(strided_bits, best + 0.05) << "the best possible is " << best;
@@ -68,8 +84,8 @@ TEST_F(LearningTest, CopiesAcrossADistanceWithAStridedLayerOnly) {
 
 TEST_F(LearningTest, AccumulatedGradientsAreThoseOfTheWholeBatch) {
   write_corpus(dir / "corpus.h5", 6000, 32);
-  const std::vector<std::string> common{"model.embedding_dropout=0.1", "train.log_every=1", "train.steps=50",
-                                        "train.eval_every=0"};
+  const std::vector<std::string> common{"model.embedding_dropout=0.1", "train.log_every=1",
+                                        "train.steps=50", "train.eval_every=0"};
   run("whole", common);
   for (const char* accumulation : {"2", "4"}) {
     run(accumulation, with(common, str("train.accumulation=", accumulation)));
@@ -78,7 +94,8 @@ TEST_F(LearningTest, AccumulatedGradientsAreThoseOfTheWholeBatch) {
                                 accumulated = metric(metrics(accumulation), key);
       ASSERT_EQ(whole.size(), 50u);
       for (std::size_t i = 0; i < whole.size(); ++i)
-        EXPECT_NEAR(accumulated[i], whole[i], tolerance * std::abs(whole[i])) << key << " of step " << i + 1;
+        EXPECT_NEAR(accumulated[i], whole[i], tolerance * std::abs(whole[i]))
+            << key << " of step " << i + 1;
     }
   }
 }
@@ -103,8 +120,8 @@ TEST_F(LearningTest, ContextGrowsAndTheTokensOfAStepStay) {
   EXPECT_LT(bits.back(), bits.front() - 0.3);
 }
 
-// With a rate that changes nothing and one window to read, losses differ by the dropout masks alone: from
-// update to update, not with the micro-batches that an update is cut into.
+// With a rate that changes nothing and one window to read, losses differ by the dropout masks
+// alone: from update to update, not with the micro-batches that an update is cut into.
 TEST_F(LearningTest, EachUpdateDrawsItsOwnMasks) {
   std::vector<uint16_t> tokens;
   for (uint32_t i = 0; i < 128; ++i) tokens.push_back(philox4x32({i, 0, 0, 0}, 1)[0] % 32);
@@ -120,7 +137,8 @@ TEST_F(LearningTest, EachUpdateDrawsItsOwnMasks) {
                             whole = metric(metrics("whole"), "loss"),
                             parts = metric(metrics("parts"), "loss");
   ASSERT_EQ(whole.size(), 6u);
-  for (std::size_t i = 0; i + 1 < whole.size(); ++i) EXPECT_GT(std::abs(whole[i] - whole[i + 1]), 1e-5);
+  for (std::size_t i = 0; i + 1 < whole.size(); ++i)
+    EXPECT_GT(std::abs(whole[i] - whole[i + 1]), 1e-5);
   for (std::size_t i = 0; i < whole.size(); ++i) {
     EXPECT_NEAR(parts[i], whole[i], 1e-6);
     EXPECT_GT(std::abs(whole[i] - single[i]), 1e-6) << "the second sequence has masks of its own";

@@ -1,14 +1,20 @@
 // SPDX-License-Identifier: MIT
-// The loop around the steps: what it logs, when it stops, which checkpoints it keeps, what it blames.
-#include <gtest/gtest.h>
-#include <chrono>
-#include <cmath>
-#include <filesystem>
+// The loop around the steps: what it logs, when it stops, which checkpoints it keeps, what it
+// blames.
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"
 #include "train/trainer/report.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <string>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -22,6 +28,7 @@ class LoopTest : public RankRuns {
     options.device = "cpu";
     return train(small_config(dir.path(), overrides), options);
   }
+
   // Makes the row of a token in latest.h5 so large that its sum is infinite.
   void enlarge_embedding(int64_t token) const {
     const Config config = small_config(dir.path(), {"train.ema_decay=0"});
@@ -38,6 +45,7 @@ class LoopTest : public RankRuns {
     device->upload(store.master().slice(table->offset + token * width, {width}), row.data());
     save_checkpoint(latest("run"), *device, store, state, checkpoint_config(latest("run")));
   }
+
   TrainState best() const { return load_model(dir / "run/best.h5", "cpu")->state; }
 };
 
@@ -70,7 +78,8 @@ TEST_F(LoopTest, LogsTokensASecondOfAllProcesses) {
   }
 }
 
-// MFU counts the FLOPs of the window in force, of one process; the time left is that of all tokens to come.
+// MFU counts the FLOPs of the window in force, of one process; the time left is that of all tokens
+// to come.
 TEST_F(LoopTest, LinesShowTheShareOfOneDeviceAndTheTimeLeft) {
   const auto device = make_device("cpu");
   Config config = small_config(dir.path());
@@ -87,17 +96,18 @@ TEST_F(LoopTest, LinesShowTheShareOfOneDeviceAndTheTimeLeft) {
   EXPECT_CONTAINS(line(16, 1), " MFU 25.0 %  context 16");
   EXPECT_CONTAINS(line(64, 2), " MFU 12.5 %  context 64");
   EXPECT_GT(flops_per_token(config.model, 64), flops_per_token(config.model, 16));
-  const std::string slow =
-      progress_line({.step = 10, .loss = 1, .tokens_per_s = 256.0 / 60, .context = 16}, config, "bits");
+  const std::string slow = progress_line(
+      {.step = 10, .loss = 1, .tokens_per_s = 256.0 / 60, .context = 16}, config, "bits");
   EXPECT_CONTAINS(slow, "ETA 10:00") << "10 steps of 256 tokens";
 }
 
 TEST_F(LoopTest, MinutesAreMinutes) {
   const auto began = std::chrono::steady_clock::now();
-  EXPECT_CONTAINS(
-      train_with({"train.steps=1000000", "train.eval_every=0", "train.save_every=0"}, {.max_minutes = 0.02}),
-      "--max-minutes: stopped after step ");
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
+  EXPECT_CONTAINS(train_with({"train.steps=1000000", "train.eval_every=0", "train.save_every=0"},
+                             {.max_minutes = 0.02}),
+                  "--max-minutes: stopped after step ");
+  const double seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   EXPECT_GT(seconds, 1.2);
   EXPECT_LT(seconds, 20);
 }
@@ -105,7 +115,8 @@ TEST_F(LoopTest, MinutesAreMinutes) {
 // Of the average where there is one, though it lags behind the weights.
 TEST_F(LoopTest, TheBestIsThatOfTheAverage) {
   train_with({"train.eval_every=2"});
-  const std::vector<double> average = of("run", "valid_bits_ema"), weights = of("run", "valid_bits");
+  const std::vector<double> average = of("run", "valid_bits_ema"),
+                            weights = of("run", "valid_bits");
   ASSERT_EQ(average.size(), 10u);
   const auto least = std::min_element(average.begin(), average.end());
   EXPECT_NEAR(best().best_valid_bits, *least, 1e-8);
@@ -127,7 +138,8 @@ TEST_F(LoopTest, ResultsThatAreNotFiniteAreNotBetter) {
   for (std::size_t i = 0; i < tokens.size(); ++i)
     tokens[i] = static_cast<uint16_t>(i >= 4900 && i < 5400 ? 31 : i * i % 13);
   write_tokens(dir / "corpus.h5", tokens, 32, {0.8, 0.1, 0.1});
-  const std::vector<std::string> overrides{"train.steps=8", "train.eval_every=4", "train.ema_decay=0"};
+  const std::vector<std::string> overrides{"train.steps=8", "train.eval_every=4",
+                                           "train.ema_decay=0"};
   train_with(overrides, {.max_steps = 2});
   enlarge_embedding(31);
   train_with(overrides, {.resume = ""});
@@ -157,7 +169,8 @@ TEST_F(LoopTest, ALossThatIsNotFiniteOnOneRankEndsAll) {
     const std::string error = run(str("of", ranks), ranks, each, {.resume = ""});
     EXPECT_CONTAINS(error, "not finite; first tensor: ");
     ends.push_back(error.substr(error.find("step "), error.find(':', error.find("step "))));
-    EXPECT_EQ(ends.back().substr(0, ends.back().find(':')), ends.front().substr(0, ends.front().find(':')));
+    EXPECT_EQ(ends.back().substr(0, ends.back().find(':')),
+              ends.front().substr(0, ends.front().find(':')));
   }
 }
 
@@ -166,13 +179,15 @@ TEST_F(LoopTest, OldCheckpointsGoAndThoseOfAnEarlierTryStay) {
   for (const char* name : {"step_00000900.h5", "step_00000003.h5", "step_x0000003.h5"})
     write_file(dir / str("run/", name), "");
   train_with({"train.save_every=5", "train.keep=2", "train.eval_every=0"});
-  EXPECT_EQ(fs::hard_link_count(dir / "run/latest.h5"), 2u) << "a second name of the numbered one, no copy";
+  EXPECT_EQ(fs::hard_link_count(dir / "run/latest.h5"), 2u)
+      << "a second name of the numbered one, no copy";
   std::vector<std::string> left;
   for (const auto& entry : fs::directory_iterator(dir / "run"))
-    if (entry.path().filename().string().starts_with("step_")) left.push_back(entry.path().filename());
+    if (entry.path().filename().string().starts_with("step_"))
+      left.push_back(entry.path().filename());
   std::sort(left.begin(), left.end());
-  EXPECT_EQ(left, (std::vector<std::string>{"step_00000015.h5", "step_00000020.h5", "step_00000900.h5",
-                                            "step_x0000003.h5"}));
+  EXPECT_EQ(left, (std::vector<std::string>{"step_00000015.h5", "step_00000020.h5",
+                                            "step_00000900.h5", "step_x0000003.h5"}));
 }
 }  // namespace
 }  // namespace weft

@@ -1,19 +1,27 @@
 // SPDX-License-Identifier: MIT
-// Training in f16, on the CPU: a run whose loss scale overflows while later steps have been launched is the
-// run that waits for each step.
+// Training in f16, on the CPU: a run whose loss scale overflows while later steps have been
+// launched is the run that waits for each step.
 #include "kernels/optimizer/loss_scale.h"
-#include <algorithm>
-#include <cstring>
+
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/trainer/step.h"
 
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
 namespace weft {
 namespace {
-// 2^24 over the 192 tokens of a step does not fit into f16, half of it does: each time the scale comes there,
-// the gradient overflows. From 2^24 on that is at the first step, and then after every `window` steps.
+// 2^24 over the 192 tokens of a step does not fit into f16, half of it does: each time the scale
+// comes there, the gradient overflows. From 2^24 on that is at the first step, and then after every
+// `window` steps.
 std::vector<std::string> f16_run(int64_t window, const std::vector<std::string>& more) {
   std::vector<std::string> overrides{"precision=f16",
                                      "model.context=48",
@@ -34,7 +42,8 @@ class LossScaling : public RankRuns {
     std::vector<double> losses = {}, scales = {}, updates = {};
   };
 
-  // GradScaler by the book: launch, wait, look, and tell the next update. Leaves <dir>/<name>/latest.h5.
+  // GradScaler by the book: launch, wait, look, and tell the next update. Leaves
+  // <dir>/<name>/latest.h5.
   Attempts one_by_one(const std::string& name, const std::vector<std::string>& overrides) {
     const Config config = small_config(dir.path(), overrides);
     const auto device = make_device("cpu");
@@ -56,9 +65,11 @@ class LossScaling : public RankRuns {
       EXPECT_EQ(applied, to_host(*device, store.master()) != before);
       if (!applied) attempts.skipped.push_back(i);
       const bool grows = applied && scaler.good_steps + 1 == config.train.loss_scale_window;
-      scaler = {.scale = scaler.scale * (applied ? grows ? 2 : 1 : 0.5),
-                .good_steps = applied && !grows ? scaler.good_steps + 1 : 0,
-                .skipped = static_cast<int64_t>(attempts.skipped.size())};
+      scaler = {
+          .scale = scaler.scale * (applied ? grows ? 2 : 1 : 0.5),
+          .good_steps = applied && !grows ? scaler.good_steps + 1 : 0,
+          .skipped = static_cast<int64_t>(attempts.skipped.size()),
+      };
       EXPECT_EQ(results.loss_scale, static_cast<float>(scaler.scale));
       attempts.losses.push_back(static_cast<double>(results.loss));
       attempts.scales.push_back(scaler.scale);
@@ -66,19 +77,23 @@ class LossScaling : public RankRuns {
     }
     std::filesystem::create_directories(dir / name);
     save_checkpoint(latest(name), *device, store,
-                    {.step = config.train.steps,
-                     .updates = config.train.steps - scaler.skipped,
-                     .loss_scale = scaler.scale,
-                     .good_steps = scaler.good_steps,
-                     .seed = config.seed},
+                    {
+                        .step = config.train.steps,
+                        .updates = config.train.steps - scaler.skipped,
+                        .loss_scale = scaler.scale,
+                        .good_steps = scaler.good_steps,
+                        .seed = config.seed,
+                    },
                     "");
     return attempts;
   }
+
   std::string run_f16(const std::string& name, int ranks, const std::vector<std::string>& overrides,
                       TrainOptions options = {}) {
     options.dtype = DType::f16;
     return run(name, ranks, overrides, options);
   }
+
   // Weights, optimizer, counts and scale of two checkpoints.
   void expect_same_state(const std::string& got, const std::string& want) {
     expect_same_tensors(got, want);
@@ -87,6 +102,7 @@ class LossScaling : public RankRuns {
       EXPECT_EQ(left.int_attribute(key), right.int_attribute(key)) << key;
     EXPECT_EQ(left.real_attribute("loss_scale"), right.real_attribute("loss_scale"));
   }
+
   // What was logged of a run is what one_by_one() says.
   void expect_logged(const std::string& name, const Attempts& want) {
     const std::vector<double> steps = of(name, "step"), losses = of(name, "loss"),
@@ -121,8 +137,8 @@ struct Case {
   std::vector<int64_t> skipped;
 };
 
-// The updates that overflow are the first one, the last one before an evaluation (6), a checkpoint (11) and a
-// log line (16), and the first and last one of a context (10).
+// The updates that overflow are the first one, the last one before an evaluation (6), a checkpoint
+// (11) and a log line (16), and the first and last one of a context (10).
 TEST_F(LossScaling, StepsAheadAreThoseThatAreWaitedFor) {
   const std::vector<int64_t> every_fifth{0, 5, 10, 15};
   const Case cases[] = {
@@ -140,7 +156,8 @@ TEST_F(LossScaling, StepsAheadAreThoseThatAreWaitedFor) {
     const std::string want = str("want", i), ahead = str("ahead", i), waits = str("waits", i);
     const Attempts attempts = one_by_one(want, overrides);
     EXPECT_EQ(attempts.skipped, cases[i].skipped);
-    overrides.insert(overrides.end(), {"train.eval_every=6", "train.save_every=11", "train.log_every=16"});
+    overrides.insert(overrides.end(),
+                     {"train.eval_every=6", "train.save_every=11", "train.log_every=16"});
     EXPECT_EQ(run_f16(ahead, 1, overrides), "");
     EXPECT_EQ(of(ahead, "step"), (std::vector<double>{1, 6, 12, 16, 17}));
     overrides.push_back("train.log_every=1");
@@ -165,7 +182,8 @@ TEST_F(LossScaling, RunsGoOnWhereTheyStopped) {
     const Hdf5File saved = Hdf5File::open(latest(name));
     EXPECT_EQ(saved.int_attribute("step"), stop);
     EXPECT_EQ(saved.int_attribute("updates"), attempts.updates[static_cast<std::size_t>(stop) - 1]);
-    EXPECT_EQ(saved.real_attribute("loss_scale"), attempts.scales[static_cast<std::size_t>(stop) - 1]);
+    EXPECT_EQ(saved.real_attribute("loss_scale"),
+              attempts.scales[static_cast<std::size_t>(stop) - 1]);
     EXPECT_EQ(run_f16(name, 1, overrides, {.resume = ""}), "");
     expect_same_state(latest(name), latest("want"));
   }

@@ -1,27 +1,40 @@
 // SPDX-License-Identifier: MIT
 // --batch: what fits, what divides, and that a run goes on as it was.
-#include <gtest/gtest.h>
-#include <omp.h>
 #include "tests/train/training.h"
 #include "train/trainer/report.h"
+
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <memory>
+#include <omp.h>
+#include <string>
 
 namespace weft {
 namespace {
 // A CPU that says how much memory it has.
 class SmallDevice : public Device {
  public:
-  explicit SmallDevice(std::size_t free) : free_(free) {
+  explicit SmallDevice(std::size_t free)
+      : free_(free) {
     name = "cpu";
     queue = CpuQueue{};
     pool = make_cpu_pool();
   }
+
   void upload(const TensorView&, const void*) override {}
+
   void download(void*, const TensorView&) override {}
+
   void upload_async(void*, const void*, std::size_t) override {}
+
   void zero(const TensorView&) override {}
+
   void synchronize() override {}
+
   std::unique_ptr<QueueMark> make_mark() override { return nullptr; }
+
   std::string description() const override { return "small"; }
+
   std::size_t memory_free() const override { return free_; }
 
  private:
@@ -31,7 +44,8 @@ class SmallDevice : public Device {
 std::size_t needed(Config config, int64_t accumulation) {
   config.train.accumulation = accumulation;
   const SmallDevice device(0);
-  return planned_memory(config, device, true).total() + planned_memory(config, device, false).activations;
+  return planned_memory(config, device, true).total() +
+         planned_memory(config, device, false).activations;
 }
 
 TEST(MicroBatch, AutoTakesTheMostThatFits) {
@@ -43,7 +57,9 @@ TEST(MicroBatch, AutoTakesTheMostThatFits) {
   const auto error = [&] {
     try {
       choose_micro_batch(config, "auto", SmallDevice(needed(config, 12)));
-    } catch (const Error& e) { return std::string(e.what()); }
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
     return std::string();
   };
   EXPECT_CONTAINS(error(), "--batch auto: one sequence at a time needs ");
@@ -59,16 +75,21 @@ TEST(MicroBatch, DividesTheUpdateAtEveryContext) {
   const auto error_of = [&](const std::string& wish) {
     try {
       choose_micro_batch(plain, wish, device);
-    } catch (const Error& e) { return std::string(e.what()); }
+    } catch (const Error& e) {
+      return std::string(e.what());
+    }
     return std::string();
   };
   EXPECT_EQ(error_of("4"),
-            "--batch 4 does not divide the 6 sequences of an update (train.batch) into equal parts at every "
+            "--batch 4 does not divide the 6 sequences of an update (train.batch) into equal parts "
+            "at every "
             "context; these do: 1, 2, 3, 6");
   // 6 windows of 64 tokens are 8 of 48, which 3 does not divide.
-  const Config schedule = small_config("x", {"train.batch=6", "train.context_schedule=[[0, 48], [2, 64]]"});
+  const Config schedule =
+      small_config("x", {"train.batch=6", "train.context_schedule=[[0, 48], [2, 64]]"});
   EXPECT_EQ(choose_micro_batch(schedule, "3", device).accumulation, 2);
-  EXPECT_CONTAINS(weft::error_of([&] { choose_micro_batch(schedule, "2", device); }), "these do: 3, 6");
+  EXPECT_CONTAINS(weft::error_of([&] { choose_micro_batch(schedule, "2", device); }),
+                  "these do: 3, 6");
   for (const char* wish : {"0", "-1", "many", "2x", "1.5"})
     EXPECT_EQ(error_of(wish), str("--batch ", wish, ": expected auto, or a number of sequences"));
 }
@@ -77,13 +98,16 @@ TEST(MicroBatch, IsWrittenDownAndKeptWhenTheRunGoesOn) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 6000, 32);
   const Config config = small_config(dir.path());
-  const std::string text = train(config, {.out = dir / "run", .device = "cpu", .batch = "2", .max_steps = 3});
-  EXPECT_CONTAINS(text, "batch       2 sequences at a time, 2 times an update (train.accumulation 2)");
+  const std::string text =
+      train(config, {.out = dir / "run", .device = "cpu", .batch = "2", .max_steps = 3});
+  EXPECT_CONTAINS(text,
+                  "batch       2 sequences at a time, 2 times an update (train.accumulation 2)");
   EXPECT_CONTAINS(text, "go on with: train --config " + (dir / "run/config.yaml") + " --out");
   EXPECT_EQ(load_config(dir / "run/config.yaml").train.accumulation, 2);
   // auto would take all four at a time: the memory is there.
   EXPECT_CONTAINS(
-      train(config, {.resume = "", .out = dir / "run", .device = "cpu", .batch = "auto", .max_steps = 5}),
+      train(config,
+            {.resume = "", .out = dir / "run", .device = "cpu", .batch = "auto", .max_steps = 5}),
       "train.accumulation 2), as in ");
   train(load_config(dir / "run/config.yaml"), {.resume = "", .out = dir / "run", .device = "cpu"});
   train(config, {.out = dir / "whole", .device = "cpu", .batch = "2"});
@@ -97,7 +121,8 @@ TEST(MicroBatch, IsWrittenDownAndKeptWhenTheRunGoesOn) {
 TEST(CpuStep, SameBitsForAnyNumberOfThreads) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 60000, 32);
-  const Config config = small_config(dir.path(), {"train.batch=32", "train.steps=3", "model.width=64"});
+  const Config config =
+      small_config(dir.path(), {"train.batch=32", "train.steps=3", "model.width=64"});
   const int threads = omp_get_max_threads();
   for (const int count : {1, 2, 5}) {
     omp_set_num_threads(count);
@@ -105,7 +130,8 @@ TEST(CpuStep, SameBitsForAnyNumberOfThreads) {
   }
   omp_set_num_threads(threads);
   for (const char* other : {"2", "5"})
-    EXPECT_TRUE(read_file(dir / "1/latest.h5") == read_file(dir / (std::string(other) + "/latest.h5")))
+    EXPECT_TRUE(read_file(dir / "1/latest.h5") ==
+                read_file(dir / (std::string(other) + "/latest.h5")))
         << other;
 }
 }  // namespace

@@ -1,8 +1,15 @@
 // SPDX-License-Identifier: MIT
-// train.optimizer muon: what an update changes, and that ranks, pieces of weights and breaks change nothing.
+// train.optimizer muon: what an update changes, and that ranks, pieces of weights and breaks change
+// nothing.
 #include "src/optimizer.h"
 #include "tests/testing.h"
 #include "tests/train/ranks/rank_runs.h"
+
+#include <cmath>
+#include <cstddef>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -21,10 +28,16 @@ void add_parameters(ParameterStore& store, ParamKind matrices) {
 void update_twice(Device& device, ParameterStore& store, Communicator* communicator) {
   for (std::size_t i = 0; i < store.params().size(); ++i) {
     const ParamInfo& p = store.params()[i];
-    const std::vector<float> gradient = converted<float>(normals(p.size, static_cast<unsigned>(i) + 1));
+    const std::vector<float> gradient =
+        converted<float>(normals(p.size, static_cast<unsigned>(i) + 1));
     device.upload(store.gradients().slice(p.offset, p.shape), gradient.data());
   }
-  StepScalars step{.learning_rate = 0.25f, .muon_learning_rate = 0.5f, .ema_decay = 0.5f, .momentum = 0.75f};
+  StepScalars step{
+      .learning_rate = 0.25f,
+      .muon_learning_rate = 0.5f,
+      .ema_decay = 0.5f,
+      .momentum = 0.75f,
+  };
   step.beta1_correction = step.beta2_correction = 0.1f;
   StepResults results;
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get(), .step = &step, .results = &results};
@@ -60,8 +73,8 @@ TEST(MuonUpdates, LeaveAllOtherParametersToAdamW) {
   }
 }
 
-// The gradient of the only matrix has rank one, u = s a b^T with |a| = |b| = 1: so has o, whose singular
-// value the polynomial alone decides.
+// The gradient of the only matrix has rank one, u = s a b^T with |a| = |b| = 1: so has o, whose
+// singular value the polynomial alone decides.
 TEST(MuonUpdates, OneByHand) {
   const auto device = make_device("cpu");
   ParameterStore store;
@@ -77,10 +90,12 @@ TEST(MuonUpdates, OneByHand) {
   update_parameters(ctx, store, train);
   double s = 1;
   for (int i = 0; i < 5; ++i) s = 3.4445 * s - 4.7750 * std::pow(s, 3) + 2.0315 * std::pow(s, 5);
-  const double decayed = 1 - 0.0625 * 0.125, size = 0.0625 * 2 * s;  // 2: the root of 4 rows a column
+  // 2: the root of 4 rows a column
+  const double decayed = 1 - 0.0625 * 0.125, size = 0.0625 * 2 * s;
   expect_near(to_host(*device, store.master().slice(0, {4})),
               {decayed - 0.6 * size, decayed, decayed - 0.8 * size, decayed}, 1e-6, "weights");
-  expect_near(to_host(*device, store.m().slice(0, {4})), {0.3, 0, 0.4, 0}, 1e-6, "m of the clipped gradient");
+  expect_near(to_host(*device, store.m().slice(0, {4})), {0.3, 0, 0.4, 0}, 1e-6,
+              "m of the clipped gradient");
 }
 
 TEST(MuonUpdates, AreTheSameBitsOnAnyNumberOfRanksAndInPieces) {
@@ -138,7 +153,8 @@ TEST_F(MuonTraining, RanksShareIt) {
   const auto few = muon({"train.steps=8"});
   EXPECT_EQ(run("one", 1, few), "");
   for (const int ranks : {2, 3}) {
-    const std::string whole = str("whole", ranks), again = str("again", ranks), pieces = str("pieces", ranks);
+    const std::string whole = str("whole", ranks), again = str("again", ranks),
+                      pieces = str("pieces", ranks);
     EXPECT_EQ(run(whole, ranks, few), "") << "weights are compared before they are saved";
     EXPECT_EQ(run(again, ranks, few), "");
     EXPECT_EQ(run(pieces, ranks, muon({"train.steps=8", "train.shard_optimizer=true"})), "");

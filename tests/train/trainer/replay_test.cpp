@@ -1,11 +1,18 @@
 // SPDX-License-Identifier: MIT
 // Replay: without faults it changes nothing; flipped bits are found, named, and end the run.
-#include <algorithm>
-#include <cstdio>
 #include "tests/train/ranks/rank_runs.h"
 #include "tests/train/trainer/faults.h"
 #include "tests/train/trainer/steps.h"
 #include "train/trainer/report.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdio>
+#include <filesystem>
+#include <functional>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -14,8 +21,8 @@ struct Count {
 };
 
 void expect_caught(const Count& count, const char* what) {
-  std::printf("%s: %d flips, %d changed the state after the update, %d of these were caught\n", what,
-              count.flips, count.changed, count.caught);
+  std::printf("%s: %d flips, %d changed the state after the update, %d of these were caught\n",
+              what, count.flips, count.changed, count.caught);
   testing::Test::RecordProperty("flips", std::to_string(count.flips));
   testing::Test::RecordProperty("changed", std::to_string(count.changed));
   testing::Test::RecordProperty("caught", std::to_string(count.caught));
@@ -23,8 +30,8 @@ void expect_caught(const Count& count, const char* what) {
   EXPECT_GE(count.caught, 0.99 * count.changed);
 }
 
-// Behind any launch of either run of an update whose launches are not captured. A flip has changed the
-// weights when one of the runs leaves others than without it.
+// Behind any launch of either run of an update whose launches are not captured. A flip has changed
+// the weights when one of the runs leaves others than without it.
 void flip_behind_launches(Flips& f, int flips, Count& count) {
   std::vector<std::string> seen;
   std::size_t at = 0, first_end = 0;
@@ -66,15 +73,16 @@ void flip_behind_launches(Flips& f, int flips, Count& count) {
     ++count.flips;
     count.changed += changed;
     count.caught += changed && !difference.empty();
-    EXPECT_TRUE(changed || difference.empty() || difference.find("the gradient of") == 0) << difference;
+    EXPECT_TRUE(changed || difference.empty() || difference.find("the gradient of") == 0)
+        << difference;
   }
 }
 
 TEST(Replay, FindsFlippedBits) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 6000, 32);
-  const Config config =
-      small_config(dir.path(), {"model.context=16", "model.position_axes=[4, 4]", "model.layers=1"});
+  const Config config = small_config(
+      dir.path(), {"model.context=16", "model.position_axes=[4, 4]", "model.layers=1"});
   Count count;
   for (const DType dtype : {DType::f32, DType::bf16}) {
     Flips flips(config, "cpu", dtype, 7);
@@ -108,14 +116,18 @@ std::string run_with(Trainer& trainer, const Fault& fault) {
   const AfterLaunches hook(trainer.device(), acting(trainer, fault));
   try {
     trainer.run();
-  } catch (const Error& error) { return error.what(); }
+  } catch (const Error& error) {
+    return error.what();
+  }
   return "";
 }
 
 class ReplayTest : public RankRuns {
  protected:
   inline static const std::vector<std::string> kShort{"train.steps=12", "train.eval_every=0"};
-  std::string train_with(const std::string& name, const Fault& fault, const TrainOptions& more = {}) {
+
+  std::string train_with(const std::string& name, const Fault& fault,
+                         const TrainOptions& more = {}) {
     TrainOptions options = more;
     options.out = dir / name, options.device = "cpu", options.verify_every = 5;
     std::ostringstream text;
@@ -130,26 +142,34 @@ TEST_F(ReplayTest, AFaultEndsTheRunAtTheLastGoodCheckpoint) {
   const std::string norm = "blocks.1.mlp_norm.weight", weight = "blocks.0.mlp.up.weight";
   // Steps 1 to 4 and 6 to 9 update once, steps 5 and 10 twice.
   std::string error = train_with(
-      "weights", {.kernel = "adamw_update", .launch = 12, .parameter = weight, .element = 77, .bit = 3});
-  EXPECT_CONTAINS(error, "step 10 was run twice from one state, and the bits differ: the weight " + weight +
-                             ", element 77: 0x");
+      "weights",
+      {.kernel = "adamw_update", .launch = 12, .parameter = weight, .element = 77, .bit = 3});
+  EXPECT_CONTAINS(error, "step 10 was run twice from one state, and the bits differ: the weight " +
+                             weight + ", element 77: 0x");
   EXPECT_CONTAINS(error, "Nothing was saved since step 6; go on from there with --resume");
-  const auto bits = [&error](std::size_t at) { return std::stoul(error.substr(at + 2), nullptr, 16); };
+  const auto bits = [&error](std::size_t at) {
+    return std::stoul(error.substr(at + 2), nullptr, 16);
+  };
   EXPECT_EQ(bits(error.find("0x")) ^ bits(error.rfind("0x")), 8u);
-  error = train_with("gradients", {.kernel = "clip_coefficient",
-                                   .launch = 5,
-                                   .block = &ParameterStore::gradients,
-                                   .parameter = norm,
-                                   .element = 31,
-                                   .bit = 30});
-  EXPECT_CONTAINS(error, "step 5 was run twice from one state, and the bits differ: the gradient of " + norm +
-                             ", element 31: 0x");
+  error = train_with("gradients", {
+                                      .kernel = "clip_coefficient",
+                                      .launch = 5,
+                                      .block = &ParameterStore::gradients,
+                                      .parameter = norm,
+                                      .element = 31,
+                                      .bit = 30,
+                                  });
+  EXPECT_CONTAINS(
+      error, "step 5 was run twice from one state, and the bits differ: the gradient of " + norm +
+                 ", element 31: 0x");
   EXPECT_CONTAINS(error, "Nothing was saved since step 0");
   EXPECT_FALSE(std::filesystem::exists(dir / "gradients/latest.h5"));
   error = train_with(
-      "average", {.kernel = "adamw_update", .launch = 11, .block = &ParameterStore::ema, .parameter = norm});
-  EXPECT_CONTAINS(error, "step 10 was run twice from one state, and the bits differ: the moving average of " +
-                             norm + ", element 0: 0x");
+      "average",
+      {.kernel = "adamw_update", .launch = 11, .block = &ParameterStore::ema, .parameter = norm});
+  EXPECT_CONTAINS(
+      error, "step 10 was run twice from one state, and the bits differ: the moving average of " +
+                 norm + ", element 0: 0x");
   // A fault between verified updates is not seen, and what was saved before it is whole.
   EXPECT_EQ(train_with("unseen", {.kernel = "adamw_update", .launch = 8, .parameter = weight}), "");
   EXPECT_EQ(run("clean", 1, kShort), "");
@@ -160,8 +180,9 @@ TEST_F(ReplayTest, AFaultEndsTheRunAtTheLastGoodCheckpoint) {
 TEST_F(ReplayTest, IsAnOptionOfTrain) {
   write_file(dir / "small.yaml", small_yaml(dir.path()));
   const auto arguments = [&](const std::string& every) {
-    return std::vector<std::string>{"--config", dir / "small.yaml", "--out", dir / "run",      "--device",
-                                    "cpu",      "--max-steps",      "2",     "--verify-every", every};
+    return std::vector<std::string>{
+        "--config", dir / "small.yaml", "--out", dir / "run",      "--device",
+        "cpu",      "--max-steps",      "2",     "--verify-every", every};
   };
   Process verified(dir, "train", arguments("2"));
   EXPECT_EQ(verified.wait(), 0) << verified.err();
@@ -181,7 +202,8 @@ TEST_F(ReplayTest, WithoutFaultsItChangesNothing) {
     for (const int verify : {0, 3}) {
       const std::string name = str(name_of(dtype), verify);
       EXPECT_EQ(run(name, 1, overrides, {.verify_every = verify, .dtype = dtype}), "");
-      files[verify > 0] = read_file(latest(name)) + timeless_metrics(dir / (name + "/metrics.jsonl"));
+      files[verify > 0] =
+          read_file(latest(name)) + timeless_metrics(dir / (name + "/metrics.jsonl"));
     }
     EXPECT_TRUE(files[0] == files[1]) << name_of(dtype);
   }
@@ -195,32 +217,39 @@ TEST_F(ReplayTest, RanksReplayTheSameStepsAndTheFaultyOneIsNamed) {
     EXPECT_EQ(run(str("verified", sharded), 2, overrides, {.verify_every = 3}), "");
     expect_same_latest(str("verified", sharded), str("plain", sharded));
     // Between micro-batches, in gradients that all ranks add afterwards; and in what it alone has.
-    for (const Fault& fault : {Fault{.kernel = "embedding_backward",
-                              .launch = 7,
-                              .block = &ParameterStore::gradients,
-                              .parameter = "blocks.0.mlp.up.weight",
-                              .element = 5,
-                              .bit = 29},
-                               Fault{.kernel = "adamw_update",
-                               .launch = 4,
-                               .block = &ParameterStore::compute,
-                               .parameter = "output.weight",
-                               .element = 6}}) {
-      if (fault.kernel == "adamw_update" && sharded == std::string("true")) continue;  // several launches
+    for (const Fault& fault : {Fault{
+                                   .kernel = "embedding_backward",
+                            .launch = 7,
+                            .block = &ParameterStore::gradients,
+                            .parameter = "blocks.0.mlp.up.weight",
+                            .element = 5,
+                            .bit = 29,
+                               },
+                               Fault{
+                                   .kernel = "adamw_update",
+                             .launch = 4,
+                             .block = &ParameterStore::compute,
+                             .parameter = "output.weight",
+                             .element = 6,
+                               }}) {
+      // several launches
+      if (fault.kernel == "adamw_update" && sharded == std::string("true")) continue;
       Ranks processes(2, [&](const World& world) {
         omp_set_num_threads(1);
         ProcessGroup group(world, "test");
         std::ostringstream text;
         Progress progress(text, false);
-        Trainer trainer(small_config(dir.path(), overrides),
-                        {.out = dir / str(fault.kernel, sharded), .device = "cpu", .verify_every = 3},
-                        progress, group);
+        Trainer trainer(
+            small_config(dir.path(), overrides),
+            {.out = dir / str(fault.kernel, sharded), .device = "cpu", .verify_every = 3}, progress,
+            group);
         const std::string error = run_with(trainer, world.rank == 1 ? fault : Fault{});
         if (!error.empty()) fail(error);
       });
       EXPECT_TRUE(processes.end());
       for (const int r : {0, 1}) EXPECT_EQ(processes.code(r), 1);
-      EXPECT_CONTAINS(processes.errors(0), "step 3 was run twice from one state, and the bits differ: ");
+      EXPECT_CONTAINS(processes.errors(0),
+                      "step 3 was run twice from one state, and the bits differ: ");
       EXPECT_CONTAINS(processes.errors(0), " (rank 1); a GPU");
       EXPECT_FALSE(std::filesystem::exists(dir / str(fault.kernel, sharded, "/latest.h5")));
     }
@@ -231,12 +260,16 @@ TEST_F(ReplayTest, RanksReplayTheSameStepsAndTheFaultyOneIsNamed) {
 TEST(Replay, AStepThatIsGivenUpHasChangedNothing) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 6000, 32);
-  Steps whole(small_config(dir.path(), {"train.accumulation=2"}), "cpu"), given_up(whole.config, "cpu");
+  Steps whole(small_config(dir.path(), {"train.accumulation=2"}), "cpu"),
+      given_up(whole.config, "cpu");
   whole.run(3);
-  EXPECT_CONTAINS(error_of([&] { given_up.step->run_twice(given_up.source, 0); }), "prepare_replay()");
+  EXPECT_CONTAINS(error_of([&] { given_up.step->run_twice(given_up.source, 0); }),
+                  "prepare_replay()");
   given_up.step->prepare_replay();
   given_up.run(2);
+
   struct Stop {};
+
   for (const int at : {1, 2}) {
     const std::vector<uint64_t> before = fingerprints(*given_up.device, state_of(given_up.store));
     int calls = 0;
@@ -257,7 +290,8 @@ TEST(Replay, IsPartOfThePlan) {
   const Config config = small_config("x");
   const MemoryPlan plan = planned_memory(config, *device, true);
   EXPECT_EQ(replay_memory(plan), plan.weights + plan.gradients + plan.optimizer);
-  EXPECT_CONTAINS(check_memory(config, *device, true), ", replay " + bytes_text(replay_memory(plan)) + ")");
+  EXPECT_CONTAINS(check_memory(config, *device, true),
+                  ", replay " + bytes_text(replay_memory(plan)) + ")");
   EXPECT_EQ(check_memory(config, *device).find("replay"), std::string::npos);
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 6000, 32);
@@ -276,7 +310,8 @@ TEST(CudaReplay, FindsFlippedBits) {
   write_corpus(dir / "corpus.h5", 6000, 32);
   Count count;
   {
-    Flips eager(small_config(dir.path(), {"train.graph=false", "model.layers=1"}), "cuda", DType::bf16, 7);
+    Flips eager(small_config(dir.path(), {"train.graph=false", "model.layers=1"}), "cuda",
+                DType::bf16, 7);
     flip_behind_launches(eager, 150, count);
   }
   Flips f(small_config(dir.path(), {"train.accumulation=2"}), "cuda", DType::bf16, 8);
@@ -310,15 +345,16 @@ TEST(CudaReplay, WithoutFaultsItChangesNothing) {
   write_corpus(dir / "corpus.h5", 6000, 32);
   for (const char* precision : {"bf16", "f16"})
     for (const char* accumulation : {"1", "2"}) {
-      const Config config =
-          small_config(dir.path(), {str("precision=", precision), str("train.accumulation=", accumulation),
-                                    "train.context_schedule=[[0, 16], [9, 64]]", "train.loss_scale=16777216",
-                                    "train.loss_scale_window=4"});
+      const Config config = small_config(
+          dir.path(), {str("precision=", precision), str("train.accumulation=", accumulation),
+                       "train.context_schedule=[[0, 16], [9, 64]]", "train.loss_scale=16777216",
+                       "train.loss_scale_window=4"});
       std::string files[2];
       for (const int verify : {0, 2}) {
         const std::string out = dir / str(precision, accumulation, verify);
         train(config, {.out = out, .device = "cuda", .verify_every = verify});
-        files[verify > 0] = read_file(out + "/latest.h5") + timeless_metrics(out + "/metrics.jsonl");
+        files[verify > 0] =
+            read_file(out + "/latest.h5") + timeless_metrics(out + "/metrics.jsonl");
       }
       EXPECT_TRUE(files[0] == files[1]) << precision << ", " << accumulation;
     }

@@ -1,14 +1,18 @@
 // SPDX-License-Identifier: MIT
 // A run that was stopped, killed or resumed ends in the same bytes as one that was not.
-#include <gtest/gtest.h>
-#include <signal.h>
-#include <chrono>
-#include <filesystem>
-#include <ostream>
-#include <sstream>
-#include <thread>
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
+
+#include <chrono>
+#include <cstddef>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <ostream>
+#include <signal.h>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
 
 namespace fs = std::filesystem;
 
@@ -17,17 +21,21 @@ namespace {
 class ResumeTest : public testing::Test {
  protected:
   ResumeTest() { write_corpus(dir / "corpus.h5", 6000, 32); }
+
   // Trains `steps` of 20 steps without a break into <dir>/whole.
   void train_whole(const std::vector<std::string>& overrides = {}) {
     train(small_config(dir.path(), overrides), {.out = dir / "whole", .device = "cpu"});
   }
+
   void expect_same_run(const std::string& folder) {
     for (const char* file : {"latest.h5", "best.h5", "config.yaml"})
-      EXPECT_TRUE(read_file(dir / ("whole/" + std::string(file))) == read_file(dir / (folder + "/" + file)))
+      EXPECT_TRUE(read_file(dir / ("whole/" + std::string(file))) ==
+                  read_file(dir / (folder + "/" + file)))
           << file;
     EXPECT_EQ(timeless_metrics(dir / "whole/metrics.jsonl"),
               timeless_metrics(dir / (folder + "/metrics.jsonl")));
   }
+
   TempDir dir;
 };
 
@@ -35,7 +43,8 @@ TEST_F(ResumeTest, TenAndTenStepsAreTwenty) {
   const std::vector<std::string> modern{"model.positions=rotary", "model.qk_norm=rms"};
   train_whole(modern);
   const Config config = small_config(dir.path(), modern);
-  const std::string stopped = train(config, {.out = dir / "parts", .device = "cpu", .max_steps = 10});
+  const std::string stopped =
+      train(config, {.out = dir / "parts", .device = "cpu", .max_steps = 10});
   EXPECT_CONTAINS(stopped, "stopped after step 10 of 20");
   EXPECT_CONTAINS(stopped, "--resume");
   EXPECT_FALSE(read_file(dir / "whole/latest.h5") == read_file(dir / "parts/latest.h5"));
@@ -50,15 +59,18 @@ TEST_F(ResumeTest, FromANumberedCheckpointInAnotherFolderWithTheLogOfTheFirst) {
   train(small_config(dir.path(), accumulate),
         {.resume = dir / "whole/step_00000012.h5", .out = dir / "branch", .device = "cpu"});
   EXPECT_TRUE(read_file(dir / "whole/latest.h5") == read_file(dir / "branch/latest.h5"));
-  EXPECT_EQ(timeless_metrics(dir / "whole/metrics.jsonl"), timeless_metrics(dir / "branch/metrics.jsonl"));
+  EXPECT_EQ(timeless_metrics(dir / "whole/metrics.jsonl"),
+            timeless_metrics(dir / "branch/metrics.jsonl"));
 }
 
 TEST_F(ResumeTest, LogsTheFirstAndLastStepAndEvaluations) {
   train_whole();
-  EXPECT_EQ(metric(dir / "whole/metrics.jsonl", "step"), (std::vector<double>{1, 4, 8, 12, 16, 20}));
+  EXPECT_EQ(metric(dir / "whole/metrics.jsonl", "step"),
+            (std::vector<double>{1, 4, 8, 12, 16, 20}));
   EXPECT_EQ(metric(dir / "whole/metrics.jsonl", "valid_bits").size(), 3u);
   EXPECT_EQ(metric(dir / "whole/metrics.jsonl", "valid_bits_ema").size(), 3u);
-  EXPECT_EQ(metric(dir / "whole/metrics.jsonl", "valid_tokens"), (std::vector<double>{500, 500, 500}));
+  EXPECT_EQ(metric(dir / "whole/metrics.jsonl", "valid_tokens"),
+            (std::vector<double>{500, 500, 500}));
   const std::vector<double> elapsed = metric(dir / "whole/metrics.jsonl", "elapsed_s");
   for (std::size_t i = 1; i < elapsed.size(); ++i) EXPECT_GT(elapsed[i], elapsed[i - 1]);
 }
@@ -90,7 +102,8 @@ TEST_F(ResumeTest, RefusesWhatWouldNotBeTheSameRun) {
   EXPECT_CONTAINS(again, "--resume");
   EXPECT_CONTAINS(again, "--out");
   EXPECT_CONTAINS(error_of([&] {
-                    train(small_config(dir.path()), {.resume = "", .out = dir / "nowhere", .device = "cpu"});
+                    train(small_config(dir.path()),
+                          {.resume = "", .out = dir / "nowhere", .device = "cpu"});
                   }),
                   "does not exist");
   EXPECT_FALSE(fs::exists(dir / "nowhere"));
@@ -105,7 +118,8 @@ TEST_F(ResumeTest, TerminateSavesAndLeavesWithZero) {
       "--out",    dir / "parts",       "--set",    "train.save_every=1000",
       "--set",    "train.steps=100000"};
   Process process(dir, "train", arguments);
-  while (!fs::exists(dir / "parts/metrics.jsonl") || metric(dir / "parts/metrics.jsonl", "step").size() < 2)
+  while (!fs::exists(dir / "parts/metrics.jsonl") ||
+         metric(dir / "parts/metrics.jsonl", "step").size() < 2)
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   process.signal(SIGTERM);
   EXPECT_EQ(process.wait(), 0) << process.err();
@@ -115,8 +129,8 @@ TEST_F(ResumeTest, TerminateSavesAndLeavesWithZero) {
   EXPECT_FALSE(fs::exists(dir / "parts/latest.h5.tmp"));
 }
 
-// Steps at a context of 16 are short. A step at the full context, and an evaluation, take a minute on two
-// cores.
+// Steps at a context of 16 are short. A step at the full context, and an evaluation, take a minute
+// on two cores.
 std::vector<std::string> long_run(const TempDir& dir, const std::vector<std::string>& more) {
   std::vector<std::string> overrides{"data.path=" + (dir / "long.h5"),
                                      "model.context=32768",
@@ -130,6 +144,7 @@ std::vector<std::string> long_run(const TempDir& dir, const std::vector<std::str
   overrides.insert(overrides.end(), more.begin(), more.end());
   return overrides;
 }
+
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
@@ -138,7 +153,8 @@ TEST_F(ResumeTest, ALongStepEndsSoonAfterASignal) {
   write_corpus(dir / "long.h5", 400000, 32);
   write_file(dir / "small.yaml", small_yaml(dir.path()));
   const auto start_of = [&](const std::string& name) {
-    std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cpu", "--out", dir / name};
+    std::vector<std::string> all{"--config", dir / "small.yaml", "--device", "cpu",
+                                 "--out",    dir / name};
     for (const std::string& set : long_run(dir, {"train.context_schedule=[[0, 16], [2, 32768]]"}))
       all.insert(all.end(), {"--set", set});
     return all;
@@ -179,9 +195,10 @@ class SignalInEvaluation : public std::stringbuf {
 TEST_F(ResumeTest, ALongEvaluationEndsSoonAfterASignal) {
   write_corpus(dir / "long.h5", 4000000, 32);
   const auto config = [&](const char* eval_tokens) {
-    return small_config(dir.path(), long_run(dir, {"model.context=16384", "model.position_axes=[128, 128]",
-                                                   "train.context_schedule=[[0, 16]]", "train.steps=2",
-                                                   str("train.eval_tokens=", eval_tokens)}));
+    return small_config(dir.path(),
+                        long_run(dir, {"model.context=16384", "model.position_axes=[128, 128]",
+                                       "train.context_schedule=[[0, 16]]", "train.steps=2",
+                                       str("train.eval_tokens=", eval_tokens)}));
   };
   SignalInEvaluation text;
   std::ostream out(&text);
@@ -198,11 +215,12 @@ TEST_F(ResumeTest, ALongEvaluationEndsSoonAfterASignal) {
     EXPECT_TRUE(read_file(dir / ("stopped" + std::string(file))) ==
                 read_file(dir / ("whole" + std::string(file))))
         << file;
-  EXPECT_EQ(timeless_metrics(dir / "stopped/metrics.jsonl"), timeless_metrics(dir / "whole/metrics.jsonl"));
+  EXPECT_EQ(timeless_metrics(dir / "stopped/metrics.jsonl"),
+            timeless_metrics(dir / "whole/metrics.jsonl"));
 }
 
-// Killed at ten moments of a run that saves all the time: latest.h5 is always whole, and the run that goes on
-// from it ends in the same bytes.
+// Killed at ten moments of a run that saves all the time: latest.h5 is always whole, and the run
+// that goes on from it ends in the same bytes.
 TEST_F(ResumeTest, SurvivesBeingKilledWhileSaving) {
   constexpr int kSteps = 60;  // more than ten rounds take
   const std::vector<std::string> often{"train.save_every=1", str("train.steps=", kSteps),
@@ -218,12 +236,14 @@ TEST_F(ResumeTest, SurvivesBeingKilledWhileSaving) {
   for (int round = 0; round < 10; ++round) {
     std::vector<std::string> again = arguments;
     if (fs::exists(dir / "parts/latest.h5")) again.push_back("--resume");
-    const auto before = fs::exists(dir / "parts/latest.h5") ? fs::last_write_time(dir / "parts/latest.h5")
-                                                            : fs::file_time_type::min();
+    const auto before = fs::exists(dir / "parts/latest.h5")
+                            ? fs::last_write_time(dir / "parts/latest.h5")
+                            : fs::file_time_type::min();
     Process process(dir, "train", again);
     const auto start = std::chrono::steady_clock::now();
     // Wait for a first save of this round, then for a moment that differs from round to round.
-    while ((!fs::exists(dir / "parts/latest.h5") || fs::last_write_time(dir / "parts/latest.h5") == before) &&
+    while ((!fs::exists(dir / "parts/latest.h5") ||
+            fs::last_write_time(dir / "parts/latest.h5") == before) &&
            std::chrono::steady_clock::now() - start < std::chrono::seconds(20))
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
     std::this_thread::sleep_for(of_step * round / 10);

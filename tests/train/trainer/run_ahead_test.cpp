@@ -1,38 +1,50 @@
 // SPDX-License-Identifier: MIT
-// Updates launched ahead: what they report, how many are in flight, and that a loss scale counted on the
-// device is that of PyTorch's GradScaler.
+// Updates launched ahead: what they report, how many are in flight, and that a loss scale counted
+// on the device is that of PyTorch's GradScaler.
 #include "train/trainer/run_ahead.h"
-#include <gtest/gtest.h>
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <limits>
-#include <map>
-#include <thread>
+
 #include "kernels/philox.h"
 #include "src/device.h"
 #include "tests/src/ranks/ranks.h"
 #include "train/trainer/data_parallel.h"
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <cmath>
+#include <cstddef>
+#include <gtest/gtest.h>
+#include <limits>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
 
 namespace weft {
 namespace {
 constexpr float kInfinity = std::numeric_limits<float>::infinity(),
                 kNan = std::numeric_limits<float>::quiet_NaN();
 
-// What an update does, but for the sizes: its loss is a function of the weights and of its number, the
-// weights are then another function of both. Its gradient overflows where loss_gradient is above a limit.
+// What an update does, but for the sizes: its loss is a function of the weights and of its number,
+// the weights are then another function of both. Its gradient overflows where loss_gradient is
+// above a limit.
 struct ToyModel {
   std::map<int64_t, double> limits = {};  // by update; others: none
   uint64_t weights = 1;
 
   StepResults run(const StepScalars& step) const {
     const auto limit = limits.find(static_cast<int64_t>(step.draw));
-    const bool overflow = limit != limits.end() && static_cast<double>(step.loss_gradient) > limit->second;
+    const bool overflow =
+        limit != limits.end() && static_cast<double>(step.loss_gradient) > limit->second;
     const uint32_t bits = philox4x32({static_cast<uint32_t>(step.draw), 0, 0, 0}, weights)[0];
-    return {.loss = static_cast<float>(bits) * 0x1p-32f,
-            .gradient_norm = overflow ? kNan : 1,
-            .update_scale = overflow ? 0.0f : 1.0f};
+    return {
+        .loss = static_cast<float>(bits) * 0x1p-32f,
+        .gradient_norm = overflow ? kNan : 1,
+        .update_scale = overflow ? 0.0f : 1.0f,
+    };
   }
+
   void apply(const StepScalars& step) {
     const Philox4 bits = philox4x32({static_cast<uint32_t>(step.draw), 1, 0, 0}, weights);
     weights = (uint64_t{bits[0]} << 32 | bits[1]) ^ std::bit_cast<uint32_t>(step.gradient_scale) ^
@@ -51,7 +63,8 @@ struct Outcome {
 
 constexpr double kBeta1 = 0.9;
 
-// GradScaler by the book: the host waits for each update, and its optimizer counts those that it ran.
+// GradScaler by the book: the host waits for each update, and its optimizer counts those that it
+// ran.
 Outcome by_the_book(ToyModel model, LossScale start, int64_t window, int64_t first, int64_t end) {
   Outcome o{.scale = start.scale, .growth = start.good_steps};
   int64_t updates = first - start.skipped;
@@ -63,7 +76,8 @@ Outcome by_the_book(ToyModel model, LossScale start, int64_t window, int64_t fir
     o.losses.push_back(results.loss);
     if (std::isfinite(results.gradient_norm)) {
       ++updates;
-      step.beta1_correction = static_cast<float>(1 - std::pow(kBeta1, static_cast<double>(updates)));
+      step.beta1_correction =
+          static_cast<float>(1 - std::pow(kBeta1, static_cast<double>(updates)));
       model.apply(step);
       if (++o.growth == window) o.scale *= 2, o.growth = 0;
     } else {
@@ -105,9 +119,9 @@ TEST(LossScale, OverflowsAreSkippedAsGradScalerSkipsThem) {
     for (int64_t i = 0; i < 40; ++i)
       if (draw(3) == 0) model.limits[i] = std::ldexp(1.0, static_cast<int>(draw(17)) - 1);
     // As training starts, and anywhere.
-    const LossScale start =
-        seed % 2 == 0 ? LossScale{.scale = 65536}
-                      : LossScale{std::ldexp(1.0, static_cast<int>(draw(14))), 0, static_cast<int>(draw(3))};
+    const LossScale start = seed % 2 == 0 ? LossScale{.scale = 65536}
+                                          : LossScale{std::ldexp(1.0, static_cast<int>(draw(14))),
+                                                      0, static_cast<int>(draw(3))};
     const int64_t window = seed % 3 == 0 ? 1000 : 1 + draw(6), first = 5;
     const Outcome want = by_the_book(model, start, window, first, 40);
     EXPECT_EQ(on_the_device(model, start, window, first, 40), want) << seed;
@@ -161,43 +175,64 @@ TEST(RunAhead, ALossOfOneRankEndsAll) {
     std::vector<StepResults> results(10, {.loss = 2, .gradient_norm = 1, .loss_scale = 64});
     if (r.rank() == 1) results[6].loss = kNan;
     average_losses(r.group, results);
-    for (std::size_t i = 0; i < results.size(); ++i) EXPECT_EQ(has_diverged(results[i], true), i == 6) << i;
+    for (std::size_t i = 0; i < results.size(); ++i)
+      EXPECT_EQ(has_diverged(results[i], true), i == 6) << i;
   });
 }
 
 // A device that takes `seconds` for each micro-batch, as far as its marks say.
 class SlowDevice : public Device {
  public:
-  explicit SlowDevice(double seconds) : cpu_(make_device("cpu")), seconds_(seconds) {
+  explicit SlowDevice(double seconds)
+      : cpu_(make_device("cpu")),
+        seconds_(seconds) {
     pool = cpu_->pool;
     host_pool = cpu_->host_pool;
   }
+
   int64_t in_flight() const {
     return std::count_if(done_.begin(), done_.end(), [](auto when) { return when > Clock::now(); });
   }
+
   void upload(const TensorView& dst, const void* src) override { cpu_->upload(dst, src); }
+
   void download(void* dst, const TensorView& src) override { cpu_->download(dst, src); }
-  void upload_async(void* dst, const void* src, std::size_t n) override { cpu_->upload_async(dst, src, n); }
+
+  void upload_async(void* dst, const void* src, std::size_t n) override {
+    cpu_->upload_async(dst, src, n);
+  }
+
   void zero(const TensorView& dst) override { cpu_->zero(dst); }
+
   void synchronize() override {}
+
   std::unique_ptr<QueueMark> make_mark() override { return std::make_unique<Mark>(*this); }
+
   std::string description() const override { return "slow"; }
+
   std::size_t memory_free() const override { return cpu_->memory_free(); }
 
  private:
   using Clock = std::chrono::steady_clock;
+
   struct Mark : QueueMark {
-    explicit Mark(SlowDevice& d) : device(d) {}
+    explicit Mark(SlowDevice& d)
+        : device(d) {}
+
     void record() override {
-      const auto pause =
-          std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(device.seconds_));
-      const auto before = device.done_.empty() ? Clock::now() : std::max(device.done_.back(), Clock::now());
+      const auto pause = std::chrono::duration_cast<Clock::duration>(
+          std::chrono::duration<double>(device.seconds_));
+      const auto before =
+          device.done_.empty() ? Clock::now() : std::max(device.done_.back(), Clock::now());
       device.done_.push_back(done = before + pause);
     }
+
     void wait() override { std::this_thread::sleep_until(done); }
+
     SlowDevice& device;
     Clock::time_point done{};
   };
+
   std::unique_ptr<Device> cpu_;
   double seconds_;
   std::vector<Clock::time_point> done_;
@@ -206,10 +241,13 @@ class SlowDevice : public Device {
 // Updates of two micro-batches.
 class Updates {
  public:
-  Updates(RunAhead& ahead, Device& device) : ahead_(ahead), results_(*device.pool, {4}, DType::f32) {
+  Updates(RunAhead& ahead, Device& device)
+      : ahead_(ahead),
+        results_(*device.pool, {4}, DType::f32) {
     ctx_.queue = &device.queue;
     ctx_.pool = device.pool.get();
   }
+
   void run(float loss) {
     for (const int64_t micro : {0, 1}) {
       ahead_.make_room(micro);
@@ -260,7 +298,8 @@ TEST(RunAhead, SlowUpdatesAreFewInFlight) {
   RunAhead ahead(device, 2);
   Updates updates(ahead, device);
   updates.run(1);
-  EXPECT_LE(device.in_flight(), 1) << "nothing is known of the first update: its micro-batches go one by one";
+  EXPECT_LE(device.in_flight(), 1)
+      << "nothing is known of the first update: its micro-batches go one by one";
   for (int i = 0; i < 7; ++i) updates.run(1);
   EXPECT_LE(device.in_flight(), 2 * static_cast<int64_t>(RunAhead::kSeconds / 0.4));
   EXPECT_GE(device.in_flight(), 6);

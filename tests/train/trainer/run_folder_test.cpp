@@ -1,29 +1,40 @@
 // SPDX-License-Identifier: MIT
 // metrics.jsonl, and which configs count as the same run.
 #include "train/trainer/run_folder.h"
-#include <gtest/gtest.h>
-#include <sys/syscall.h>
-#include <cmath>
-#include <set>
+
 #include "src/config/fields.h"
 #include "src/ranks/sockets.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/train/training.h"
 #include "train/trainer/report.h"
 
+#include <cmath>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <optional>
+#include <set>
+#include <sstream>
+#include <string>
+#include <sys/syscall.h>
+#include <type_traits>
+#include <variant>
+#include <vector>
+
 namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
 StepMetrics metrics_of(int64_t step) {
-  return {.step = step,
-          .loss = std::log(2.0),
-          .lr = 1e-3,
-          .grad_norm = 0.5,
-          .tokens_per_s = 1000,
-          .mfu = 0.25,
-          .context = 64,
-          .elapsed_s = 2.0 * static_cast<double>(step)};
+  return {
+      .step = step,
+      .loss = std::log(2.0),
+      .lr = 1e-3,
+      .grad_norm = 0.5,
+      .tokens_per_s = 1000,
+      .mfu = 0.25,
+      .context = 64,
+      .elapsed_s = 2.0 * static_cast<double>(step),
+  };
 }
 
 TEST(Metrics, AreOneObjectWithTheNamedKeys) {
@@ -65,24 +76,29 @@ TEST(RunFolder, NamesTheFirstKeyThatDecides) {
   const auto difference = [&](const std::string& set) {
     return deciding_difference(base, small_config(dir.path(), {set}));
   };
-  for (const char* free :
-       {"train.steps=99", "train.log_every=1", "train.eval_every=3", "train.save_every=1", "train.keep=1",
-        "train.graph=false", "train.recompute=block", "name=other", "data.path=elsewhere/corpus.h5"})
+  for (const char* free : {"train.steps=99", "train.log_every=1", "train.eval_every=3",
+                           "train.save_every=1", "train.keep=1", "train.graph=false",
+                           "train.recompute=block", "name=other", "data.path=elsewhere/corpus.h5"})
     EXPECT_EQ(difference(free), "") << free;
   EXPECT_EQ(difference("train.batch=8"), "train.batch: 4 in the checkpoint, 8 now");
-  for (const char* key : {"seed=9", "precision=bf16", "model.dropout=0.2", "model.init.token_std=0.5",
-                          "train.learning_rate=1", "train.beta2=0.9", "data.path=other.h5"}) {
+  for (const char* key :
+       {"seed=9", "precision=bf16", "model.dropout=0.2", "model.init.token_std=0.5",
+        "train.learning_rate=1", "train.beta2=0.9", "data.path=other.h5"}) {
     const std::string set = key;
     EXPECT_CONTAINS(difference(set), set.substr(0, set.find('=')));
   }
-  EXPECT_CONTAINS(difference("model.attention=[{kind: local, stride: 8}, {kind: strided, stride: 16}]"),
-                  "model.attention");
+  EXPECT_CONTAINS(
+      difference("model.attention=[{kind: local, stride: 8}, {kind: strided, stride: 16}]"),
+      "model.attention");
   EXPECT_CONTAINS(difference("model.attention=[{kind: local, stride: 8}]"), "model.attention");
-  EXPECT_CONTAINS(difference("train.context_schedule=[[0, 32], [3, 64]]"), "train.context_schedule");
+  EXPECT_CONTAINS(difference("train.context_schedule=[[0, 32], [3, 64]]"),
+                  "train.context_schedule");
 }
 
 struct Perturb {  // to another value
-  template <class T> void operator()(T* value) const {
+
+  template <class T>
+  void operator()(T* value) const {
     if constexpr (std::is_same_v<T, std::string>) {
       *value += "x";
     } else if constexpr (std::is_same_v<T, bool>) {
@@ -120,7 +136,9 @@ TEST(RunFolder, EachKeyHasOneRule) {
     EXPECT_EQ(refused.empty(), may) << refused;
     EXPECT_EQ(allowed.empty(), may || must_ask) << allowed;
     EXPECT_EQ(deciding_difference(base, other, key).empty(), may || must_ask) << "asked for alone";
-    if (!may) { EXPECT_EQ(refused.find(key + ": "), 0u) << refused; }
+    if (!may) {
+      EXPECT_EQ(refused.find(key + ": "), 0u) << refused;
+    }
     EXPECT_EQ(refused.find("--allow-changes") != std::string::npos, must_ask);
     EXPECT_EQ(documented.substr(0, documented.find("\nname:")).find(key) != std::string::npos,
               may || must_ask);
@@ -141,8 +159,9 @@ TEST(RunFolder, BelongsToOneTrainerAtATime) {
   write_corpus(dir / "corpus.h5", 6000, 32);
   const Config config = small_config(dir.path(), {"train.steps=2", "train.eval_every=0"});
   const TrainOptions options{.out = dir / "run", .device = "cpu"};
-  const std::string in_use = str(dir / "run", " is in use by another train (", host_name(), ", pid ",
-                                 getpid(), "): wait for its end, or choose another folder with --out");
+  const std::string in_use =
+      str(dir / "run", " is in use by another train (", host_name(), ", pid ", getpid(),
+          "): wait for its end, or choose another folder with --out");
   {
     RunFolder owner(config, dir / "run", std::nullopt);
     EXPECT_EQ(owner.lock(), "") << "no folder yet";
@@ -176,11 +195,13 @@ TEST(RunFolder, WarnsWhereThereAreNoLocks) {
   write_corpus(dir / "corpus.h5", 6000, 32);
   std::string text;
   with_failing_calls({SYS_flock}, ENOLCK, [&] {
-    text = train(small_config(dir.path(), {"train.steps=2"}), {.out = dir / "run", .device = "cpu"});
+    text =
+        train(small_config(dir.path(), {"train.steps=2"}), {.out = dir / "run", .device = "cpu"});
   });
-  EXPECT_CONTAINS(text, "warning: " + (dir / "run/lock") +
-                            ": this file system has no locks (No locks available): nothing keeps another "
-                            "train out of this folder\n");
+  EXPECT_CONTAINS(text,
+                  "warning: " + (dir / "run/lock") +
+                      ": this file system has no locks (No locks available): nothing keeps another "
+                      "train out of this folder\n");
   EXPECT_CONTAINS(text, "finished 2 steps");
 }
 
@@ -191,25 +212,29 @@ TEST(RunFolder, SaysWhatAChangeChanges) {
   const Config other = small_config(dir.path(), {"train.steps=5", "train.accumulation=2"});
   const TrainOptions resume{.resume = "", .out = dir / "run", .device = "cpu"};
   const std::string error = error_of([&] { train(other, resume); });
-  EXPECT_CONTAINS(error, "train.accumulation: 1 in the checkpoint, 2 now (gradients are added up in another "
-                         "order; --allow-changes lets it differ)");
-  for (const char* key : {"train.steps", "train.log_every", "train.graph",
-                          "with --allow-changes also "
-                          "train.accumulation, train.reduce_dtype, train.bucket_mb, train.shard_optimizer"})
+  EXPECT_CONTAINS(
+      error,
+      "train.accumulation: 1 in the checkpoint, 2 now (gradients are added up in another "
+      "order; --allow-changes lets it differ)");
+  for (const char* key :
+       {"train.steps", "train.log_every", "train.graph",
+        "with --allow-changes also "
+        "train.accumulation, train.reduce_dtype, train.bucket_mb, train.shard_optimizer"})
     EXPECT_CONTAINS(error, key);
   TrainOptions asked = resume;
   asked.allow_changes = true;
   const std::string text = train(other, asked);
   EXPECT_CONTAINS(text, "changed     train.steps from 3 to 5: learning rates follow the schedule");
-  EXPECT_CONTAINS(text,
-                  "changed     train.accumulation from 1 to 2: gradients are added up in another order");
+  EXPECT_CONTAINS(
+      text, "changed     train.accumulation from 1 to 2: gradients are added up in another order");
 }
 
 // A resumed run would go on without them, and replace them.
 TEST(Metrics, ThatCannotBeReadAreNotLost) {
   TempDir dir;
   std::filesystem::create_directory(dir / "metrics.jsonl");
-  EXPECT_CONTAINS(error_of([&] { MetricsLog(dir / "out.jsonl", dir / "metrics.jsonl", 7); }), "is a folder");
+  EXPECT_CONTAINS(error_of([&] { MetricsLog(dir / "out.jsonl", dir / "metrics.jsonl", 7); }),
+                  "is a folder");
   EXPECT_FALSE(std::filesystem::exists(dir / "out.jsonl"));
   EXPECT_EQ(error_of([&] { MetricsLog(dir / "out.jsonl", dir / "none.jsonl", 7); }), "");
 }
@@ -237,10 +262,10 @@ TEST(Report, ALongRunIsWarnedOf) {
   StepMetrics m = metrics_of(10);
   EXPECT_EQ(long_run_warning(m, config, false), "");
   m.tokens_per_s = 0.02;
-  EXPECT_EQ(
-      long_run_warning(m, config, false),
-      "warning: 1.5 days left at this rate; tiny.yaml is for a CPU, novels_12l.yaml and larger ones are "
-      "for a GPU. Ctrl-C saves and stops");
+  EXPECT_EQ(long_run_warning(m, config, false),
+            "warning: 1.5 days left at this rate; tiny.yaml is for a CPU, novels_12l.yaml and "
+            "larger ones are "
+            "for a GPU. Ctrl-C saves and stops");
   EXPECT_CONTAINS(long_run_warning(m, config, true), "novels_12l_minute.yaml");
 }
 
@@ -258,7 +283,8 @@ TEST(Progress, WritesNumbersForPeople) {
   for (const char* part : {"device", "data", "weights"}) laps.lap(part);
   EXPECT_EQ(laps.text(), "device 0.00, data 0.00, weights 0.00");
   EXPECT_EQ(evaluation_text({.valid_bits = 2}), "  valid 2.0000");
-  EXPECT_EQ(evaluation_text({.valid_bits = 2, .valid_bits_ema = 1.5}), "  valid 2.0000  valid ema 1.5000");
+  EXPECT_EQ(evaluation_text({.valid_bits = 2, .valid_bits_ema = 1.5}),
+            "  valid 2.0000  valid ema 1.5000");
   EXPECT_EQ(evaluation_text({}), "");
 }
 

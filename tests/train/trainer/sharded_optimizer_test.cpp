@@ -1,10 +1,17 @@
 // SPDX-License-Identifier: MIT
-// ZeRO-1: each process updates its pieces of the weights, and nobody can tell from losses or checkpoints.
+// ZeRO-1: each process updates its pieces of the weights, and nobody can tell from losses or
+// checkpoints.
 #include "src/files/checkpoint.h"
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/evaluation/evaluator.h"
 #include "train/trainer/step.h"
+
+#include <cstddef>
+#include <filesystem>
+#include <string>
+#include <utility>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -15,10 +22,12 @@ std::vector<std::string> sharded(std::vector<std::string> overrides) {
 
 class ShardedOptimizer : public RankRuns {
  protected:
-  // Trains a bf16 store, which trainers have on GPUs alone: master weights and weights as kernels read them
-  // are two blocks. Leaves <dir>/<name>/latest.h5; from `from`, when it is not "". Losses of rank 0.
+  // Trains a bf16 store, which trainers have on GPUs alone: master weights and weights as kernels
+  // read them are two blocks. Leaves <dir>/<name>/latest.h5; from `from`, when it is not "". Losses
+  // of rank 0.
   std::vector<double> run_bf16(const std::string& name, int ranks, int64_t first, int64_t end,
-                               const std::vector<std::string>& overrides, const std::string& from = "") {
+                               const std::vector<std::string>& overrides,
+                               const std::string& from = "") {
     std::filesystem::create_directories(dir / name);
     expect_cpu_ranks(ranks, [&](CpuRank& r) {
       Config config = small_config(dir.path(), with(overrides));
@@ -28,7 +37,8 @@ class ShardedOptimizer : public RankRuns {
       store.allocate(*r.device, DType::bf16, config.seed, true, true,
                      sharding_of(config.train, r.comm.get(), DType::bf16));
       if (!from.empty()) load_checkpoint(latest(from), *r.device, store);
-      EXPECT_EQ(store.master().size() < store.compute().size(), ranks > 1 && config.train.shard_optimizer);
+      EXPECT_EQ(store.master().size() < store.compute().size(),
+                ranks > 1 && config.train.shard_optimizer);
       const TokenDataset data(config.data.path, "train", config.model.vocab);
       const BatchSource source(config, data, nullptr);
       TrainStep step(*r.device, *model, store, config, r.comm.get());
@@ -56,8 +66,10 @@ class ShardedOptimizer : public RankRuns {
 // train --init: what is taken, what is extended and what is drawn anew, whole or in pieces.
 TEST_F(ShardedOptimizer, RanksStartFromTheWeightsThatOneProcessStartsFrom) {
   EXPECT_EQ(run("from", 1, with({"train.steps=2"})), "");
-  const auto more = with({"model.context=128", "model.position_axes=[16, 8]", "model.layers=3", "seed=5"});
-  const auto start = [&](const std::string& name, int ranks, const std::vector<std::string>& overrides) {
+  const auto more =
+      with({"model.context=128", "model.position_axes=[16, 8]", "model.layers=3", "seed=5"});
+  const auto start = [&](const std::string& name, int ranks,
+                         const std::vector<std::string>& overrides) {
     std::filesystem::create_directories(dir / name);
     expect_cpu_ranks(ranks, [&](CpuRank& r) {
       const Config config = small_config(dir.path(), overrides);
@@ -100,17 +112,19 @@ TEST_F(ShardedOptimizer, LossesAreThoseOfOneProcess) {
 }
 
 TEST_F(ShardedOptimizer, CheckpointsAreThoseOfTheWholeOne) {
-  const std::vector<std::string> overrides{"train.steps=16", "train.log_every=1", "train.bucket_mb=1"};
+  const std::vector<std::string> overrides{"train.steps=16", "train.log_every=1",
+                                           "train.bucket_mb=1"};
   for (const int ranks : {2, 4}) {
     const std::string whole = str("whole", ranks), parts = str("parts", ranks);
     EXPECT_EQ(run(whole, ranks, overrides), "");
     EXPECT_EQ(run(parts, ranks, sharded(overrides), {.max_steps = 7}), "");
-    EXPECT_EQ(
-        run(parts, ranks, ranks == 2 ? sharded(overrides) : overrides, {.resume = "", .allow_changes = true}),
-        "");
+    EXPECT_EQ(run(parts, ranks, ranks == 2 ? sharded(overrides) : overrides,
+                  {.resume = "", .allow_changes = true}),
+              "");
     expect_same_latest(parts, whole);
     expect_same_tensors(dir / (whole + "/best.h5"), dir / (parts + "/best.h5"));
-    for (const char* key : {"grad_norm", "valid_bits_ema"}) EXPECT_EQ(of(whole, key), of(parts, key));
+    for (const char* key : {"grad_norm", "valid_bits_ema"})
+      EXPECT_EQ(of(whole, key), of(parts, key));
   }
 }
 
@@ -119,8 +133,12 @@ TEST_F(ShardedOptimizer, RunsGoOnWithItOrWithoutOnAnyNumberOfProcesses) {
   EXPECT_EQ(run("one", 1, overrides), "");
   EXPECT_EQ(run("mixed", 2, sharded(overrides), {.max_steps = 5}), "");
   EXPECT_EQ(run("mixed", 4, overrides, {.resume = "", .max_steps = 9, .allow_changes = true}), "");
-  EXPECT_EQ(run("mixed", 4, sharded(overrides), {.resume = "", .max_steps = 13, .allow_changes = true}), "");
-  EXPECT_EQ(run("mixed", 1, sharded(overrides), {.resume = "", .max_steps = 17, .allow_changes = true}), "");
+  EXPECT_EQ(
+      run("mixed", 4, sharded(overrides), {.resume = "", .max_steps = 13, .allow_changes = true}),
+      "");
+  EXPECT_EQ(
+      run("mixed", 1, sharded(overrides), {.resume = "", .max_steps = 17, .allow_changes = true}),
+      "");
   EXPECT_EQ(run("mixed", 2, sharded(overrides), {.resume = "", .allow_changes = true}), "");
   expect_near_series("mixed", "one", "loss", 1e-6);
 }
@@ -166,7 +184,10 @@ TEST_F(ShardedOptimizer, PiecesCoverTheParameters) {
         alone.allocate(*r.device, compute, 1, true, true);
         int64_t at = 0, state = 0;
         const std::vector<OwnPart> parts = store.own_parts();
-        EXPECT_EQ(store.shards().size(), least == 0 ? 1u : least == 1 ? 6u : least == 100 ? 4u : 3u);
+        EXPECT_EQ(store.shards().size(), least == 0     ? 1u
+                                         : least == 1   ? 6u
+                                         : least == 100 ? 4u
+                                                        : 3u);
         ASSERT_EQ(parts.size(), store.shards().size() + 1);
         for (std::size_t i = 0; i < store.shards().size(); ++i) {
           const GradientRange range = store.shards()[i];
@@ -179,10 +200,11 @@ TEST_F(ShardedOptimizer, PiecesCoverTheParameters) {
         EXPECT_EQ(store.decayed(), at);
         EXPECT_EQ(parts.back(), (OwnPart{at, 16 + 8, state}));
         for (const ParamInfo& p : store.params()) {
-          EXPECT_EQ(std::ranges::count_if(
-                        store.shards(),
-                        [&](const auto& s) { return s.begin <= p.offset && p.offset + p.size <= s.end; }),
-                    p.decay);
+          EXPECT_EQ(
+              std::ranges::count_if(
+                  store.shards(),
+                  [&](const auto& s) { return s.begin <= p.offset && p.offset + p.size <= s.end; }),
+              p.decay);
         }
         for (const Tensor& block : {store.m(), store.v(), store.ema()})
           EXPECT_EQ(block.size(), state + 16 + 8);
@@ -198,11 +220,13 @@ TEST_F(ShardedOptimizer, PiecesCoverTheParameters) {
           store.visit_whole(block, [&](const ParamInfo& p, const TensorView& values) {
             const ParamInfo& other = alone.params()[seen++ % 8];
             EXPECT_EQ(p.name, other.name);
-            EXPECT_EQ(to_host(*r.device, values), to_host(*r.device, all.slice(other.offset, other.shape)));
+            EXPECT_EQ(to_host(*r.device, values),
+                      to_host(*r.device, all.slice(other.offset, other.shape)));
           });
         EXPECT_EQ(seen, 16u);
         for (int32_t i = 0; i < 8; ++i)
-          EXPECT_EQ(to_host(*r.device, store.var({i}).value), to_host(*r.device, alone.var({i}).value));
+          EXPECT_EQ(to_host(*r.device, store.var({i}).value),
+                    to_host(*r.device, alone.var({i}).value));
       });
     }
 }
@@ -234,7 +258,8 @@ TEST_F(ShardedOptimizer, WeightsThatDifferAreFound) {
   }
 }
 
-// One update of more ranges than one sum of squares takes, by gradients that are complete everywhere.
+// One update of more ranges than one sum of squares takes, by gradients that are complete
+// everywhere.
 TEST(ShardedUpdate, OfManyRangesIsThatOfTheWhole) {
   constexpr int kWeights = 150;
   expect_cpu_ranks(3, [](CpuRank& r) {
@@ -253,7 +278,12 @@ TEST(ShardedUpdate, OfManyRangesIsThatOfTheWhole) {
         const Tensor slot = stores[i].var({w}).gradient->tensor;
         r.device->upload(slot, gradient.data());
       }
-      Ctx ctx{.queue = &r.device->queue, .pool = r.device->pool.get(), .step = &step, .results = &results[i]};
+      Ctx ctx{
+          .queue = &r.device->queue,
+          .pool = r.device->pool.get(),
+          .step = &step,
+          .results = &results[i],
+      };
       update_parameters(ctx, stores[i], {}, r.comm.get());
     }
     EXPECT_EQ(stores[1].shards().size(), static_cast<std::size_t>(kWeights));
@@ -261,7 +291,8 @@ TEST(ShardedUpdate, OfManyRangesIsThatOfTheWhole) {
     EXPECT_EQ(results[1].gradient_norm, results[0].gradient_norm);
     EXPECT_EQ(results[1].update_scale, results[0].update_scale);
     for (int w = 0; w <= kWeights; ++w)
-      EXPECT_EQ(to_host(*r.device, stores[1].var({w}).value), to_host(*r.device, stores[0].var({w}).value));
+      EXPECT_EQ(to_host(*r.device, stores[1].var({w}).value),
+                to_host(*r.device, stores[0].var({w}).value));
   });
 }
 
@@ -272,7 +303,12 @@ TEST(ShardedUpdate, NeedsACommunicator) {
     store.allocate(*r.device, DType::f32, 1, true, false, {r.comm.get(), 0});
     StepScalars step;
     StepResults results;
-    Ctx ctx{.queue = &r.device->queue, .pool = r.device->pool.get(), .step = &step, .results = &results};
+    Ctx ctx{
+        .queue = &r.device->queue,
+        .pool = r.device->pool.get(),
+        .step = &step,
+        .results = &results,
+    };
     EXPECT_CONTAINS(error_of([&] { update_parameters(ctx, store, {}); }), "needs a communicator");
   });
 }

@@ -2,13 +2,14 @@
 // Training steps without a Trainer.
 #pragma once
 
+#include "tests/train/training.h"
+#include "train/program/loaded_model.h"
+#include "train/trainer/step.h"
+
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
-#include "tests/train/training.h"
-#include "train/program/loaded_model.h"
-#include "train/trainer/step.h"
 
 namespace weft {
 // What a step needs to run by itself, on a corpus in `folder`.
@@ -25,12 +26,16 @@ struct Steps {
   // prepare: what is done to the device before it gets any tensor.
   Steps(const Config& c, const std::string& on, std::optional<DType> dtype = {},
         const std::function<void(Device&)>& prepare = {})
-      : config(c), device(make_device(on)), model(make_model(config, store, *device)),
-        data(config.data.path, "train", config.model.vocab), source(config, data, nullptr) {
+      : config(c),
+        device(make_device(on)),
+        model(make_model(config, store, *device)),
+        data(config.data.path, "train", config.model.vocab),
+        source(config, data, nullptr) {
     if (prepare) prepare(*device);
     store.allocate(*device, dtype.value_or(dtype_on(*device, config)), config.seed, true, true);
     step.emplace(*device, *model, store, config);
   }
+
   void run(int64_t count) {
     for (const int64_t end = next + count; next < end; ++next) step->run(source, next);
   }

@@ -1,14 +1,21 @@
 // SPDX-License-Identifier: MIT
-// A step: what it keeps in memory; on CUDA, that it is launched without waiting for the device, and that
-// whatever changes from step to step reaches its graphs.
-#include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <cstring>
-#include <functional>
+// A step: what it keeps in memory; on CUDA, that it is launched without waiting for the device, and
+// that whatever changes from step to step reaches its graphs.
 #include "tests/src/gate.h"
 #include "tests/train/trainer/steps.h"
 #include "train/trainer/step.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
 namespace weft {
 namespace {
@@ -17,9 +24,10 @@ TEST(TrainStep, RecomputingKeepsTheInputsOfBlocksAlone) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 6000, 32);
   const auto bytes = [&](const char* recompute, int layers) {
-    Steps steps(small_config(dir.path(), {str("train.recompute=", recompute), str("model.layers=", layers),
-                                          "model.attention=[{kind: local, stride: 8}]"}),
-                "cpu");
+    Steps steps(
+        small_config(dir.path(), {str("train.recompute=", recompute), str("model.layers=", layers),
+                                  "model.attention=[{kind: local, stride: 8}]"}),
+        "cpu");
     const std::size_t before = steps.device->pool->in_use();
     steps.device->pool->reset_peak();
     steps.run(1);
@@ -59,7 +67,8 @@ TEST(TrainStep, HasTheResultsOfEveryUpdate) {
   EXPECT_THROW(late.step->next_result(), Error);
 }
 
-// Asked to stop between micro-batches or between layers, a step leaves all as it was, and runs again.
+// Asked to stop between micro-batches or between layers, a step leaves all as it was, and runs
+// again.
 TEST(TrainStep, AStepThatIsGivenUpHasChangedNothing) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 6000, 32);
@@ -68,16 +77,20 @@ TEST(TrainStep, AStepThatIsGivenUpHasChangedNothing) {
   whole.run(3);
   given_up.run(2);
   const std::vector<double> before = to_host(*given_up.device, given_up.store.master());
+
   struct Stop {};
+
   EXPECT_THROW(given_up.step->run(given_up.source, 2, [] { throw Stop(); }), Stop);
   interrupt_requested = true;
   EXPECT_THROW(given_up.run(1), Interrupted);
   EXPECT_FALSE(interrupted()) << "what unwinds may launch kernels";
-  EXPECT_THROW(given_up.step->run(given_up.source, 2, [] { interrupt_requested = true; }), Interrupted);
+  EXPECT_THROW(given_up.step->run(given_up.source, 2, [] { interrupt_requested = true; }),
+               Interrupted);
   EXPECT_EQ(to_host(*given_up.device, given_up.store.master()), before);
   EXPECT_EQ(given_up.step->results().size(), 2u);
   given_up.run(1);
-  EXPECT_EQ(to_host(*given_up.device, given_up.store.master()), to_host(*whole.device, whole.store.master()));
+  EXPECT_EQ(to_host(*given_up.device, given_up.store.master()),
+            to_host(*whole.device, whole.store.master()));
   EXPECT_EQ(given_up.step->results()[0].loss, whole.step->results()[2].loss);
 }
 
@@ -92,8 +105,8 @@ TEST(TrainStep, NamesTheFirstThatIsNotFinite) {
   // The gradient between these two overflows before those of later layers do.
   for (const auto& [name, factor] :
        {std::pair{"blocks.1.mlp.up.weight", 1.0f / 4096}, {"blocks.1.mlp.down.weight", 4096.0f}}) {
-    const auto p =
-        std::find_if(params.begin(), params.end(), [&](const ParamInfo& q) { return q.name == name; });
+    const auto p = std::find_if(params.begin(), params.end(),
+                                [&](const ParamInfo& q) { return q.name == name; });
     float* values = steps.store.master().view().as<float>() + p->offset;
     for (int64_t i = 0; i < p->size; ++i) values[i] *= factor;
   }
@@ -123,7 +136,8 @@ TEST(TrainStep, NamesTheFirstThatIsNotFinite) {
   }
 }
 
-// Whatever memory holds that nobody has written, here `value` in each byte: what an update computes.
+// Whatever memory holds that nobody has written, here `value` in each byte: what an update
+// computes.
 std::vector<uint64_t> updates_in_memory_of(const Config& config, const std::string& on, int value) {
   const auto prepare = [value](Device& device) {
     MemoryPool::Allocate allocate = [value](std::size_t bytes) {
@@ -148,8 +162,9 @@ std::vector<uint64_t> updates_in_memory_of(const Config& config, const std::stri
   Steps steps(config, on, {}, prepare);
   steps.run(4);
   EXPECT_TRUE(std::isfinite(steps.step->results().back().loss));
-  return fingerprints(*steps.device, {steps.store.master(), steps.store.compute(), steps.store.gradients(),
-                                      steps.store.m(), steps.store.v(), steps.store.ema()});
+  return fingerprints(*steps.device,
+                      {steps.store.master(), steps.store.compute(), steps.store.gradients(),
+                       steps.store.m(), steps.store.v(), steps.store.ema()});
 }
 
 // Zeros, NaN, small numbers.
@@ -169,9 +184,11 @@ TEST(DeviceBatch, TakesBatchesLikeTheFirst) {
   const auto device = make_device("cpu");
   DeviceBatch batch(*device, "test");
   EXPECT_FALSE(batch.made());
-  batch.make({.tokens = {1, 2, 3, 4, 5, 6}, .offsets = {7, 8}, .positions = {}, .conditions = {}}, 2, 3);
+  batch.make({.tokens = {1, 2, 3, 4, 5, 6}, .offsets = {7, 8}, .positions = {}, .conditions = {}},
+             2, 3);
   EXPECT_TRUE(batch.made());
-  batch.upload({.tokens = {6, 5, 4, 3, 2, 1}, .offsets = {9, 0}, .positions = {}, .conditions = {}});
+  batch.upload(
+      {.tokens = {6, 5, 4, 3, 2, 1}, .offsets = {9, 0}, .positions = {}, .conditions = {}});
   EXPECT_EQ(to_host(*device, batch.sequences().tokens), (std::vector<double>{6, 5, 4, 3, 2, 1}));
   EXPECT_EQ(to_host(*device, batch.sequences().offsets), (std::vector<double>{9, 0}));
   EXPECT_CONTAINS(
@@ -179,8 +196,10 @@ TEST(DeviceBatch, TakesBatchesLikeTheFirst) {
         batch.check({.tokens = {1, 2, 3, 4}, .offsets = {7, 8}, .positions = {}, .conditions = {}});
       }),
       "a batch with 4 numbers where the first one had (2, 3)");
-  EXPECT_THROW(batch.upload({.tokens = {1, 2, 3, 4, 5, 6}, .offsets = {}, .positions = {}, .conditions = {}}),
-               Error);
+  EXPECT_THROW(
+      batch.upload(
+          {.tokens = {1, 2, 3, 4, 5, 6}, .offsets = {}, .positions = {}, .conditions = {}}),
+      Error);
 }
 
 #ifdef WEFT_CUDA
@@ -189,9 +208,9 @@ TEST(CudaTrainStep, RunsAheadOfTheDevice) {
   write_corpus(dir / "corpus.h5", 6000, 32);
   for (const char* precision : {"bf16", "f16"})
     for (const char* accumulation : {"1", "2"}) {
-      Steps steps(
-          small_config(dir.path(), {str("precision=", precision), str("train.accumulation=", accumulation)}),
-          "cuda");
+      Steps steps(small_config(dir.path(), {str("precision=", precision),
+                                            str("train.accumulation=", accumulation)}),
+                  "cuda");
       steps.run(4);  // from the third on, graphs
       steps.device->synchronize();
       Gate gate;
@@ -246,20 +265,25 @@ TEST(CudaTrainStep, WhatChangesReachesTheGraphs) {
     for (const char* accumulation : {"1", "2"}) {
       SCOPED_TRACE(str(precision, ", ", accumulation, " micro-batches"));
       const auto run = [&](const std::string& name, const char* graph) {
-        train(small_config(dir.path(),
-                           {str("precision=", precision), str("train.accumulation=", accumulation),
-                            str("train.graph=", graph), "train.context_schedule=[[0, 16], [7, 32], [13, 64]]",
-                            "train.loss_scale=16777216", "train.loss_scale_window=4", "train.log_every=1"}),
-              {.out = dir / name, .device = "cuda"});
+        train(
+            small_config(
+                dir.path(),
+                {str("precision=", precision), str("train.accumulation=", accumulation),
+                 str("train.graph=", graph), "train.context_schedule=[[0, 16], [7, 32], [13, 64]]",
+                 "train.loss_scale=16777216", "train.loss_scale_window=4", "train.log_every=1"}),
+            {.out = dir / name, .device = "cuda"});
         return dir / name;
       };
       const std::string common = str(precision, accumulation);
-      const std::string graphs = run(common + "graphs", "true"), eager = run(common + "eager", "false");
+      const std::string graphs = run(common + "graphs", "true"),
+                        eager = run(common + "eager", "false");
       expect_same_tensors(graphs + "/latest.h5", eager + "/latest.h5");
-      EXPECT_EQ(timeless_metrics(graphs + "/metrics.jsonl"), timeless_metrics(eager + "/metrics.jsonl"));
+      EXPECT_EQ(timeless_metrics(graphs + "/metrics.jsonl"),
+                timeless_metrics(eager + "/metrics.jsonl"));
       const auto differ = [&](const char* key) {
         const std::vector<double> values = metric(graphs + "/metrics.jsonl", key);
-        return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) != values.end();
+        return std::adjacent_find(values.begin(), values.end(), std::not_equal_to<>()) !=
+               values.end();
       };
       EXPECT_TRUE(differ("lr"));
       EXPECT_TRUE(differ("context"));

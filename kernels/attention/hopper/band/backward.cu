@@ -11,7 +11,8 @@ void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const At
   const BandBackward work = BandBackward::of(g, pass, tiles);
   with_head_sizes(g, [&]<class T, int Dqk, int Dv>() {
     if constexpr (Dqk == 64) {
-      if (Dv == 64 || tiles.tiles_back() == 2) return start_band_backward<T, Dqk, Dv, 3>(queue, work);
+      if (Dv == 64 || tiles.tiles_back() == 2)
+        return start_band_backward<T, Dqk, Dv, 3>(queue, work);
     }
     if constexpr (Dv == 128) start_band_backward<T, Dqk, Dv, 2>(queue, work);
   });

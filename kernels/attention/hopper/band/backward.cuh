@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper over a band that reaches at most 128 rows, as one kernel: five matmuls for
-// each pair of tiles, every tensor is read or written once. Scores are transposed (rows are keys), so that
-// P^T and dS^T are A operands in registers. dS^T also goes to shared memory, where the consumer whose key
-// tile begins accumulates dQ over all consumers' tiles, in their order.
+// Backward attention on Hopper over a band that reaches at most 128 rows, as one kernel: five
+// matmuls for each pair of tiles, every tensor is read or written once. Scores are transposed (rows
+// are keys), so that P^T and dS^T are A operands in registers. dS^T also goes to shared memory,
+// where the consumer whose key tile begins accumulates dQ over all consumers' tiles, in their
+// order.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_accumulators.cuh"
@@ -11,14 +12,18 @@
 
 namespace weft::attention::hopper {
 // What a consumer warpgroup holds of a key tile, and how queries add to it.
-template <class T, class M, int kQueries, bool kDocuments> class KeyGradients {
+template <class T, class M, int kQueries, bool kDocuments>
+class KeyGradients {
  protected:
   static constexpr int kSteps = kQueries / 16, kParts = kTile / kQueries;
-  __device__ KeyGradients(const M& memory, const BandBackward& g)
-      : memory_(memory), g_(g), reach_(Reach::of(g.tiles)) {}
 
-  // P^T and dS^T of kQueries queries, and the MMAs that add to dV and dK; the last part leaves them in
-  // flight. `ds_panel` takes dS^T once barrier `ds_free` has passed that phase.
+  __device__ KeyGradients(const M& memory, const BandBackward& g)
+      : memory_(memory),
+        g_(g),
+        reach_(Reach::of(g.tiles)) {}
+
+  // P^T and dS^T of kQueries queries, and the MMAs that add to dV and dK; the last part leaves them
+  // in flight. `ds_panel` takes dS^T once barrier `ds_free` has passed that phase.
   __device__ __forceinline__ void meet_part(int back, int key_stage, int part, uint32_t ds_panel,
                                             uint32_t ds_free, int phase) {
     float s[kQueries / 2], ds[kQueries / 2];
@@ -48,7 +53,8 @@ template <class T, class M, int kQueries, bool kDocuments> class KeyGradients {
     round_steps<T>(ds_operand, ds);
 #pragma unroll
     for (int k = 0; k < kSteps; ++k)
-      stmatrix(lane_address<64>(ds_panel, threadIdx.x % kWarpgroup / 32, part * kSteps + k), ds_operand[k]);
+      stmatrix(lane_address<64>(ds_panel, threadIdx.x % kWarpgroup / 32, part * kSteps + k),
+               ds_operand[k]);
     pin(dk_), pin(dv_);
     wgmma_fence();
     const Descriptor dy = descriptor(memory_.dy(stage_.at) + first),
@@ -81,8 +87,10 @@ template <class T, class M, int kQueries, bool kDocuments>
 class BandBackwardConsumer : KeyGradients<T, M, kQueries, kDocuments> {
  public:
   using Base = KeyGradients<T, M, kQueries, kDocuments>;
+
   __device__ BandBackwardConsumer(const M& memory, const BandBackward& g)
-      : Base(memory, g), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
+      : Base(memory, g),
+        own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ void run() {
     int back = own_ == 0 ? 0 : M::kConsumers - own_;
@@ -90,8 +98,10 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries, kDocuments> {
       mbarrier_wait(memory_.full(stage_.at), stage_.parity);
       const TileStep step = TileStep::read(memory_.step(stage_.at));
       if (step.met_before < 0) break;
-      if (back <= step.met_before) meet(step, back);
-      else pass();
+      if (back <= step.met_before)
+        meet(step, back);
+      else
+        pass();
       stage_.advance(), key_.advance();
       parity_ ^= 1;
       back = back + 1 == M::kConsumers ? 0 : back + 1;
@@ -135,20 +145,25 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries, kDocuments> {
   __device__ __forceinline__ bool ends(const TileStep& step, int back) const {
     return step.is_last || back == g_.tiles.tiles_back();
   }
+
   // All consumers have met the queries at hand: dQ.
   __device__ __forceinline__ void end_queries(const TileStep& step, const TilePlace& at) {
     mbarrier_wait(memory_.ds_full(), parity_);
     if (step.owns_queries) {
       float dq[M::Dqk / 2];
-      if (M::kConsumers == 3 && step.met_before == 2) sum_queries<M::kConsumers>(dq);
-      else if (step.met_before == 1) sum_queries<2>(dq);
-      else sum_queries<1>(dq);
+      if (M::kConsumers == 3 && step.met_before == 2)
+        sum_queries<M::kConsumers>(dq);
+      else if (step.met_before == 1)
+        sum_queries<2>(dq);
+      else
+        sum_queries<1>(dq);
       release_queries(step);
       put(dq, g_.scale, g_.dq, at);
     } else {
       release_queries(step);
     }
   }
+
   __device__ __forceinline__ void release_queries(const TileStep& step) {
     mbarrier_arrive_warp(memory_.ds_free());
     for (int back = step.met_before; back >= 0; --back)
@@ -156,12 +171,14 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries, kDocuments> {
   }
 
   // dQ of the queries at hand, over their kTiles key tiles from the earliest on.
-  template <int kTiles> __device__ __forceinline__ void sum_queries(float (&dq)[M::Dqk / 2]) const {
+  template <int kTiles>
+  __device__ __forceinline__ void sum_queries(float (&dq)[M::Dqk / 2]) const {
     pin(dq);
     wgmma_fence();
 #pragma unroll
     for (int back = kTiles - 1; back >= 0; --back) {
-      const Descriptor ds = descriptor(memory_.ds(back)), k = descriptor(memory_.k(key_.index_back(back)));
+      const Descriptor ds = descriptor(memory_.ds(back)),
+                       k = descriptor(memory_.k(key_.index_back(back)));
       mma_atb<T>(dq, ds, k, back < kTiles - 1);
     }
     wgmma_commit_group();
@@ -187,7 +204,8 @@ class BandBackwardConsumer : KeyGradients<T, M, kQueries, kDocuments> {
 };
 
 // As the registers allow: all queries of a tile at once, or a half after the other.
-template <int Dqk, int Dv, int kConsumers> struct BandShape {
+template <int Dqk, int Dv, int kConsumers>
+struct BandShape {
   using M = BandBackwardMemory<Dqk, Dv, kConsumers>;
   static constexpr int kQueries = (Dv == 128 && kConsumers == 3) || Dqk == 128 ? 32 : 64;
   static constexpr int kProducerRegisters = kConsumers == 3 ? 32 : 40,
@@ -217,8 +235,8 @@ template <class T, int Dqk, int Dv, int kConsumers>
 void start_band_backward(CudaQueue& queue, const BandBackward& g) {
   using M = BandBackwardMemory<Dqk, Dv, kConsumers>;
   with_bool(g.tiles.reaches != nullptr, [&]<bool kDocuments>() {
-    start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers, kDocuments>, g.tiles.work_items(), M::kThreads,
-          M::kBytes, g);
+    start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers, kDocuments>, g.tiles.work_items(),
+          M::kThreads, M::kBytes, g);
   });
 }
 }  // namespace weft::attention::hopper

@@ -7,17 +7,20 @@
 
 namespace weft::attention::hopper {
 // Scores into probabilities; `lse` of the queries in shared memory, `scale` times log2(e).
-template <int N> __device__ __forceinline__ void exponentiate(float (&s)[N], uint32_t lse, float scale) {
+template <int N>
+__device__ __forceinline__ void exponentiate(float (&s)[N], uint32_t lse, float scale) {
 #pragma unroll
   for (int j = 0; j < N / 4; ++j) {
     const float2 of_column = ld_shared_float2(lse + (8 * j + threadIdx.x % 4 * 2) * 4);
 #pragma unroll
     for (int i = 0; i < 4; ++i)
-      s[4 * j + i] = exp2_fast(fmaf(s[4 * j + i], scale, (i % 2 ? of_column.y : of_column.x) * -kLog2E));
+      s[4 * j + i] =
+          exp2_fast(fmaf(s[4 * j + i], scale, (i % 2 ? of_column.y : of_column.x) * -kLog2E));
   }
 }
 
-// Keeps the pairs of the band: queries from `first_query` on, of the tile `ahead` tiles after the keys.
+// Keeps the pairs of the band: queries from `first_query` on, of the tile `ahead` tiles after the
+// keys.
 template <int N>
 __device__ __forceinline__ void hide_from_queries(float (&s)[N], const BandTiles& tiles, int ahead,
                                                   int first_query, const Reach& reach) {
@@ -49,7 +52,8 @@ __device__ __forceinline__ void differentiate(float (&dp)[N], const float (&p)[N
 }
 
 template <class T, int kSteps>
-__device__ __forceinline__ void round_steps(uint32_t (&a)[kSteps][4], const float (&s)[kSteps * 8]) {
+__device__ __forceinline__ void round_steps(uint32_t (&a)[kSteps][4],
+                                            const float (&s)[kSteps * 8]) {
 #pragma unroll
   for (int k = 0; k < kSteps; ++k)
 #pragma unroll
@@ -58,7 +62,8 @@ __device__ __forceinline__ void round_steps(uint32_t (&a)[kSteps][4], const floa
 
 // 64 columns of accumulators times `factor`, rounded, to a panel in shared memory.
 template <class T, int N>
-__device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float factor, uint32_t out) {
+__device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float factor,
+                                          uint32_t out) {
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     uint32_t r[4];
@@ -71,12 +76,12 @@ __device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float 
   }
 }
 
-// The same, and on to global memory; by all threads of warpgroup `group`. `out`: a panel that nobody reads
-// any more once at most kPending stores of the thread that leads are under way.
+// The same, and on to global memory; by all threads of warpgroup `group`. `out`: a panel that
+// nobody reads any more once at most kPending stores of the thread that leads are under way.
 template <class T, int kPending = 0, int N>
 __device__ __forceinline__ void send_panel(int group, const float (&c)[N], int panel, float factor,
-                                           uint32_t out, const CUtensorMap& to, const BandBackward& g,
-                                           const TilePlace& at) {
+                                           uint32_t out, const CUtensorMap& to,
+                                           const BandBackward& g, const TilePlace& at) {
   if (is_warpgroup_leader()) tma_store_wait_group_read<kPending>();
   warpgroup_sync(group);
   put_panel<T>(c, panel, factor, out);

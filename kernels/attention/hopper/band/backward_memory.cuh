@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over a band (band.cuh) on Hopper: the iterations of a thread block, its shared memory,
-// and stores. The kernels over pairs of key tiles (column_memory.cuh) share BandBackward, rings and
-// registers.
-//   A run owns the dK and dV of its tiles, and goes on over the queries that see the last of them. It leaves
-// out the dQ of its first queries: the run before has their earlier keys. So one block writes each gradient.
+// Backward attention over a band (band.cuh) on Hopper: the iterations of a thread block, its shared
+// memory, and stores. The kernels over pairs of key tiles (column_memory.cuh) share BandBackward,
+// rings and registers.
+//   A run owns the dK and dV of its tiles, and goes on over the queries that see the last of them.
+//   It leaves
+// out the dQ of its first queries: the run before has their earlier keys. So one block writes each
+// gradient.
 #pragma once
 
 #include "kernels/attention/hopper/band/band.cuh"
@@ -12,6 +14,7 @@
 namespace weft::attention::hopper {
 struct TilePlace {
   int tile, group, h, b;
+
   __device__ __forceinline__ static TilePlace of(const BandRun& run, int tile) {
     return {tile, run.group, run.h, run.b};
   }
@@ -25,12 +28,15 @@ struct BandBackward {
   float scale;
   bool accumulate;  // adds to gradients that an earlier pass left
 
-  static BandBackward of(const AttentionBackward& g, const AttentionPass& pass, const BandTiles& tiles) {
-    BandBackward x{.tiles = tiles,
-                   .lse = static_cast<const float*>(g.lse.data),
-                   .delta = static_cast<float*>(g.delta.data),
-                   .scale = static_cast<float>(g.scale),
-                   .accumulate = pass.accumulate};
+  static BandBackward of(const AttentionBackward& g, const AttentionPass& pass,
+                         const BandTiles& tiles) {
+    BandBackward x{
+        .tiles = tiles,
+        .lse = static_cast<const float*>(g.lse.data),
+        .delta = static_cast<float*>(g.delta.data),
+        .scale = static_cast<float>(g.scale),
+        .accumulate = pass.accumulate,
+    };
     const bool described = describe(x.q, g.q, tiles) && describe(x.k, g.k, tiles) &&
                            describe(x.v, g.v, tiles) && describe(x.y, g.y, tiles) &&
                            describe(x.dy, g.dy, tiles) && describe(x.dq, g.dq, tiles) &&
@@ -38,12 +44,15 @@ struct BandBackward {
     WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
     return x;
   }
+
   // Of lse and delta: the first of a (batch, head).
   __device__ int64_t first_scalar(int b, int h) const {
     return (int64_t{b} * tiles.heads + h) * tiles.rows * tiles.stride;
   }
+
   // delta of a row of a tile of queries, where there is such a row and this block writes it.
-  __device__ __forceinline__ void put_delta(const TilePlace& at, int row, float x, bool owned) const {
+  __device__ __forceinline__ void put_delta(const TilePlace& at, int row, float x,
+                                            bool owned) const {
     const int position = tiles.position(at.group, at.tile, row);
     if (owned && position >= 0) delta[first_scalar(at.b, at.h) + position] = x;
   }
@@ -52,21 +61,33 @@ struct BandBackward {
 // The iterations of a thread block: the tiles of its runs, one each.
 class TileIterator {
  public:
-  __device__ explicit TileIterator(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) { open(); }
+  __device__ explicit TileIterator(const BandTiles& tiles)
+      : tiles_(tiles),
+        item_(blockIdx.x) {
+    open();
+  }
+
   __device__ explicit operator bool() const { return tile_ < end_; }
+
   __device__ __forceinline__ void next() {
     if (++tile_ < end_) return;
     item_ += gridDim.x;
     open();
   }
+
   __device__ const BandRun& run() const { return run_; }
+
   __device__ int tile() const { return tile_; }
+
   // Key tiles before this one that its queries meet.
   __device__ int met_before() const { return min(tile_ - run_.first, tiles_.tiles_back()); }
+
   __device__ bool is_last() const { return tile_ + 1 == end_; }
+
   __device__ bool owns_queries() const {
     return run_.first == 0 || tile_ - run_.first >= tiles_.tiles_back();
   }
+
   // Whether dK and dV of the tile `back` iterations ago belong to this run.
   __device__ bool owns_keys(int back) const { return tile_ - back < run_.end; }
 
@@ -78,6 +99,7 @@ class TileIterator {
     tile_ = run_.first;
     end_ = min(run_.end + tiles_.tiles_back(), tiles_.tiles);
   }
+
   const BandTiles& tiles_;
   int item_, tile_ = 0, end_ = 0;
   BandRun run_{};
@@ -98,22 +120,29 @@ struct TileStep {
       step.owned_keys |= static_cast<int>(iterator.owns_keys(back)) << back;
     return step;
   }
+
   __device__ __forceinline__ void write(uint32_t to) const {
     const int flags = met_before < 0 ? -1
                                      : met_before | static_cast<int>(is_last) << 8 |
                                            static_cast<int>(owns_queries) << 9 | owned_keys << 16;
-    asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(place.tile), "r"(place.group),
-                 "r"(place.h), "r"(place.b)
+    asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(place.tile),
+                 "r"(place.group), "r"(place.h), "r"(place.b)
                  : "memory");
     asm volatile("st.shared.s32 [%0], %1;" ::"r"(to + 16), "r"(flags) : "memory");
   }
+
   // All but the place.
   __device__ __forceinline__ static TileStep read(uint32_t from) {
     int flags;
     asm volatile("ld.shared.s32 %0, [%1];" : "=r"(flags) : "r"(from + 16));
     flags = warp_uniform(flags);
-    return {{}, flags < 0 ? -1 : flags & 0xff, (flags >> 8 & 1) != 0, (flags >> 9 & 1) != 0, flags >> 16};
+    return {{},
+            flags < 0 ? -1 : flags & 0xff,
+            (flags >> 8 & 1) != 0,
+            (flags >> 9 & 1) != 0,
+            flags >> 16};
   }
+
   __device__ __forceinline__ static TilePlace read_place(uint32_t from) {
     TilePlace r;
     asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
@@ -124,12 +153,16 @@ struct TileStep {
 };
 
 // Keys and values, or queries and dy, in bytes.
-template <int kX, int kY> struct TilePair { char x[kX], y[kY]; };
+template <int kX, int kY>
+struct TilePair {
+  char x[kX], y[kY];
+};
 
-// What the shared memory of each backward kernel over bands has: key stages with the keys and values of a
-// tile, stages with the queries and dy of one, and their barriers. M::SharedStorage has them. What ends a
-// phase, and who arrives:
-//   full        queries, dy, lse and delta have come: the thread that loads rows by TMA, and 32 lanes that
+// What the shared memory of each backward kernel over bands has: key stages with the keys and
+// values of a tile, stages with the queries and dy of one, and their barriers. M::SharedStorage has
+// them. What ends a phase, and who arrives:
+//   full        queries, dy, lse and delta have come: the thread that loads rows by TMA, and 32
+//   lanes that
 //               fetch lse (and delta, where an earlier pass computed it)
 //   free        nobody reads the stage any more: warps of consumers, and those that compute delta
 //   delta_full  delta is there, where this pass computes it: the warps that do
@@ -137,21 +170,28 @@ template <int kX, int kY> struct TilePair { char x[kX], y[kY]; };
 //   keys_free   nobody reads them any more: who multiplies with them, as each kernel says
 //   y_full      y has come: the thread that loads it
 //   y_free      delta is computed from it: the warps that do
-template <class M> struct BackwardRings {
+template <class M>
+struct BackwardRings {
   static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
   uint32_t base;
 
   __device__ uint32_t k(int at) const { return base + at * (M::kX + M::kY); }
+
   __device__ uint32_t v(int at) const { return k(at) + M::kX; }
+
   __device__ uint32_t q(int stage) const {
     return base + int{offsetof(typename M::SharedStorage, stages)} + stage * (M::kX + M::kY);
   }
+
   __device__ uint32_t dy(int stage) const { return q(stage) + M::kX; }
+
   // Of kernels over a TileIterator.
   __device__ uint32_t lse(int stage) const {
     return base + int{offsetof(typename M::SharedStorage, scalars)} + stage * 2 * kTile * 4;
   }
+
   __device__ uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
+
   __device__ uint32_t step(int stage) const {
     return base + int{offsetof(typename M::SharedStorage, step)} + stage * 32;
   }
@@ -159,11 +199,17 @@ template <class M> struct BackwardRings {
   __device__ uint32_t full(int stage) const {
     return base + int{offsetof(typename M::SharedStorage, full)} + stage * 8;
   }
+
   __device__ uint32_t free(int stage) const { return full(M::kStages + stage); }
+
   __device__ uint32_t delta_full(int stage) const { return full(2 * M::kStages + stage); }
+
   __device__ uint32_t keys_full(int at) const { return full(3 * M::kStages + at); }
+
   __device__ uint32_t keys_free(int at) const { return keys_full(M::kKeyStages + at); }
+
   __device__ uint32_t y_full(int at) const { return keys_full(2 * M::kKeyStages + at); }
+
   __device__ uint32_t y_free(int at) const { return y_full(M::kYStages + at); }
 
   // Of these barriers, by one thread. Readers: arrivals that make a stage, and a at of keys, free.
@@ -175,23 +221,27 @@ template <class M> struct BackwardRings {
     }
     for (int i = 0; i < M::kKeyStages; ++i)
       mbarrier_init(keys_full(i), 1), mbarrier_init(keys_free(i), key_readers);
-    for (int i = 0; i < M::kYStages; ++i) mbarrier_init(y_full(i), 1), mbarrier_init(y_free(i), kDeltaWarps);
+    for (int i = 0; i < M::kYStages; ++i)
+      mbarrier_init(y_full(i), 1), mbarrier_init(y_free(i), kDeltaWarps);
   }
 };
 
-// Registers a lane of four warpgroups, 512 in all: a producer, two owners of keys, one that accumulates dQ.
+// Registers a lane of four warpgroups, 512 in all: a producer, two owners of keys, one that
+// accumulates dQ.
 struct OwnerRegisters {
   static constexpr int kProducer = 32, kQueries = 96, kOwner = (512 - kProducer - kQueries) / 2;
 };
 
-// Consumer w holds dK and dV of every kConsumers-th key tile. x: Dqk columns, y: Dv, in panels of 64.
+// Consumer w holds dK and dV of every kConsumers-th key tile. x: Dqk columns, y: Dv, in panels
+// of 64.
 template <int Dqk_, int Dv_, int kConsumers_>
 struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsumers_>> {
   using Rings = BackwardRings<BandBackwardMemory>;
   using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
   static constexpr int Dqk = Dqk_, Dv = Dv_, kConsumers = kConsumers_;
   static constexpr int kX = Dqk / 64 * kPanel, kY = Dv / 64 * kPanel;
-  // Keys and values stay while later queries meet them; queries and dy for a step; y until delta is known.
+  // Keys and values stay while later queries meet them; queries and dy for a step; y until delta is
+  // known.
   static constexpr bool kSmall = Dqk == 64 && Dv == 64;
   static constexpr int kKeyStages = kSmall      ? 5
                                     : Dqk == 64 ? 4
@@ -199,36 +249,45 @@ struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsume
                        kStages = kSmall ? 3 : 2, kYStages = kSmall ? 2 : 1,
                        kOut = Dqk == 128 || kSmall ? 2 : 1;  // panels on their way
   static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+
   struct SharedStorage {
     TilePair<kX, kY> keys[kKeyStages], stages[kStages];
     char y[kYStages][kY];
     Panel ds[kConsumers];  // dS^T of the key tile `back` iterations ago and the queries at hand
     Panel out[kConsumers][kOut];
+
     struct {
       float lse[kTile], delta[kTile];
     } scalars[kStages];
+
     TileStep::Shared step[kStages];
-    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages], keys_free[kKeyStages],
-        y_full[kYStages], y_free[kYStages], ds_full, ds_free;
+    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
+        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full, ds_free;
   };
+
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static BandBackwardMemory of(const char* shared) { return {{first_panel(shared)}}; }
+
   __device__ uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
+
   __device__ uint32_t ds(int back) const { return WEFT_AT(ds) + back * kPanel; }
+
   __device__ uint32_t out(int consumer, int panel) const {
     return WEFT_AT(out) + (consumer * kOut + panel) * kPanel;
   }
 
   // dS of all consumers has come, from each of their warps; one of them has accumulated dQ over it.
   __device__ uint32_t ds_full() const { return y_full(2 * kYStages); }
+
   __device__ uint32_t ds_free() const { return ds_full() + 8; }
 
   // By all threads of the block, before anything else.
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
-      // Keys: the consumer that holds the gradients of a tile, and the one that accumulates dQ over it.
+      // Keys: the consumer that holds the gradients of a tile, and the one that accumulates dQ over
+      // it.
       Rings::init_rings(kConsumers * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
       mbarrier_init(ds_full(), kConsumers * kWarps);
       mbarrier_init(ds_free(), kWarps);
@@ -238,12 +297,15 @@ struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsume
   }
 };
 
-// A panel of a tile to global memory: rows and columns that do not exist are left out. add: to what is there.
+// A panel of a tile to global memory: rows and columns that do not exist are left out. add: to what
+// is there.
 __device__ __forceinline__ void store_panel(const CUtensorMap& to, uint32_t from, int panel,
                                             const BandTiles& tiles, const TilePlace& at, bool add) {
   const int row = at.tile * kTile, column = at.group * tiles.columns();
-  if (add) tma_reduce_add(to, from, panel * 64, row, column, at.h, at.b);
-  else tma_store(to, from, panel * 64, row, column, at.h, at.b);
+  if (add)
+    tma_reduce_add(to, from, panel * 64, row, column, at.h, at.b);
+  else
+    tma_store(to, from, panel * 64, row, column, at.h, at.b);
   tma_store_commit_group();
 }
 }  // namespace weft::attention::hopper

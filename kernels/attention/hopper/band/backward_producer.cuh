@@ -6,7 +6,8 @@
 
 namespace weft::attention::hopper {
 // One thread: loads tiles by TMA, and says what they are. Without stages for y other warps load y.
-template <class M> __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
+template <class M>
+__device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   Ring<M::kKeyStages> key;
   Ring<M::kYStages> y;
@@ -37,8 +38,8 @@ template <class M> __device__ __forceinline__ void load_tiles(const M& memory, c
   mbarrier_arrive(memory.full(stage.at));
 }
 
-// A warp: starts fetching lse of queries, and delta where an earlier pass made it. cp_async_mbarrier_arrive()
-// says when they are there. first: g.first_scalar() of the run.
+// A warp: starts fetching lse of queries, and delta where an earlier pass made it.
+// cp_async_mbarrier_arrive() says when they are there. first: g.first_scalar() of the run.
 template <class M, class At>
 __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, const BandBackward& g,
                                               const BandRun& run, int tile, int64_t first) {
@@ -52,7 +53,8 @@ __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, con
 }
 
 // Warp 1: lse and delta of queries.
-template <class M> __device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
+template <class M>
+__device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
     const int64_t first = g.first_scalar(iterator.run().b, iterator.run().h);
@@ -65,13 +67,15 @@ template <class M> __device__ __forceinline__ void load_scalars(const M& memory,
   mbarrier_arrive(memory.full(stage.at));
 }
 
-template <class T> __device__ __forceinline__ float add_dot(float sum, uint32_t a, uint32_t b) {
+template <class T>
+__device__ __forceinline__ float add_dot(float sum, uint32_t a, uint32_t b) {
   sum = fmaf(low_half<T>(a), low_half<T>(b), sum);
   return fmaf(high_half<T>(a), high_half<T>(b), sum);
 }
 
 // The dot product of row `row` of two tiles of D columns.
-template <class T, int D> __device__ __forceinline__ float row_product(uint32_t x, uint32_t y, int row) {
+template <class T, int D>
+__device__ __forceinline__ float row_product(uint32_t x, uint32_t y, int row) {
   float sum = 0;
 #pragma unroll 2
   for (int chunk = 0; chunk < D / 8; ++chunk) {
@@ -111,7 +115,8 @@ __device__ __forceinline__ void make_delta(const M& memory, const BandBackward& 
   }
 }
 
-template <class T, class M> __device__ __forceinline__ void produce(const M& memory, const BandBackward& g) {
+template <class T, class M>
+__device__ __forceinline__ void produce(const M& memory, const BandBackward& g) {
   switch (threadIdx.x / 32) {
     case 0:
       if (threadIdx.x == 0) load_tiles(memory, g);

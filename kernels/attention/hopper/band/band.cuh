@@ -1,22 +1,28 @@
 // SPDX-License-Identifier: MIT
-// Attention over a Band (attention.h) on Hopper: what its kernels share. The view position = column + stride
-// * row unites `local` (stride 1: one column) and `strided`: each column is a causal sequence of its own.
-//   Tile: 64 rows of one (batch, head). A column of more than 32 rows has its own tiles; shorter ones share a
+// Attention over a Band (attention.h) on Hopper: what its kernels share. The view position = column
+// + stride
+// * row unites `local` (stride 1: one column) and `strided`: each column is a causal sequence of
+// its own.
+//   Tile: 64 rows of one (batch, head). A column of more than 32 rows has its own tiles; shorter
+//   ones share a
 // tile: row r of the tile is row r % column_rows of its column r / column_rows.
 //   Group: the columns that share tiles; one column where they do not.
 //   Run: tiles of a group that follow each other, the work item of a thread block.
-// TMA reads tiles in place through 5-D tensor maps. Rows and columns that do not exist read as zeros.
+// TMA reads tiles in place through 5-D tensor maps. Rows and columns that do not exist read as
+// zeros.
 #pragma once
 
-#include <algorithm>
-#include <cmath>
 #include "kernels/attention/direction.cuh"
 #include "kernels/attention/hopper/launch.cuh"
 #include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
 
+#include <algorithm>
+#include <cmath>
+
 namespace weft::attention::hopper {
-// Indices of the rows of a tile, both included; none where last < first. They may lie outside of 0 .. 63.
+// Indices of the rows of a tile, both included; none where last < first. They may lie outside of 0
+// .. 63.
 struct TileRows {
   int first, last;
 };
@@ -25,15 +31,18 @@ struct BandRun {
   int b, h, group, first, end;
 };
 
-// Division by a number that the host knows (Granlund and Montgomery 1994), for dividends below 2^31.
+// Division by a number that the host knows (Granlund and Montgomery 1994), for dividends below
+// 2^31.
 struct Divisor {
   uint32_t by, factor, shift;
+
   static Divisor of(int by) {
     Divisor d{static_cast<uint32_t>(by), 0, 0};
     while (1u << d.shift < d.by) ++d.shift;
     d.factor = static_cast<uint32_t>(((uint64_t{1} << 32) * ((1u << d.shift) - d.by)) / d.by + 1);
     return d;
   }
+
   // Divides x; the remainder.
   __device__ __forceinline__ int take_from(int& x) const {
     const auto from = static_cast<uint32_t>(x), quotient = (__umulhi(from, factor) + from) >> shift;
@@ -44,10 +53,11 @@ struct Divisor {
 
 // A pass over a band in tiles, a kernel's argument.
 struct BandTiles {
-  int stride, rows;               // residue columns, and rows of each
-  int reach, skip;                // as in Band; reach is kNoLimit where every row above is seen
-  int column_rows, column_shift;  // rows of a tile that each column takes, 64, 32, 16 or 8: 1 << column_shift
-  int groups, tiles;              // groups of columns, and tiles of each
+  int stride, rows;  // residue columns, and rows of each
+  int reach, skip;   // as in Band; reach is kNoLimit where every row above is seen
+  // rows of a tile that each column takes, 64, 32, 16 or 8: 1 << column_shift
+  int column_rows, column_shift;
+  int groups, tiles;  // groups of columns, and tiles of each
   int batch, heads;
   int runs, run;  // runs of each group, and tiles of each, the last of which may have fewer
   Divisor by_heads, by_runs, by_groups;
@@ -63,7 +73,8 @@ struct BandTiles {
     t.rows = static_cast<int>(x.time / band.stride);
     t.reach = band.reach < t.rows ? band.reach : kNoLimit;
     t.skip = band.skip;
-    for (t.column_shift = 6; t.column_shift > 3 && 1 << (t.column_shift - 1) >= t.rows;) --t.column_shift;
+    for (t.column_shift = 6; t.column_shift > 3 && 1 << (t.column_shift - 1) >= t.rows;)
+      --t.column_shift;
     t.column_rows = 1 << t.column_shift;
     t.groups = (t.stride + t.columns() - 1) / t.columns();
     t.tiles = (t.rows + kTile - 1) / kTile;
@@ -76,7 +87,9 @@ struct BandTiles {
     t.by_groups = Divisor::of(std::max(t.groups, 1));
     return t;
   }
-  // Cuts groups into runs so that `blocks` blocks end as soon as possible; a run costs `extra` tiles more.
+
+  // Cuts groups into runs so that `blocks` blocks end as soon as possible; a run costs `extra`
+  // tiles more.
   void cut(int blocks, double extra) {
     const int64_t columns = int64_t{batch} * heads * groups;
     double least = INFINITY;
@@ -88,28 +101,34 @@ struct BandTiles {
     }
     check_work_items();
   }
+
   // Cuts groups into runs of `each` tiles, the last of which may be shorter.
   void cut_to(int each) {
     run = each;
     runs = (tiles + each - 1) / each;
     check_work_items();
   }
+
   void check_work_items() {
     by_runs = Divisor::of(std::max(runs, 1));
-    WEFT_CHECK(int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ", heads,
-               " heads of ", groups, " columns in ", runs,
+    WEFT_CHECK(int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ",
+               heads, " heads of ", groups, " columns in ", runs,
                " runs are more than one launch can take; lower the batch size");
   }
 
-  __host__ __device__ int columns() const { return kTile >> column_shift; }             // of a tile
-  __host__ __device__ int work_items() const { return batch * groups * runs * heads; }  // runs of all groups
+  __host__ __device__ int columns() const { return kTile >> column_shift; }  // of a tile
+
+  // runs of all groups
+  __host__ __device__ int work_items() const { return batch * groups * runs * heads; }
+
   // Tiles just before a tile that some of its rows see: 0, 1 or 2 for a reach of at most 128.
   __host__ __device__ int tiles_back() const {
     const int back = (reach + kTile - 2) / kTile;
     return back < tiles ? back : tiles - 1;
   }
 
-  // Heads are numbered fastest, so that blocks read neighbouring heads of the same positions at a time.
+  // Heads are numbered fastest, so that blocks read neighbouring heads of the same positions at a
+  // time.
   __device__ __forceinline__ BandRun work_item(int number) const {
     BandRun r;
     r.h = by_heads.take_from(number);
@@ -119,22 +138,30 @@ struct BandTiles {
     r.b = number;
     return r;
   }
+
   // Of row r of a tile; -1: there is none.
   __device__ __forceinline__ int position(int group, int tile, int r) const {
-    const int row = tile * kTile + (r & (column_rows - 1)), column = group * columns() + (r >> column_shift);
+    const int row = tile * kTile + (r & (column_rows - 1)),
+              column = group * columns() + (r >> column_shift);
     return row < rows && column < stride ? row * stride + column : -1;
   }
-  // The keys that query r of a tile sees in the tile that is `back` tiles before its own. own: its reach.
+
+  // The keys that query r of a tile sees in the tile that is `back` tiles before its own. own: its
+  // reach.
   __device__ __forceinline__ TileRows keys_of(int r, int back, int own) const {
     return {max(r + 1 - own + back * kTile, r & -column_rows), r - skip + back * kTile};
   }
-  // Whether some query of a tile does not see some key of the tile that is `back` tiles before its own.
+
+  // Whether some query of a tile does not see some key of the tile that is `back` tiles before its
+  // own.
   __device__ __forceinline__ bool hides(int back) const {
     return column_rows < kTile || reach < (back + 1) * kTile || skip > (back - 1) * kTile + 1;
   }
+
   // The queries that see key c of a tile in the tile that is `ahead` tiles after its own.
   __device__ __forceinline__ TileRows queries_of(int c, int ahead, int own) const {
-    return {c + skip - ahead * kTile, min(c + own - ahead * kTile, (c & -column_rows) + column_rows) - 1};
+    return {c + skip - ahead * kTile,
+            min(c + own - ahead * kTile, (c & -column_rows) + column_rows) - 1};
   }
 };
 
@@ -143,44 +170,55 @@ struct Reach {
   int rows[2];
   bool cut = false;  // of some row of the warp
 
-  __device__ __forceinline__ static Reach of(const BandTiles& tiles) { return {{tiles.reach, tiles.reach}}; }
+  __device__ __forceinline__ static Reach of(const BandTiles& tiles) {
+    return {{tiles.reach, tiles.reach}};
+  }
+
   // The rows are at these positions, -1: there is none. side: 0 queries, 1 keys.
-  __device__ __forceinline__ void load(const BandTiles& tiles, int b, const int (&position)[2], int side) {
+  __device__ __forceinline__ void load(const BandTiles& tiles, int b, const int (&position)[2],
+                                       int side) {
     const int64_t first = (int64_t{side} * tiles.batch + b) * tiles.rows * tiles.stride;
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       rows[half] = position[half] < 0 ? tiles.reach : tiles.reaches[first + position[half]];
   }
+
   // By all lanes, where the loaded rows are first needed.
   __device__ __forceinline__ void compare(const BandTiles& tiles) {
     cut = __any_sync(0xffffffffu, min(rows[0], rows[1]) < tiles.reach);
   }
 };
 
-// Boxes of `box_rows` rows of a tile, 64 or 16, and one panel of 64 columns. false: TMA does not take these
-// strides. `lines`: what the L2 cache fetches at a time; the next head's part of a row is often wanted, too.
-inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles, int box_rows = kTile,
+// Boxes of `box_rows` rows of a tile, 64 or 16, and one panel of 64 columns. false: TMA does not
+// take these strides. `lines`: what the L2 cache fetches at a time; the next head's part of a row
+// is often wanted, too.
+inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tiles,
+                     int box_rows = kTile,
                      CUtensorMapL2promotion lines = CU_TENSOR_MAP_L2_PROMOTION_L2_128B) {
   const int of_column = std::min(tiles.column_rows, box_rows);
-  return encode_tensor_map<5>(map, x.dtype, x.data, {x.size, tiles.rows, tiles.stride, x.heads, x.batch},
-                              {tiles.stride * x.time_stride, x.time_stride, x.head_stride, x.batch_stride},
-                              {64, of_column, box_rows / of_column, 1, 1}, lines);
+  return encode_tensor_map<5>(
+      map, x.dtype, x.data, {x.size, tiles.rows, tiles.stride, x.heads, x.batch},
+      {tiles.stride * x.time_stride, x.time_stride, x.head_stride, x.batch_stride},
+      {64, of_column, box_rows / of_column, 1, 1}, lines);
 }
 
 // A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.
 template <int D>
-__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
-                                          const BandRun& run, int tile, uint32_t barrier) {
+__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& from,
+                                          const BandTiles& tiles, const BandRun& run, int tile,
+                                          uint32_t barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    tma_load(to + panel * kPanel, from, panel * 64, tile * kTile, run.group * tiles.columns(), run.h, run.b,
-             barrier);
+    tma_load(to + panel * kPanel, from, panel * 64, tile * kTile, run.group * tiles.columns(),
+             run.h, run.b, barrier);
 }
 
-// Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to` have.
+// Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to`
+// have.
 template <int D>
-__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, uint32_t from, const BandTiles& tiles,
-                                                const BandRun& run, int tile, int first) {
+__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, uint32_t from,
+                                                const BandTiles& tiles, const BandRun& run,
+                                                int tile, int first) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
     tma_store(to, from + panel * kPanel + first * 128, panel * 64,
@@ -197,8 +235,12 @@ struct BandForwardMaps {
   bool describe(CUtensorMap& map, const HeadsView& x, int rows) const {
     return hopper::describe(map, x, tiles, rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   }
+
   static BandForwardMaps of(const AttentionForward& f, const AttentionPass& pass) {
-    BandForwardMaps maps{.tiles = BandTiles::of(pass, f.q), .scale = static_cast<float>(f.scale) * kLog2E};
+    BandForwardMaps maps{
+        .tiles = BandTiles::of(pass, f.q),
+        .scale = static_cast<float>(f.scale) * kLog2E,
+    };
     const bool described = maps.describe(maps.q, f.q, kTile) && maps.describe(maps.k, f.k, kTile) &&
                            maps.describe(maps.v, f.v, kTile) && maps.describe(maps.y, f.y, kTile) &&
                            maps.describe(maps.y_rows, f.y, 16);

@@ -4,7 +4,8 @@
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+void launch_column_backward(CudaQueue& queue, const AttentionBackward& g,
+                            const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass, g.q);
   tiles.cut_to(tiles.tiles);
   const BandBackward columns = BandBackward::of(g, pass, tiles);
@@ -14,8 +15,8 @@ void launch_column_backward(CudaQueue& queue, const AttentionBackward& g, const 
   with_type(g, [&]<class T>() {
     with_bool(columns.tiles.tiles <= kTilesInRegisters, [&]<bool kWhole>() {
       using M = ColumnMemory<kWhole>;
-      start(queue, column_backward_kernel<T, kWhole>, columns.tiles.work_items(), M::kThreads, M::kBytes,
-            columns, static_cast<float4*>(g.scratch.data));
+      start(queue, column_backward_kernel<T, kWhole>, columns.tiles.work_items(), M::kThreads,
+            M::kBytes, columns, static_cast<float4*>(g.scratch.data));
     });
   });
 }

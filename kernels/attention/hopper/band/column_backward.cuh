@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper over whole residue columns of more than 128 rows, heads up to 64, transposed
-// as in backward.cuh. One warpgroup accumulates each gradient in the order of the tiles: no atomics.
+// Backward attention on Hopper over whole residue columns of more than 128 rows, heads up to 64,
+// transposed as in backward.cuh. One warpgroup accumulates each gradient in the order of the tiles:
+// no atomics.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_accumulators.cuh"
@@ -9,18 +10,23 @@
 
 namespace weft::attention::hopper {
 // A warpgroup that owns key tiles: dK and dV.
-template <class T, class M> class KeyOwner {
+template <class T, class M>
+class KeyOwner {
  public:
   using Steps = typename M::Steps;
+
   __device__ KeyOwner(const M& memory, const BandBackward& g)
-      : memory_(memory), g_(g), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
+      : memory_(memory),
+        g_(g),
+        own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ void run() {
     Steps step(g_.tiles);
     while (step) {
       const int mine = owner_of(step.pair(), 0) == own_ ? 0 : 1;
       const bool two = step.has_key(1);
-      // The queries of the first key tile do not see the second; the last ones may not see the first.
+      // The queries of the first key tile do not see the second; the last ones may not see the
+      // first.
       if (mine == 1 && step.query() < step.key(1)) pass(step);
       if ((mine == 0 || two) && !own(step, mine)) pass(step);
       key_.advance();
@@ -37,7 +43,8 @@ template <class T, class M> class KeyOwner {
     step.next();
   }
 
-  // The mainloop of a key tile; the MMAs that end an iteration overlap the next. true: the pair has ended.
+  // The mainloop of a key tile; the MMAs that end an iteration overlap the next. true: the pair has
+  // ended.
   __device__ __forceinline__ bool own(Steps& step, int mine) {
     Ring<M::kKeyStages> key = key_;
     if (mine == 1) key.advance();
@@ -76,6 +83,7 @@ template <class T, class M> class KeyOwner {
     mbarrier_wait(memory_.full(stage_.at), stage_.parity);
     return warp_uniform(stage_.at);
   }
+
   __device__ __forceinline__ void issue_scores(int key_stage, int stage) {
     pin(s_), pin(ds_);
     wgmma_fence();
@@ -84,6 +92,7 @@ template <class T, class M> class KeyOwner {
     mma_abt<T, 64>(ds_, memory_.v(key_stage), memory_.dy(stage));
     wgmma_commit_group();
   }
+
   // A group: what the queries of a stage add to dV and dK, or what these begin with.
   __device__ __forceinline__ void issue_gradients(int stage, int add) {
     pin(dv_), pin(dk_);
@@ -93,8 +102,10 @@ template <class T, class M> class KeyOwner {
     mma_ab<T>(dk_, ds_operand_, q, add);
     wgmma_commit_group();
   }
+
   // P^T and dS^T of the queries at hand; the MMAs of the stage before end meanwhile.
-  template <bool kFirst> __device__ __forceinline__ void meet(const Steps& step, int mine) {
+  template <bool kFirst>
+  __device__ __forceinline__ void meet(const Steps& step, int mine) {
     const int buffer = ds_at_.at;
     wgmma_wait_group<(kFirst ? 1 : 2)>();
     pin(s_);
@@ -112,7 +123,8 @@ template <class T, class M> class KeyOwner {
     round_steps<T>(ds_operand_, ds_);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      stmatrix(lane_address<64>(memory_.ds(own_, buffer), threadIdx.x % kWarpgroup / 32, k), ds_operand_[k]);
+      stmatrix(lane_address<64>(memory_.ds(own_, buffer), threadIdx.x % kWarpgroup / 32, k),
+               ds_operand_[k]);
     fence_proxy_async();
     mbarrier_arrive_warp(memory_.ds_full(own_, buffer));
     ds_at_.advance();
@@ -129,13 +141,18 @@ template <class T, class M> class KeyOwner {
   uint32_t p_operand_[4][4], ds_operand_[4][4];
 };
 
-// The warpgroup that accumulates dQ. In columns of few tiles the last two query tiles, which both pairs of
-// key tiles meet, keep dQ in registers; else dQ is in `kept` until the next pair: (tiles, 8, threads).
-template <class T, class M> class PairDqAccumulator {
+// The warpgroup that accumulates dQ. In columns of few tiles the last two query tiles, which both
+// pairs of key tiles meet, keep dQ in registers; else dQ is in `kept` until the next pair: (tiles,
+// 8, threads).
+template <class T, class M>
+class PairDqAccumulator {
  public:
   using Steps = typename M::Steps;
+
   __device__ PairDqAccumulator(const M& memory, const BandBackward& g, float4* kept)
-      : memory_(memory), g_(g), kept_(kept + threadIdx.x % kWarpgroup) {}
+      : memory_(memory),
+        g_(g),
+        kept_(kept + threadIdx.x % kWarpgroup) {}
 
   __device__ __forceinline__ void run() {
     float even[32], odd[32];
@@ -177,26 +194,32 @@ template <class T, class M> class PairDqAccumulator {
     if (step.last_visit())
       send_panel<T>(warpgroup_index(), dq, 0, g_.scale, memory_.out(M::kOwners), g_.dq, g_,
                     TilePlace::of(step.run(), step.query()));
-    else if (!M::kWhole && !stays) keep(dq, step.query());
+    else if (!M::kWhole && !stays)
+      keep(dq, step.query());
     if (!M::kWhole && stays)
 #pragma unroll
       for (int i = 0; i < 32; ++i) following[i] = dq[i];
   }
+
   __device__ __forceinline__ int buffer(int owner) const {
     return M::kBuffers == 2 ? counts_ >> (8 * owner) & 1 : 0;
   }
+
   __device__ __forceinline__ void add(float (&dq)[32], int owner, int key_stage, int add_to) const {
-    mbarrier_wait(memory_.ds_full(owner, buffer(owner)), counts_ >> (8 * owner + M::kBuffers - 1) & 1);
+    mbarrier_wait(memory_.ds_full(owner, buffer(owner)),
+                  counts_ >> (8 * owner + M::kBuffers - 1) & 1);
     const Descriptor ds = descriptor(warp_uniform(memory_.ds(owner, buffer(owner)))),
                      k = descriptor(warp_uniform(memory_.k(key_stage)));
     wgmma_fence();
     mma_atb<T>(dq, ds, k, add_to);
     wgmma_commit_group();
   }
+
   __device__ __forceinline__ void release(int owner) {
     mbarrier_arrive_warp(memory_.ds_free(owner, buffer(owner)));
     counts_ = (counts_ + (1u << 8 * owner)) & 0x0303;
   }
+
   __device__ __forceinline__ void fetch(float (&dq)[32], int tile) const {
 #pragma unroll
     for (int i = 0; i < 8; ++i) {
@@ -204,6 +227,7 @@ template <class T, class M> class PairDqAccumulator {
       dq[4 * i] = x.x, dq[4 * i + 1] = x.y, dq[4 * i + 2] = x.z, dq[4 * i + 3] = x.w;
     }
   }
+
   __device__ __forceinline__ void keep(const float (&dq)[32], int tile) const {
 #pragma unroll
     for (int i = 0; i < 8; ++i)
@@ -232,7 +256,8 @@ __global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
     produce_pairs<T>(memory, g);
   } else if (group > M::kOwners) {
     setmaxnreg_dec<OwnerRegisters::kQueries>();
-    PairDqAccumulator<T, M>(memory, g, kept + int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup).run();
+    PairDqAccumulator<T, M>(memory, g, kept + int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup)
+        .run();
   } else {
     setmaxnreg_inc<OwnerRegisters::kOwner>();
     KeyOwner<T, M>(memory, g).run();

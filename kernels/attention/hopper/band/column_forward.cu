@@ -13,7 +13,8 @@ void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const At
       start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.work_items(),
             Shape::kThreads, BandMemory<Shape>::kBytes, f, maps);
     };
-    if (maps.tiles.reach != BandTiles::kNoLimit) launch.template operator()<false, true>();
+    if (maps.tiles.reach != BandTiles::kNoLimit)
+      launch.template operator()<false, true>();
     else
       pass.accumulate ? launch.template operator()<true, false>()
                       : launch.template operator()<false, false>();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Forward attention on Hopper over bands that reach farther than forward.cuh takes: whole residue columns,
-// and windows. A run is a few query tiles of a column that follow each other, one for each consumer
-// warpgroup. The key tiles that they see are loaded once for all of them, and meet an online softmax.
+// Forward attention on Hopper over bands that reach farther than forward.cuh takes: whole residue
+// columns, and windows. A run is a few query tiles of a column that follow each other, one for each
+// consumer warpgroup. The key tiles that they see are loaded once for all of them, and meet an
+// online softmax.
 #pragma once
 
 #include "kernels/attention/hopper/band/forward_memory.cuh"
@@ -9,8 +10,11 @@
 #include "kernels/attention/hopper/forward_mainloop.cuh"
 #include "kernels/attention/hopper/launch.cuh"
 
+#include <algorithm>
+
 namespace weft::attention::hopper {
-// The thread's number, read anew: the compiler would keep what it derives from it, and registers are scarce.
+// The thread's number, read anew: the compiler would keep what it derives from it, and registers
+// are scarce.
 __device__ __forceinline__ int this_thread() {
   int x;
   asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
@@ -18,7 +22,8 @@ __device__ __forceinline__ int this_thread() {
 }
 
 // kAccumulate: y and lse go on from what earlier passes left.
-template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_> struct ColumnForwardShape {
+template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
+struct ColumnForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
   static constexpr bool kAccumulate = kAccumulate_, kWindow = kWindow_, kSmall = Dqk + Dv == 128,
                         kFour = kSmall && !kAccumulate, kStorer = true, kInOrder = false;
@@ -33,12 +38,18 @@ template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_> struct ColumnForw
 };
 
 // What forward_mainloop() hides by: step() gives the distance of a key tile that hides something.
-template <bool kWindow> struct BandMasks { const BandTiles& tiles; };
+template <bool kWindow>
+struct BandMasks {
+  const BandTiles& tiles;
+};
+
 template <bool kWindow>
 __device__ __forceinline__ BandMasks<kWindow> hidden_at(const BandMasks<kWindow>& masks, int) {
   return masks;
 }
-// Scores of keys that a query does not see become -inf; only 16 x 16 around the diagonal are tested singly.
+
+// Scores of keys that a query does not see become -inf; only 16 x 16 around the diagonal are tested
+// singly.
 template <bool kWindow>
 __device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& masks, int back) {
   const int thread = this_thread() % kWarpgroup, warp = thread / 32 * 16,
@@ -61,15 +72,19 @@ __device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& m
   }
 }
 
-// The key tiles that the queries of a run see, in the order in which they come: whole columns from the first
-// one on, windows from the last one on, as a query may see none of the farthest tile.
-template <bool kWindow> struct KeyTiles {
+// The key tiles that the queries of a run see, in the order in which they come: whole columns from
+// the first one on, windows from the last one on, as a query may see none of the farthest tile.
+template <bool kWindow>
+struct KeyTiles {
   int next, stop;
+
   __device__ __forceinline__ static KeyTiles of(const BandTiles& tiles, const BandRun& run) {
     if constexpr (!kWindow) return {0, run.end};
     return {run.end - 1, max(run.first - tiles.tiles_back(), 0) - 1};
   }
+
   __device__ explicit operator bool() const { return next != stop; }
+
   __device__ __forceinline__ int take() { return kWindow ? next-- : next++; }
 };
 
@@ -85,7 +100,8 @@ __device__ __forceinline__ void produce_columns(const BandMemory<Shape>& memory,
       const uint32_t full = memory.queries_full(query);
       mbarrier_wait(memory.queries_free(query), query.parity ^ 1);
       mbarrier_arrive_expect_tx(full, tile < run.end ? Shape::kQ : 0);
-      if (tile < run.end) copy_tile<Shape::Dqk>(memory.queries(query), maps.q, tiles, run, tile, full);
+      if (tile < run.end)
+        copy_tile<Shape::Dqk>(memory.queries(query), maps.q, tiles, run, tile, full);
     }
     for (auto keys = KeyTiles<Shape::kWindow>::of(tiles, run); keys; stage.advance()) {
       const int tile = keys.take();
@@ -98,12 +114,15 @@ __device__ __forceinline__ void produce_columns(const BandMemory<Shape>& memory,
   }
 }
 
-// The key tiles of a run as one of its query tiles meets them: what forward_mainloop() asks of a Consumer. A
-// mask is the distance of a key tile that hides something, or -1.
-template <class Shape> class KeyStream {
+// The key tiles of a run as one of its query tiles meets them: what forward_mainloop() asks of a
+// Consumer. A mask is the distance of a key tile that hides something, or -1.
+template <class Shape>
+class KeyStream {
  public:
   __device__ KeyStream(const BandMemory<Shape>& memory, const BandTiles& tiles)
-      : memory_(memory), tiles_(tiles) {}
+      : memory_(memory),
+        tiles_(tiles) {}
+
   // query: -1 where this warpgroup has no tile.
   __device__ __forceinline__ void open(const KeyTiles<Shape::kWindow>& keys, int query) {
     keys_ = keys, query_ = query;
@@ -121,16 +140,21 @@ template <class Shape> class KeyStream {
     release(stage());
     return kSkip;
   }
+
   __device__ __forceinline__ int next() {
     int mask = kSkip;
     while (mask == kSkip) mask = step();
     return mask;
   }
+
   __device__ __forceinline__ int stage() const { return stage_.index_back(1); }
+
   __device__ __forceinline__ int stage_before() const { return stage_.index_back(2); }
+
   __device__ __forceinline__ int last_tile(int mask) const {
     return stage_.index_back(mask == kSkip ? 2 : 1);
   }
+
   __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.free(stage)); }
 
  private:
@@ -141,12 +165,17 @@ template <class Shape> class KeyStream {
   int query_ = 0;
 };
 
-template <class T, class Shape> class ColumnForwardConsumer {
+template <class T, class Shape>
+class ColumnForwardConsumer {
  public:
   using Memory = BandMemory<Shape>;
+
   __device__ ColumnForwardConsumer(const Memory& memory, const AttentionForward& f,
                                    const BandForwardMaps& maps)
-      : memory_(memory), f_(f), maps_(maps), stream_(memory, maps.tiles) {}
+      : memory_(memory),
+        f_(f),
+        maps_(maps),
+        stream_(memory, maps.tiles) {}
 
   // Query tiles of a run see different numbers of keys: warpgroups take them in turn.
   __device__ __forceinline__ void run() {
@@ -171,13 +200,16 @@ template <class T, class Shape> class ColumnForwardConsumer {
   __device__ __forceinline__ static int item_of(int round) {
     return static_cast<int>(blockIdx.x + static_cast<unsigned>(round) * gridDim.x);
   }
+
   // This warpgroup's place in a run, and its query stage.
   __device__ __forceinline__ static int turn_of(int round) {
     return (warp_uniform(this_thread() / kWarpgroup - 1) + round) % Shape::kConsumers;
   }
+
   __device__ __forceinline__ static Ring<Shape::kQueryStages> query_stage_of(int round) {
     return Ring<Shape::kQueryStages>::of(round * Shape::kConsumers + turn_of(round));
   }
+
   __device__ __forceinline__ void attend(int round) {
     const auto query = query_stage_of(round);
     Owned<Shape::Dqk, false> q;
@@ -202,9 +234,12 @@ template <class T, class Shape> class ColumnForwardConsumer {
 #pragma unroll
     for (int half = 0; half < 2; ++half)
       if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
-    if constexpr (Shape::kAccumulate) add(acc.y, row, position, run, at);
-    else put(acc.y, row, at);
+    if constexpr (Shape::kAccumulate)
+      add(acc.y, row, position, run, at);
+    else
+      put(acc.y, row, at);
   }
+
   // Through shared memory, where y takes the place of the queries.
   __device__ __forceinline__ void put(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
                                       Memory::QueryStage query) const {
@@ -213,6 +248,7 @@ template <class T, class Shape> class ColumnForwardConsumer {
     fence_proxy_async();
     mbarrier_arrive_warp(memory_.y_full(query));
   }
+
   // To what earlier passes left.
   __device__ __forceinline__ void add(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
                                       const int (&position)[2], const BandRun& run,
@@ -241,8 +277,10 @@ __global__ void __launch_bounds__(ColumnForwardShape<Dqk, Dv, kAccumulate, kWind
   memory.init();
   if (threadIdx.x < kWarpgroup) {
     setmaxnreg_dec<Shape::kProducerRegisters>();
-    if (threadIdx.x == 0) produce_columns(memory, maps);
-    else if (threadIdx.x % 32 == 0) store_y(memory, maps);
+    if (threadIdx.x == 0)
+      produce_columns(memory, maps);
+    else if (threadIdx.x % 32 == 0)
+      store_y(memory, maps);
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
     ColumnForwardConsumer<T, Shape>(memory, f, maps).run();

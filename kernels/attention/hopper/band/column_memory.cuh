@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Backward attention over whole residue columns of more than 128 rows: the order of iterations, and what the
-// warpgroups share, also over windows (window_backward.cu).
-//   A thread block takes a column, its key tiles two at a time. Two warpgroups own one of them each and
-// accumulate its dK and dV while the queries of the column stream by, from the first that see it on. A third
-// accumulates dQ over both, from dS in shared memory. Queries come again with the next two key tiles.
+// Backward attention over whole residue columns of more than 128 rows: the order of iterations, and
+// what the warpgroups share, also over windows (window_backward.cu).
+//   A thread block takes a column, its key tiles two at a time. Two warpgroups own one of them each
+//   and
+// accumulate its dK and dV while the queries of the column stream by, from the first that see it
+// on. A third accumulates dQ over both, from dS in shared memory. Queries come again with the next
+// two key tiles.
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_producer.cuh"
@@ -12,10 +14,15 @@
 namespace weft::attention::hopper {
 // A tile of queries, and key tiles 2 pair and 2 pair + 1 where they see it. kTurns: every second
 // pair goes from the last queries to the first, and begins with what the L2 cache holds.
-template <bool kTurns> class ColumnSteps {
+template <bool kTurns>
+class ColumnSteps {
  public:
-  __device__ explicit ColumnSteps(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) {}
+  __device__ explicit ColumnSteps(const BandTiles& tiles)
+      : tiles_(tiles),
+        item_(blockIdx.x) {}
+
   __device__ explicit operator bool() const { return item_ < tiles_.work_items(); }
+
   __device__ __forceinline__ void next() {
     if (!ends_pair()) {
       query_ += ascends() ? 1 : -1;
@@ -30,24 +37,40 @@ template <bool kTurns> class ColumnSteps {
     parity_ ^= 1;
     pair_ = query_ = 0;
   }
+
   // Looked up anew: registers are scarce.
   __device__ BandRun run() const { return tiles_.work_item(item_); }
+
   __device__ int unit() const { return item_; }
+
   __device__ int pair() const { return pair_; }
+
   __device__ int query() const { return query_; }
+
   __device__ int parity() const { return parity_; }  // of the column
+
   __device__ int key(int i) const { return 2 * pair_ + i; }
+
   __device__ bool has_key(int i) const { return key(i) < tiles_.tiles; }
+
   __device__ bool ascends() const { return !kTurns || pair_ % 2 == 0; }
+
   __device__ bool begins_pair() const { return query_ == (ascends() ? key(0) : tiles_.tiles - 1); }
+
   __device__ bool ends_pair() const { return query_ == (ascends() ? tiles_.tiles - 1 : key(0)); }
+
   // Whether key tile i of the pair meets no more queries.
   __device__ bool ends_key(int i) const { return ascends() ? ends_pair() : query_ == key(i); }
+
   __device__ bool brings_second_key() const { return begins_pair() && has_key(1); }
+
   // Whether gradients of the queries, and of key tile i, are written by this block.
   __device__ bool owns_query() const { return true; }
+
   __device__ bool owns_key(const BandRun&, int) const { return true; }
+
   __device__ bool first_visit() const { return pair_ == 0; }
+
   __device__ bool last_visit() const { return query_ / 2 == pair_; }
 
  private:
@@ -55,44 +78,60 @@ template <bool kTurns> class ColumnSteps {
   int item_, pair_ = 0, query_ = 0, parity_ = 0;
 };
 
-// Which of the two owners has key tile i of a pair: later tiles meet fewer queries, so they take turns.
+// Which of the two owners has key tile i of a pair: later tiles meet fewer queries, so they take
+// turns.
 __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1; }
 
-// Shared memory of a block that takes key tiles two at a time; heads of 64. Shape: kKeyStages, of the keys
-// and values of a tile; kYStages, of y; kBuffers, of dS of each owner; kOutPanels, for rows on their
-// way to global memory, those of the owners first; kKeptTiles, of queries, whose lse and delta stay.
-template <class Shape> struct PairMemory : BackwardRings<PairMemory<Shape>> {
+// Shared memory of a block that takes key tiles two at a time; heads of 64. Shape: kKeyStages, of
+// the keys and values of a tile; kYStages, of y; kBuffers, of dS of each owner; kOutPanels, for
+// rows on their way to global memory, those of the owners first; kKeptTiles, of queries, whose lse
+// and delta stay.
+template <class Shape>
+struct PairMemory : BackwardRings<PairMemory<Shape>> {
   using Rings = BackwardRings<PairMemory>;
   using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
-  static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kStages = 4, kKeyStages = Shape::kKeyStages,
-                       kYStages = Shape::kYStages, kBuffers = Shape::kBuffers;
+  static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kStages = 4,
+                       kKeyStages = Shape::kKeyStages, kYStages = Shape::kYStages,
+                       kBuffers = Shape::kBuffers;
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup;
+
   struct SharedStorage {
     TilePair<kX, kY> keys[kKeyStages], stages[kStages];
     char y[kYStages][kY];
     Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
     Panel out[Shape::kOutPanels];
     float lse[Shape::kKeptTiles][kTile], delta[Shape::kKeptTiles][kTile];
-    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages], keys_free[kKeyStages],
-        y_full[kYStages], y_free[kYStages], ds_full[kOwners][kBuffers], ds_free[kOwners][kBuffers];
+    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
+        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full[kOwners][kBuffers],
+        ds_free[kOwners][kBuffers];
   };
+
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
   __device__ uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
+
   __device__ uint32_t ds(int owner, int buffer) const {
     return WEFT_AT(ds) + (owner * kBuffers + buffer) * kPanel;
   }
+
   __device__ uint32_t out(int panel) const { return WEFT_AT(out) + panel * kPanel; }
+
   // Of the queries of tile `place` of those whose lse and delta are kept.
   __device__ uint32_t lse_at(int place) const { return WEFT_AT(lse) + place * kTile * 4; }
-  __device__ uint32_t delta_at(int place) const { return lse_at(place) + Shape::kKeptTiles * kTile * 4; }
+
+  __device__ uint32_t delta_at(int place) const {
+    return lse_at(place) + Shape::kKeptTiles * kTile * 4;
+  }
 
   // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
   __device__ uint32_t ds_full(int owner, int buffer) const {
     return y_full(2 * kYStages + owner * kBuffers + buffer);
   }
-  __device__ uint32_t ds_free(int owner, int buffer) const { return ds_full(kOwners + owner, buffer); }
+
+  __device__ uint32_t ds_free(int owner, int buffer) const {
+    return ds_full(kOwners + owner, buffer);
+  }
 
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
@@ -106,20 +145,26 @@ template <class Shape> struct PairMemory : BackwardRings<PairMemory<Shape>> {
   }
 };
 
-// kWhole: columns of up to kTilesInRegisters tiles keep dQ in registers; else of up to kTilesOfColumn.
-template <bool kWhole> struct ColumnPairs {
+// kWhole: columns of up to kTilesInRegisters tiles keep dQ in registers; else of up to
+// kTilesOfColumn.
+template <bool kWhole>
+struct ColumnPairs {
   static constexpr int kKeyStages = 5, kYStages = kWhole ? 2 : 1, kBuffers = 2;
   static constexpr int kOutPanels = 2 + 1;  // the last is that of dQ
   static constexpr int kKeptTiles = kWhole ? 2 * kTilesInRegisters : kTilesOfColumn;
 };
-template <bool kWhole_> struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
+
+template <bool kWhole_>
+struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
   static constexpr bool kWhole = kWhole_;
   using Steps = ColumnSteps<!kWhole>;
 
   __device__ static ColumnMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
-  // Of the queries of a step. They stay until the column ends, and the next column, whose first steps may
-  // begin before, has other places where it would meet them.
+
+  // Of the queries of a step. They stay until the column ends, and the next column, whose first
+  // steps may begin before, has other places where it would meet them.
   __device__ uint32_t lse(const Steps& step) const { return this->lse_at(place(step)); }
+
   __device__ uint32_t delta(const Steps& step) const { return this->delta_at(place(step)); }
 
  private:
@@ -131,7 +176,8 @@ template <bool kWhole_> struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
 // ---- the producer warpgroup: tiles to shared memory, and delta ----
 
 // One thread: loads tiles by TMA.
-template <class M> __device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackward& g) {
+template <class M>
+__device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   Ring<M::kKeyStages> key;
   Ring<M::kYStages> y;
@@ -163,7 +209,8 @@ template <class M> __device__ __forceinline__ void load_pair_tiles(const M& memo
 }
 
 // Warp 1: lse and delta of queries, when they come for the first time.
-template <class M> __device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBackward& g) {
+template <class M>
+__device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
     mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Forward attention on Hopper over a Band that reaches at most 128 rows: FlashAttention without its loop. A
-// query tile sees at most three key tiles, its own and the two before. All its scores fit the registers, so
-// that one plain softmax replaces the online one.
-//   The kernel is persistent: a thread block takes runs of neighbouring tiles (band.cuh), and loads each key
-// tile once per run. One thread, the producer, loads tiles by TMA as far ahead as shared memory reaches. The
-// other warpgroups are consumers, and take query tiles in turn. Two rings connect them (forward_memory.cuh):
+// Forward attention on Hopper over a Band that reaches at most 128 rows: FlashAttention without its
+// loop. A query tile sees at most three key tiles, its own and the two before. All its scores fit
+// the registers, so that one plain softmax replaces the online one.
+//   The kernel is persistent: a thread block takes runs of neighbouring tiles (band.cuh), and loads
+//   each key
+// tile once per run. One thread, the producer, loads tiles by TMA as far ahead as shared memory
+// reaches. The other warpgroups are consumers, and take query tiles in turn. Two rings connect them
+// (forward_memory.cuh):
 //   stages         keys and values of a tile; free when the last query tile that sees them is done
 //   query stages   queries of a tile; y takes their place, and leaves from there by TMA
 #pragma once
@@ -16,8 +18,8 @@
 namespace weft::attention::hopper {
 // The producer thread. Key tiles of a run begin `tiles_back` before its first query tile.
 template <class Shape>
-__device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, const BandForwardMaps& maps,
-                                             int* last_user) {
+__device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory,
+                                             const BandForwardMaps& maps, int* last_user) {
   using Memory = BandMemory<Shape>;
   const BandTiles& tiles = maps.tiles;
   const int back = tiles.tiles_back();
@@ -28,8 +30,10 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, co
     for (int tile = max(run.first - back, 0); tile < run.end; ++tile, ++stage) {
       const auto in = Memory::Stage::of(stage);
       int& user = last_user[in.at];
-      // Free when its last user is done; older ones are awaited too, as parities tell only neighbours apart.
-      const int needed = max(stage < Shape::kStages ? 0 : user + 1, query + 1 - Shape::kQueryStages);
+      // Free when its last user is done; older ones are awaited too, as parities tell only
+      // neighbours apart.
+      const int needed =
+          max(stage < Shape::kStages ? 0 : user + 1, query + 1 - Shape::kQueryStages);
       for (; done < needed; ++done) {
         const auto used = Memory::QueryStage::of(done);
         mbarrier_wait(memory.done(used), used.parity);
@@ -38,8 +42,10 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, co
       if (tile >= run.first) {
         const auto own = Memory::QueryStage::of(query++);
         mbarrier_wait(memory.queries_free(own), own.parity ^ 1);
-        mbarrier_arrive_expect_tx(memory.queries_full(own), Shape::kQ + (Shape::kAccumulate ? Shape::kY : 0));
-        copy_tile<Shape::Dqk>(memory.queries(own), maps.q, tiles, run, tile, memory.queries_full(own));
+        mbarrier_arrive_expect_tx(memory.queries_full(own),
+                                  Shape::kQ + (Shape::kAccumulate ? Shape::kY : 0));
+        copy_tile<Shape::Dqk>(memory.queries(own), maps.q, tiles, run, tile,
+                              memory.queries_full(own));
         if constexpr (Shape::kAccumulate)
           copy_tile<Shape::Dv>(memory.y(own), maps.y, tiles, run, tile, memory.queries_full(own));
       }
@@ -50,13 +56,14 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory, co
   }
 }
 
-// y = softmax(Q K^T) V of a query tile and kBack + 1 key tiles. A query never sees key c of both its own and
-// the farthest tile, as no reach exceeds 128: both share registers until they are rounded.
+// y = softmax(Q K^T) V of a query tile and kBack + 1 key tiles. A query never sees key c of both
+// its own and the farthest tile, as no reach exceeds 128: both share registers until they are
+// rounded.
 template <class T, int kBack, class Shape>
 __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& softmax,
                                             const BandMemory<Shape>& memory, const BandTiles& tiles,
-                                            Ring<Shape::kQueryStages> query, Ring<Shape::kStages> own,
-                                            Reach reach) {
+                                            Ring<Shape::kQueryStages> query,
+                                            Ring<Shape::kStages> own, Reach reach) {
   constexpr int kKept = kBack > 0 ? 2 : 1;  // tiles of scores in registers: own with far, near
   const auto near = own.back(1), far = own.back(2);
   float s[kKept][32], distant[32];
@@ -113,45 +120,51 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
 }
 
 template <class T, class Shape>
-__device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory, const AttentionForward& f,
+__device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory,
+                                             const AttentionForward& f,
                                              const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
   const bool leads_warp = threadIdx.x % 32 == 0;
-  take_query_tiles<Shape>(tiles, threadIdx.x, [&](const BandRun& run, int tile, auto query, auto own) {
-    float* const lse = static_cast<float*>(f.lse.data) + (run.b * f.q.heads + run.h) * f.q.time;
-    int position[2];  // of this thread's two rows
-    float earlier[2] = {-INFINITY, -INFINITY};
+  take_query_tiles<Shape>(
+      tiles, threadIdx.x, [&](const BandRun& run, int tile, auto query, auto own) {
+        float* const lse = static_cast<float*>(f.lse.data) + (run.b * f.q.heads + run.h) * f.q.time;
+        int position[2];  // of this thread's two rows
+        float earlier[2] = {-INFINITY, -INFINITY};
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      position[half] = tiles.position(run.group, tile, row_of(half));
-      if (Shape::kAccumulate && position[half] >= 0) earlier[half] = lse[position[half]];
-    }
-    Reach reach = Reach::of(tiles);
-    if constexpr (Shape::kDocuments) reach.load(tiles, run.b, position, 0);
-    float y[Shape::Dv / 2];
-    Softmax softmax{maps.scale};
-    const int back = min(tile, tiles.tiles_back());
-    if (back == 2) attend_band<T, 2>(y, softmax, memory, tiles, query, own, reach);
-    else if (back == 1) attend_band<T, 1>(y, softmax, memory, tiles, query, own, reach);
-    else attend_band<T, 0>(y, softmax, memory, tiles, query, own, reach);
-    if (leads_warp) mbarrier_arrive(memory.done(query));
-    const Softmax::Row row[2] = {softmax.finish(0, earlier[0]), softmax.finish(1, earlier[1])};
+        for (int half = 0; half < 2; ++half) {
+          position[half] = tiles.position(run.group, tile, row_of(half));
+          if (Shape::kAccumulate && position[half] >= 0) earlier[half] = lse[position[half]];
+        }
+        Reach reach = Reach::of(tiles);
+        if constexpr (Shape::kDocuments) reach.load(tiles, run.b, position, 0);
+        float y[Shape::Dv / 2];
+        Softmax softmax{maps.scale};
+        const int back = min(tile, tiles.tiles_back());
+        if (back == 2)
+          attend_band<T, 2>(y, softmax, memory, tiles, query, own, reach);
+        else if (back == 1)
+          attend_band<T, 1>(y, softmax, memory, tiles, query, own, reach);
+        else
+          attend_band<T, 0>(y, softmax, memory, tiles, query, own, reach);
+        if (leads_warp) mbarrier_arrive(memory.done(query));
+        const Softmax::Row row[2] = {softmax.finish(0, earlier[0]), softmax.finish(1, earlier[1])};
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
-    // Epilogue: y through shared memory. Each warp sends its own 16 rows, and waits for no other.
-    if constexpr (!Shape::kAccumulate) warpgroup_sync();  // y takes the place of the queries
-    put_rows<T, Shape::kAccumulate>(y, row, memory.y(query));
-    fence_proxy_async();
-    __syncwarp();
-    if (leads_warp) {
-      store_tile_rows<Shape::Dv>(maps.y_rows, memory.y(query), tiles, run, tile,
-                                 static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16);
-      tma_store_wait_group_read<0>();
-      mbarrier_arrive(memory.queries_free(query));
-    }
-    __syncwarp();
-  });
+        for (int half = 0; half < 2; ++half)
+          if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
+        // Epilogue: y through shared memory. Each warp sends its own 16 rows, and waits for no
+        // other.
+        if constexpr (!Shape::kAccumulate) warpgroup_sync();  // y takes the place of the queries
+        put_rows<T, Shape::kAccumulate>(y, row, memory.y(query));
+        fence_proxy_async();
+        __syncwarp();
+        if (leads_warp) {
+          store_tile_rows<Shape::Dv>(maps.y_rows, memory.y(query), tiles, run, tile,
+                                     static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16);
+          tma_store_wait_group_read<0>();
+          mbarrier_arrive(memory.queries_free(query));
+        }
+        __syncwarp();
+      });
   tma_store_wait_group_read<0>();
 }
 

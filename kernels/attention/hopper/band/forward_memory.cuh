@@ -2,12 +2,15 @@
 // Shared memory and barriers of the forward kernels over bands.
 #pragma once
 
-#include <cstddef>
 #include "kernels/attention/hopper/band/band.cuh"
+
+#include <algorithm>
+#include <cstddef>
 
 namespace weft::attention::hopper {
 // What fits a multiprocessor. kAccumulate: y and lse go on from what an earlier pass left.
-template <int Dqk_, int Dv_, bool kAccumulate_, bool kDocuments_> struct BandForwardShape {
+template <int Dqk_, int Dv_, bool kAccumulate_, bool kDocuments_>
+struct BandForwardShape {
   static constexpr int Dqk = Dqk_, Dv = Dv_;
   static constexpr bool kAccumulate = kAccumulate_, kDocuments = kDocuments_;
   static constexpr bool kStorer = false, kInOrder = true;
@@ -27,25 +30,30 @@ template <int Dqk_, int Dv_, bool kAccumulate_, bool kDocuments_> struct BandFor
                        kStages = kFew ? 6 : (kRings - kQueryStages * kQueryBytes) / (kQ + kY);
 };
 
-// kStorer: a thread of its own sends y to global memory. kInOrder: stages are given back in the order of
-// query tiles (`done`), else each by itself (`free`).
-template <class Shape> struct BandMemory {
+// kStorer: a thread of its own sends y to global memory. kInOrder: stages are given back in the
+// order of query tiles (`done`), else each by itself (`free`).
+template <class Shape>
+struct BandMemory {
   using Stage = Ring<Shape::kStages>;
   using QueryStage = Ring<Shape::kQueryStages>;
   static constexpr bool kInOrder = Shape::kInOrder;
+
   struct SharedStorage {
     struct {
       char keys[Shape::kQ], values[Shape::kY];
     } stages[Shape::kStages];
+
     char queries[Shape::kQueryStages][Shape::kQueryBytes];
-    // keys_full, queries_full: TMA has written them. free: no consumer reads a stage any more. done: the
-    // consumer of a query tile reads no more keys. queries_free: y has left. y_full: y has taken the place of
-    // the queries.
+    // keys_full, queries_full: TMA has written them. free: no consumer reads a stage any more.
+    // done: the consumer of a query tile reads no more keys. queries_free: y has left. y_full: y
+    // has taken the place of the queries.
     uint64_t keys_full[Shape::kStages], free[kInOrder ? 0 : Shape::kStages],
         queries_full[Shape::kQueryStages], done[kInOrder ? Shape::kQueryStages : 0],
         queries_free[Shape::kQueryStages], y_full[Shape::kQueryStages];
-    int last_user[kInOrder ? Shape::kStages : 0];  // the producer's: the last query tile that reads a stage
+    // the producer's: the last query tile that reads a stage
+    int last_user[kInOrder ? Shape::kStages : 0];
   };
+
   static constexpr int kX = Shape::kQ, kStage = Shape::kQ + Shape::kY, kWarps = kWarpgroup / 32,
                        kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
@@ -53,17 +61,33 @@ template <class Shape> struct BandMemory {
   uint32_t base;
 
   __device__ static BandMemory of(const char* shared) { return {first_panel(shared)}; }
+
   __device__ uint32_t x(int stage) const { return base + stage * kStage; }
+
   __device__ uint32_t keys(Stage s) const { return x(s.at); }
+
   __device__ uint32_t values(Stage s) const { return keys(s) + Shape::kQ; }
-  __device__ uint32_t queries(QueryStage s) const { return WEFT_AT(queries) + s.at * Shape::kQueryBytes; }
-  __device__ uint32_t y(QueryStage s) const { return queries(s) + (Shape::kAccumulate ? Shape::kQ : 0); }
+
+  __device__ uint32_t queries(QueryStage s) const {
+    return WEFT_AT(queries) + s.at * Shape::kQueryBytes;
+  }
+
+  __device__ uint32_t y(QueryStage s) const {
+    return queries(s) + (Shape::kAccumulate ? Shape::kQ : 0);
+  }
+
   __device__ uint32_t keys_full(Stage s) const { return WEFT_AT(keys_full) + s.at * 8; }
+
   __device__ uint32_t queries_full(QueryStage s) const { return WEFT_AT(queries_full) + s.at * 8; }
+
   __device__ uint32_t free(int stage) const { return WEFT_AT(free) + stage * 8; }
+
   __device__ uint32_t done(QueryStage s) const { return WEFT_AT(done) + s.at * 8; }
+
   __device__ uint32_t queries_free(QueryStage s) const { return WEFT_AT(queries_free) + s.at * 8; }
+
   __device__ uint32_t y_full(QueryStage s) const { return WEFT_AT(y_full) + s.at * 8; }
+
   __device__ int* last_users(char* shared) const {
     return reinterpret_cast<SharedStorage*>(shared + (base - shared_address(shared)))->last_user;
   }
@@ -86,14 +110,16 @@ template <class Shape> struct BandMemory {
   }
 };
 
-// Calls attend(run, tile, query stage, stage of its own keys) for every kConsumers-th query tile of the
-// block. `thread`: threadIdx.x, or this_thread() where registers are scarce.
+// Calls attend(run, tile, query stage, stage of its own keys) for every kConsumers-th query tile of
+// the block. `thread`: threadIdx.x, or this_thread() where registers are scarce.
 template <class Shape>
-__device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto thread, const auto& attend) {
+__device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto thread,
+                                                 const auto& attend) {
   using Memory = BandMemory<Shape>;
   const int back = tiles.tiles_back();
-  int mine = warp_uniform(thread / kWarpgroup - 1);  // number of the next query tile of this warpgroup
-  int stage = 0, query = 0;                          // of the first tiles of the run
+  // number of the next query tile of this warpgroup
+  int mine = warp_uniform(thread / kWarpgroup - 1);
+  int stage = 0, query = 0;  // of the first tiles of the run
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
     const BandRun run = tiles.work_item(item);
     const int before = min(run.first, back), count = run.end - run.first;
@@ -105,10 +131,11 @@ __device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto th
   }
 }
 
-// A thread of each warp of the producer but the first: stores every third tile of y; no consumer waits for
-// that.
+// A thread of each warp of the producer but the first: stores every third tile of y; no consumer
+// waits for that.
 template <class Shape>
-__device__ __forceinline__ void store_y(const BandMemory<Shape>& memory, const BandForwardMaps& maps) {
+__device__ __forceinline__ void store_y(const BandMemory<Shape>& memory,
+                                        const BandForwardMaps& maps) {
   constexpr int kThreads = kWarpgroup / 32 - 1;
   const BandTiles& tiles = maps.tiles;
   int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread

@@ -1,39 +1,49 @@
 // SPDX-License-Identifier: MIT
-// Backward attention on Hopper over a band whose queries see three key tiles, heads up to 128: the registers
-// hold dK and dV of two key tiles, not of three. Two consumers own every second key tile each, which meets
-// its own queries and those of the next two tiles. A tile of queries is fetched once, and both consumers stay
-// busy. A third warpgroup accumulates dQ over the consumers' dS in the order of the key tiles.
+// Backward attention on Hopper over a band whose queries see three key tiles, heads up to 128: the
+// registers hold dK and dV of two key tiles, not of three. Two consumers own every second key tile
+// each, which meets its own queries and those of the next two tiles. A tile of queries is fetched
+// once, and both consumers stay busy. A third warpgroup accumulates dQ over the consumers' dS in
+// the order of the key tiles.
 #include "kernels/attention/hopper/band/backward.cuh"
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-// Shared memory of a block; heads of 128. The rows of dK and dV leave through the place of their values.
+// Shared memory of a block; heads of 128. The rows of dK and dV leave through the place of their
+// values.
 struct Head128Memory : BackwardRings<Head128Memory> {
   static constexpr int Dqk = 128, Dv = 128, kX = 2 * kPanel, kY = 2 * kPanel;
   static constexpr int kOwners = 2, kKeyStages = 3, kStages = 3;
   static constexpr int kYStages = 0;  // warps that make delta fetch y, 16 rows at a time
   static constexpr int kThreads = (2 + kOwners) * kWarpgroup, kYRows = 16, kYPanel = kYRows * 128;
+
   struct SharedStorage {
     TilePair<kX, kY> keys[kKeyStages], stages[kStages];
     char y[kDeltaWarps][2 * kYPanel];
     Panel ds[kOwners], out;  // ds: dS^T
+
     struct {
       float lse[kTile], delta[kTile];
     } scalars[kStages];
+
     TileStep::Shared step[kStages];
-    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages], keys_free[kKeyStages],
-        y_full[kDeltaWarps], ds_full[kOwners], ds_free[kOwners];
+    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
+        keys_free[kKeyStages], y_full[kDeltaWarps], ds_full[kOwners], ds_free[kOwners];
   };
+
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
   static_assert(kBytes <= 227 * 1024);
 
   __device__ static Head128Memory of(const char* shared) { return {{first_panel(shared)}}; }
+
   __device__ uint32_t y(int warp) const { return WEFT_AT(y) + warp * 2 * kYPanel; }
+
   __device__ uint32_t ds(int owner) const { return WEFT_AT(ds) + owner * kPanel; }
+
   __device__ uint32_t out() const { return WEFT_AT(out); }
 
   // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
   __device__ uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
+
   __device__ uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
 
   __device__ void init(bool makes_delta) const {
@@ -41,26 +51,31 @@ struct Head128Memory : BackwardRings<Head128Memory> {
       // Keys: a thread of the owner, and the warpgroup that accumulates dQ.
       init_rings((kOwners + 1) * kWarps + (makes_delta ? kDeltaWarps : 0), 1 + kWarps);
       for (int i = 0; i < kDeltaWarps; ++i) mbarrier_init(y_full(i), 1);
-      for (int i = 0; i < kOwners; ++i) mbarrier_init(ds_full(i), kWarps), mbarrier_init(ds_free(i), kWarps);
+      for (int i = 0; i < kOwners; ++i)
+        mbarrier_init(ds_full(i), kWarps), mbarrier_init(ds_free(i), kWarps);
       fence_proxy_async();
     }
     __syncthreads();
   }
 };
 
-// Rows first .. first + 15 of a tile of D columns to shared memory, in panels; `barrier` counts D * 32 bytes.
+// Rows first .. first + 15 of a tile of D columns to shared memory, in panels; `barrier` counts D *
+// 32 bytes.
 template <int D>
-__device__ __forceinline__ void copy_16_rows(uint32_t to, const CUtensorMap& from, const BandTiles& tiles,
-                                             const TilePlace& at, int first, uint32_t barrier) {
+__device__ __forceinline__ void copy_16_rows(uint32_t to, const CUtensorMap& from,
+                                             const BandTiles& tiles, const TilePlace& at, int first,
+                                             uint32_t barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    tma_load(to + panel * 16 * 128, from, panel * 64, at.tile * kTile + (first & (tiles.column_rows - 1)),
+    tma_load(to + panel * 16 * 128, from, panel * 64,
+             at.tile * kTile + (first & (tiles.column_rows - 1)),
              at.group * tiles.columns() + (first >> tiles.column_shift), at.h, at.b, barrier);
 }
 
 // Warps 2 and 3: delta = dy . y of 32 rows each, half a row a lane.
 template <class T>
-__device__ __forceinline__ void make_head128_delta(const Head128Memory& memory, const BandBackward& g) {
+__device__ __forceinline__ void make_head128_delta(const Head128Memory& memory,
+                                                   const BandBackward& g) {
   constexpr int kRows = Head128Memory::kYRows;
   Ring<Head128Memory::kStages> stage;
   const int warp = warp_uniform(static_cast<int>(threadIdx.x / 32)) - 2, lane = threadIdx.x % 32;
@@ -72,8 +87,8 @@ __device__ __forceinline__ void make_head128_delta(const Head128Memory& memory, 
       const int first = (2 * warp + part) * kRows, row = lane % kRows, panel = lane / kRows;
       if (lane == 0) {
         mbarrier_arrive_expect_tx(memory.y_full(warp), 2 * Head128Memory::kYPanel);
-        copy_16_rows<128>(memory.y(warp), g.y, g.tiles, TileStep::read_place(memory.step(stage.at)), first,
-                          memory.y_full(warp));
+        copy_16_rows<128>(memory.y(warp), g.y, g.tiles, TileStep::read_place(memory.step(stage.at)),
+                          first, memory.y_full(warp));
       }
       mbarrier_wait(memory.y_full(warp), part);
       float sum = row_product<T, 64>(memory.dy(stage.at) + panel * kPanel + first * 128,
@@ -93,12 +108,15 @@ __device__ __forceinline__ void make_head128_delta(const Head128Memory& memory, 
 }
 
 // A warpgroup that owns every second key tile.
-template <class T, bool kDocuments> class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
+template <class T, bool kDocuments>
+class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
  public:
   using M = Head128Memory;
   using Base = KeyGradients<T, M, 32, kDocuments>;
+
   __device__ Head128KeyOwner(const M& memory, const BandBackward& g)
-      : Base(memory, g), own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
+      : Base(memory, g),
+        own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ void run() {
     bool begins = false;  // whether the key tile of the queries at hand is its own
@@ -151,7 +169,9 @@ template <class T, bool kDocuments> class Head128KeyOwner : KeyGradients<T, Head
     }
     if (is_warpgroup_leader()) mbarrier_arrive(memory_.keys_free(key_stage));
   }
-  // Stores rounded accumulators times `factor`; the leading thread returns when `out` is free again.
+
+  // Stores rounded accumulators times `factor`; the leading thread returns when `out` is free
+  // again.
   __device__ __forceinline__ void put(const float (&c)[64], float factor, const CUtensorMap& to,
                                       const TilePlace& at, uint32_t out) const {
 #pragma unroll
@@ -168,10 +188,14 @@ template <class T, bool kDocuments> class Head128KeyOwner : KeyGradients<T, Head
   Ring<M::kKeyStages> key_;
 };
 
-template <class T> class Head128DqAccumulator {
+template <class T>
+class Head128DqAccumulator {
  public:
   using M = Head128Memory;
-  __device__ Head128DqAccumulator(const M& memory, const BandBackward& g) : memory_(memory), g_(g) {}
+
+  __device__ Head128DqAccumulator(const M& memory, const BandBackward& g)
+      : memory_(memory),
+        g_(g) {}
 
   __device__ __forceinline__ void run() {
     int owner = 0;  // of the key tile of the queries at hand
@@ -213,6 +237,7 @@ template <class T> class Head128DqAccumulator {
     for (int panel = 0; panel < 2; ++panel)
       send_panel<T>(M::kOwners + 1, dq, panel, g_.scale, memory_.out(), g_.dq, g_, at);
   }
+
   // dS K of the key tile of `back` iterations ago, from dS of its owner.
   __device__ __forceinline__ void add(float (&dq)[64], int owner, int back, int add_to) const {
     mbarrier_wait(memory_.ds_full(owner), counts_ >> owner & 1);
@@ -222,6 +247,7 @@ template <class T> class Head128DqAccumulator {
     mma_atb<T>(dq, ds, k, add_to);
     wgmma_commit_group();
   }
+
   __device__ __forceinline__ void release(int owner) {
     mbarrier_arrive_warp(memory_.ds_free(owner));
     counts_ ^= 1u << owner;
@@ -258,7 +284,8 @@ __global__ void __launch_bounds__(Head128Memory::kThreads, 1)
 #endif
 }
 
-void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g,
+                             const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass, g.q);
   tiles.cut(multiprocessors(), tiles.tiles_back());
   BandBackward work = BandBackward::of(g, pass, tiles);
@@ -266,8 +293,8 @@ void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g, const
   WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
   with_type(g, [&]<class T>() {
     with_bool(pass.reaches != nullptr, [&]<bool kDocuments>() {
-      start(queue, head128_backward_kernel<T, kDocuments>, tiles.work_items(), Head128Memory::kThreads,
-            Head128Memory::kBytes, work);
+      start(queue, head128_backward_kernel<T, kDocuments>, tiles.work_items(),
+            Head128Memory::kThreads, Head128Memory::kBytes, work);
     });
   });
 }

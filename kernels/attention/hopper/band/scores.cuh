@@ -9,7 +9,9 @@ namespace weft::attention::hopper {
 // Of this thread's two rows: the keys of a tile that they see, counted from its own first column.
 struct SeenKeys {
   int first[2], last[2];
-  __device__ __forceinline__ static SeenKeys of(const BandTiles& tiles, int back, const Reach& reach) {
+
+  __device__ __forceinline__ static SeenKeys of(const BandTiles& tiles, int back,
+                                                const Reach& reach) {
     SeenKeys seen;
     const int column = static_cast<int>(threadIdx.x % 4) * 2;
 #pragma unroll
@@ -20,8 +22,15 @@ struct SeenKeys {
     }
     return seen;
   }
-  __device__ __forceinline__ bool before_end(int i) const { return i / 4 * 8 + i % 2 <= last[i / 2 % 2]; }
-  __device__ __forceinline__ bool after_begin(int i) const { return i / 4 * 8 + i % 2 >= first[i / 2 % 2]; }
+
+  __device__ __forceinline__ bool before_end(int i) const {
+    return i / 4 * 8 + i % 2 <= last[i / 2 % 2];
+  }
+
+  __device__ __forceinline__ bool after_begin(int i) const {
+    return i / 4 * 8 + i % 2 >= first[i / 2 % 2];
+  }
+
   // The mask for the two scores from i on, once they are rounded, that keeps those after `last`.
   __device__ __forceinline__ uint32_t mask_after(int i) const {
     const int bits = (last[i / 2 % 2] + 1 - i / 4 * 8) * 16;
@@ -35,13 +44,16 @@ __device__ __forceinline__ void hide_begin(float (&s)[32], const SeenKeys& seen)
   for (int i = 0; i < 32; ++i)
     if (!seen.after_begin(i)) s[i] = -INFINITY;
 }
+
 // Scores of queries with keys that they do not see become -inf.
-__device__ __forceinline__ void hide(float (&s)[32], const BandTiles& tiles, int back, const Reach& reach) {
+__device__ __forceinline__ void hide(float (&s)[32], const BandTiles& tiles, int back,
+                                     const Reach& reach) {
   const SeenKeys seen = SeenKeys::of(tiles, back, reach);
 #pragma unroll
   for (int i = 0; i < 32; ++i)
     if (!seen.before_end(i)) s[i] = -INFINITY;
-  if (tiles.column_rows < kTile || tiles.reach < (back + 1) * kTile || reach.cut) hide_begin(s, seen);
+  if (tiles.column_rows < kTile || tiles.reach < (back + 1) * kTile || reach.cut)
+    hide_begin(s, seen);
 }
 
 template <int kTiles>
@@ -59,7 +71,8 @@ __device__ __forceinline__ void find_top(Softmax& softmax, const float (&s)[kTil
 }
 
 // Probabilities of a tile's own keys and of the farthest ones in one place: those become `far`.
-__device__ __forceinline__ void split(uint32_t (&own)[4][4], uint32_t (&far)[4][4], const SeenKeys& seen) {
+__device__ __forceinline__ void split(uint32_t (&own)[4][4], uint32_t (&far)[4][4],
+                                      const SeenKeys& seen) {
 #pragma unroll
   for (int i = 0; i < 32; i += 2) {
     const uint32_t mask = seen.mask_after(i);
@@ -68,12 +81,15 @@ __device__ __forceinline__ void split(uint32_t (&own)[4][4], uint32_t (&far)[4][
   }
 }
 
-// This warp's 16 rows of y, rounded, to `tile`; kAdd: y times row.now, plus what is there times row.kept.
+// This warp's 16 rows of y, rounded, to `tile`; kAdd: y times row.now, plus what is there times
+// row.kept.
 template <class T, bool kAdd, int N>
-__device__ __forceinline__ void put_rows(const float (&y)[N], const Softmax::Row (&row)[2], uint32_t tile) {
+__device__ __forceinline__ void put_rows(const float (&y)[N], const Softmax::Row (&row)[2],
+                                         uint32_t tile) {
 #pragma unroll
   for (int k = 0; k < N / 8; ++k) {
-    const uint32_t to = lane_address<64>(tile + k / 4 * kPanel, threadIdx.x % kWarpgroup / 32, k % 4);
+    const uint32_t to =
+        lane_address<64>(tile + k / 4 * kPanel, threadIdx.x % kWarpgroup / 32, k % 4);
     uint32_t earlier[4], sum[4];
     if constexpr (kAdd) ldmatrix(earlier, to);
 #pragma unroll

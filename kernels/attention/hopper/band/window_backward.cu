@@ -1,18 +1,25 @@
 // SPDX-License-Identifier: MIT
 // Backward attention over windows of 129 to 257 rows, heads up to 64: as over whole columns
-// (column_memory.cuh), but a block takes a run (backward_memory.cuh). Two key tiles at a time meet the up to
-// six query tiles that see them. dQ waits in shared memory for the next two key tiles.
+// (column_memory.cuh), but a block takes a run (backward_memory.cuh). Two key tiles at a time meet
+// the up to six query tiles that see them. dQ waits in shared memory for the next two key tiles.
 #include "kernels/attention/hopper/band/column_backward.cuh"
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
-// A tile of queries and the two key tiles at hand: the first, and the one after it where the run has it.
+// A tile of queries and the two key tiles at hand: the first, and the one after it where the run
+// has it.
 class WindowSteps {
  public:
   static constexpr int kMostBack = 4;  // tiles before a query tile that it sees
 
-  __device__ explicit WindowSteps(const BandTiles& tiles) : tiles_(tiles), item_(blockIdx.x) { open(0); }
+  __device__ explicit WindowSteps(const BandTiles& tiles)
+      : tiles_(tiles),
+        item_(blockIdx.x) {
+    open(0);
+  }
+
   __device__ explicit operator bool() const { return item_ < tiles_.work_items(); }
+
   __device__ __forceinline__ void next() {
     if (!ends_pair()) {
       ++query_;
@@ -24,28 +31,44 @@ class WindowSteps {
     item_ += gridDim.x;
     open(key_ + offset_);
   }
+
   // Looked up anew: registers are scarce.
   __device__ BandRun run() const { return tiles_.work_item(item_); }
+
   // Tiles of this block's runs are numbered on and on; pairs begin with even numbers.
   __device__ int number() const { return query_ + offset_; }
+
   __device__ int pair() const { return (key_ + offset_) / 2; }
+
   __device__ int query() const { return query_; }
+
   __device__ int key(int i) const { return key_ + i; }
+
   __device__ bool has_key(int i) const { return key_ + i < end_; }
+
   __device__ bool meets(int i) const {
     return has_key(i) && query_ >= key_ + i && query_ <= key_ + i + back();
   }
+
   __device__ bool begins_pair() const { return query_ == key_; }
+
   __device__ bool ends_pair() const { return query_ == min(key_ + 1 + back(), end_ - 1); }
+
   __device__ bool ends_key(int i) const { return query_ == min(key_ + i + back(), end_ - 1); }
+
   __device__ bool brings_second_key() const { return query_ == key_ + 1; }
+
   __device__ bool owns_query() const { return first_ == 0 || query_ - first_ >= back(); }
+
   __device__ bool owns_key(const BandRun& run, int i) const { return key_ + i < run.end; }
+
   __device__ bool first_visit() const { return key_ == first_ || query_ >= key_ + back(); }
+
   __device__ bool last_visit() const { return query_ < key_ + 2; }
 
  private:
   __device__ int back() const { return tiles_.tiles_back(); }
+
   __device__ __forceinline__ void open(int number) {
     if (item_ >= tiles_.work_items()) return;
     const BandRun run = tiles_.work_item(item_);
@@ -53,39 +76,49 @@ class WindowSteps {
     end_ = min(run.end + back(), tiles_.tiles);
     offset_ = number - first_;
   }
+
   const BandTiles& tiles_;
   int item_, first_ = 0, end_ = 0, key_ = 0, query_ = 0, offset_ = 0;
 };
 
 struct WindowPairs {
   static constexpr int kKeyStages = 3, kYStages = 1, kBuffers = 1;
-  static constexpr int kWaiting = WindowSteps::kMostBack;  // query tiles whose dQ waits, in two panels
+  // query tiles whose dQ waits, in two panels
+  static constexpr int kWaiting = WindowSteps::kMostBack;
   static constexpr int kOutPanels = 2 + 2 * kWaiting;
   static constexpr int kKeptTiles = 16;
 };
+
 struct WindowMemory : PairMemory<WindowPairs> {
   static constexpr bool kWhole = false;
   using Steps = WindowSteps;
   static constexpr int kWaiting = WindowPairs::kWaiting, kKeptTiles = WindowPairs::kKeptTiles;
-  // Those of a pair, and of the iterations that the producer is ahead; place() wants a power of two.
+  // Those of a pair, and of the iterations that the producer is ahead; place() wants a power of
+  // two.
   static_assert(kKeptTiles >= kWaiting + 2 + kStages && (kKeptTiles & (kKeptTiles - 1)) == 0);
 
   __device__ static WindowMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
+
   // dQ of a query tile until its last visit, then its rows on their way.
   __device__ uint32_t dq(int query) const { return out(kOwners + query % kWaiting * 2); }
+
   // Of the queries of a step. They stay until the last visit.
   __device__ uint32_t lse(const Steps& step) const { return lse_at(place(step)); }
+
   __device__ uint32_t delta(const Steps& step) const { return delta_at(place(step)); }
 
  private:
   __device__ static int place(const Steps& step) { return step.number() & (kKeptTiles - 1); }
 };
 
-template <class T> class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
+template <class T>
+class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
  public:
   using M = WindowMemory;
   using Base = PairDqAccumulator<T, M>;
-  __device__ WindowDqAccumulator(const M& memory, const BandBackward& g) : Base(memory, g, nullptr) {}
+
+  __device__ WindowDqAccumulator(const M& memory, const BandBackward& g)
+      : Base(memory, g, nullptr) {}
 
   __device__ __forceinline__ void run() {
     for (WindowSteps step(this->g_.tiles); step; step.next()) meet(step);
@@ -116,15 +149,17 @@ template <class T> class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory
         this->key_.advance();
       }
     }
-    if (!step.last_visit()) keep(dq, step.query(), begins);
+    if (!step.last_visit())
+      keep(dq, step.query(), begins);
     else if (step.owns_query())
-      send_panel<T>(warpgroup_index(), dq, 0, this->g_.scale, this->memory_.dq(step.query()), this->g_.dq,
-                    this->g_, TilePlace::of(step.run(), step.query()));
+      send_panel<T>(warpgroup_index(), dq, 0, this->g_.scale, this->memory_.dq(step.query()),
+                    this->g_.dq, this->g_, TilePlace::of(step.run(), step.query()));
   }
 
   __device__ __forceinline__ uint32_t place(int query) const {
     return this->memory_.dq(query) + threadIdx.x % kWarpgroup * 16;
   }
+
   __device__ __forceinline__ void fetch(float (&dq)[32], int query) const {
     const uint32_t from = place(query);
 #pragma unroll
@@ -134,6 +169,7 @@ template <class T> class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory
                    : "r"(from + i * kWarpgroup * 16)
                    : "memory");
   }
+
   // begins: the place may be that of a tile whose rows are still on their way.
   __device__ __forceinline__ void keep(const float (&dq)[32], int query, bool begins) const {
     if (begins) {
@@ -143,8 +179,8 @@ template <class T> class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory
     const uint32_t to = place(query);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * kWarpgroup * 16), "f"(dq[4 * i]),
-                   "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
+      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * kWarpgroup * 16),
+                   "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
                    : "memory");
   }
 };
@@ -171,14 +207,15 @@ __global__ void __launch_bounds__(WindowMemory::kThreads, 1)
 #endif
 }
 
-void launch_window_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
+void launch_window_backward(CudaQueue& queue, const AttentionBackward& g,
+                            const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass, g.q);
   // Two key tiles' worth of work more for each run.
   tiles.cut(multiprocessors(), 0.5 * tiles.tiles_back());
   const BandBackward windows = BandBackward::of(g, pass, tiles);
   with_type(g, [&]<class T>() {
-    start(queue, window_backward_kernel<T>, tiles.work_items(), WindowMemory::kThreads, WindowMemory::kBytes,
-          windows);
+    start(queue, window_backward_kernel<T>, tiles.work_items(), WindowMemory::kThreads,
+          WindowMemory::kBytes, windows);
   });
 }
 }  // namespace weft::attention::hopper

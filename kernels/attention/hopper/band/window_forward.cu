@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Forward attention on Hopper over windows of 129 to 257 rows, heads up to 64: the producer and the schedule
-// of forward.cuh. A consumer meets the five key tiles of a query tile one after the other, with an online
-// softmax. The first and the last share their exp2: no query sees the same column of both.
+// Forward attention on Hopper over windows of 129 to 257 rows, heads up to 64: the producer and the
+// schedule of forward.cuh. A consumer meets the five key tiles of a query tile one after the other,
+// with an online softmax. The first and the last share their exp2: no query sees the same column of
+// both.
 #include "kernels/attention/hopper/band/column_forward.cuh"
 #include "kernels/attention/hopper/band/forward.cuh"
 #include "kernels/attention/launchers.h"
@@ -17,16 +18,22 @@ struct WindowShape {
   static_assert(kStages >= kConsumers + kMostBack);
 };
 
-// The stages that a query tile meets, as a Consumer. A mask is the distance of a key tile that hides, or -1.
+// The stages that a query tile meets, as a Consumer. A mask is the distance of a key tile that
+// hides, or -1.
 class WindowStream {
  public:
   using Memory = BandMemory<WindowShape>;
-  __device__ WindowStream(const Memory& memory, const BandTiles& tiles) : memory_(memory), tiles_(tiles) {}
+
+  __device__ WindowStream(const Memory& memory, const BandTiles& tiles)
+      : memory_(memory),
+        tiles_(tiles) {}
+
   // Of the tile whose own stage is `own`, up to `last` tiles back.
   __device__ __forceinline__ void open(Memory::Stage own, int last) {
     own_ = own, back_ = 0, last_ = last;
     mbarrier_wait(memory_.keys_full(own_), own_.parity);
   }
+
   __device__ __forceinline__ int step() {
     if (back_ == last_) return kEnd;
     ++back_;
@@ -34,8 +41,11 @@ class WindowStream {
     mbarrier_wait(memory_.keys_full(stage), stage.parity);
     return tiles_.hides(back_) ? back_ : -1;
   }
+
   __device__ __forceinline__ int stage() const { return own_.back(back_).at; }
+
   __device__ __forceinline__ int stage_before() const { return own_.back(back_ - 1).at; }
+
   // All stages of a tile are given back at once.
   __device__ __forceinline__ void release(int) const {}
 
@@ -47,17 +57,24 @@ class WindowStream {
 };
 
 // A consumer warpgroup: every kConsumers-th query tile of the block.
-template <class T> class WindowConsumer {
+template <class T>
+class WindowConsumer {
  public:
   using Shape = WindowShape;
   using Memory = BandMemory<Shape>;
-  __device__ WindowConsumer(const Memory& memory, const AttentionForward& f, const BandForwardMaps& maps)
-      : memory_(memory), f_(f), maps_(maps), stream_(memory, maps.tiles) {}
+
+  __device__ WindowConsumer(const Memory& memory, const AttentionForward& f,
+                            const BandForwardMaps& maps)
+      : memory_(memory),
+        f_(f),
+        maps_(maps),
+        stream_(memory, maps.tiles) {}
 
   __device__ __forceinline__ void run() {
-    take_query_tiles<Shape>(
-        maps_.tiles, this_thread(),
-        [&](const BandRun& run, int tile, auto query, auto stage) { attend(run, tile, query, stage); });
+    take_query_tiles<Shape>(maps_.tiles, this_thread(),
+                            [&](const BandRun& run, int tile, auto query, auto stage) {
+                              attend(run, tile, query, stage);
+                            });
   }
 
  private:
@@ -85,7 +102,8 @@ template <class T> class WindowConsumer {
   }
 
   __device__ __forceinline__ void mainloop(ForwardAccumulators<T, Shape::Dv>& acc,
-                                           const Owned<Shape::Dqk, false>& q, int tile, Memory::Stage own) {
+                                           const Owned<Shape::Dqk, false>& q, int tile,
+                                           Memory::Stage own) {
     const BandTiles& tiles = maps_.tiles;
     const StageDescriptors<Memory> at(memory_);
     const int farthest = tiles.tiles_back();
@@ -113,7 +131,8 @@ template <class T> class WindowConsumer {
       round_to_operand<T>(p, acc.s);
     }
     const BandMasks<true> masks{tiles};
-    while (mask != kEnd) mask = forward_iteration<T>(acc, p, stream_, memory_, at, masks, q, mask, masks);
+    while (mask != kEnd)
+      mask = forward_iteration<T>(acc, p, stream_, memory_, at, masks, q, mask, masks);
     pin(acc.y);
     wgmma_fence();
     acc.issue_values(p, at.values(stream_.stage()));
@@ -121,10 +140,13 @@ template <class T> class WindowConsumer {
     pin(acc.y);
   }
 
-  // The query tile's own keys and the farthest share registers until their probabilities are rounded.
-  __device__ __forceinline__ void begin_shared(ForwardAccumulators<T, Shape::Dv>& acc, uint32_t (&p)[4][4],
-                                               uint32_t (&p_far)[4][4], const Owned<Shape::Dqk, false>& q,
-                                               const StageDescriptors<Memory>& at, Memory::Stage own) {
+  // The query tile's own keys and the farthest share registers until their probabilities are
+  // rounded.
+  __device__ __forceinline__ void begin_shared(ForwardAccumulators<T, Shape::Dv>& acc,
+                                               uint32_t (&p)[4][4], uint32_t (&p_far)[4][4],
+                                               const Owned<Shape::Dqk, false>& q,
+                                               const StageDescriptors<Memory>& at,
+                                               Memory::Stage own) {
     const BandTiles& tiles = maps_.tiles;
     const int farthest = tiles.tiles_back();
     const auto far = own.back(farthest);
@@ -137,10 +159,12 @@ template <class T> class WindowConsumer {
     wgmma_commit_group();
     wgmma_wait_group<0>();
     pin(acc.s), pin(distant);
-    if (tiles.reach != farthest * kTile || tiles.skip != 0) hide(distant, tiles, farthest, Reach::of(tiles));
+    if (tiles.reach != farthest * kTile || tiles.skip != 0)
+      hide(distant, tiles, farthest, Reach::of(tiles));
     const SeenKeys seen = SeenKeys::of(tiles, 0, Reach::of(tiles));
     // Only 16 x 16 scores around the diagonal are looked at one by one.
-    const int diagonal = warp_uniform(static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16) - tiles.skip;
+    const int diagonal =
+        warp_uniform(static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16) - tiles.skip;
 #pragma unroll
     for (int columns = 0; columns < kTile; columns += 16) {
       if (columns + 15 <= diagonal) continue;  // all rows of this warp see them
@@ -178,8 +202,10 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
   if (threadIdx.x < kWarpgroup) {
     setmaxnreg_dec<Shape::kProducerRegisters>();
     int* const last_users = memory.last_users(shared);
-    if (threadIdx.x == 0) produce_band(memory, maps, last_users);
-    else if (threadIdx.x % 32 == 0) store_y(memory, maps);
+    if (threadIdx.x == 0)
+      produce_band(memory, maps, last_users);
+    else if (threadIdx.x % 32 == 0)
+      store_y(memory, maps);
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
     WindowConsumer<T>(memory, f, maps).run();
