@@ -3,6 +3,7 @@
 #include "src/patterns/pattern.h"
 
 #include "src/config/names.h"
+#include "src/parts/parts.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -20,10 +21,6 @@ PatternKind strided_pattern();
 PatternKind fixed_pattern();
 PatternKind block_pattern();
 PatternKind summary_pattern();
-PatternKind longformer_pattern();
-PatternKind bigbird_pattern();
-PatternKind convolution_pattern();
-PatternKind layout_kind();
 PatternKind merged_pattern();
 PatternKind heads_pattern();
 PatternKind routing_pattern();  // content.cpp
@@ -33,14 +30,22 @@ PatternKind topk_blocks_pattern();
 std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern>, const PatternSpec&,
                                            int heads);
 
-const std::vector<PatternKind>& patterns() {
-  static const std::vector<PatternKind> table = {
-      all_pattern(),         local_pattern(),   strided_pattern(),     fixed_pattern(),
-      block_pattern(),       summary_pattern(), longformer_pattern(),  bigbird_pattern(),
-      convolution_pattern(), layout_kind(),     merged_pattern(),      heads_pattern(),
-      routing_pattern(),     lsh_pattern(),     topk_blocks_pattern(),
+namespace {
+std::vector<PatternKind>& table() {
+  static std::vector<PatternKind> kinds = {
+      all_pattern(),     local_pattern(),   strided_pattern(),     fixed_pattern(),
+      block_pattern(),   summary_pattern(), merged_pattern(),      heads_pattern(),
+      routing_pattern(), lsh_pattern(),     topk_blocks_pattern(),
   };
-  return table;
+  return kinds;
+}
+}  // namespace
+
+void add_pattern(PatternKind kind) { table().push_back(std::move(kind)); }
+
+const std::vector<PatternKind>& patterns() {
+  register_parts();
+  return table();
 }
 
 namespace {
@@ -50,6 +55,8 @@ const PatternKind& kind_of(const PatternSpec& spec) {
     if (spec.kind == entry.kind) return entry;
     known.push_back(entry.kind);
   }
+  if (const std::string absent = absent_part_text(spec.kind); !absent.empty())
+    fail("attention pattern ", absent);
   const std::string nearest = nearest_name(spec.kind, known);
   fail("unknown attention pattern '", spec.kind, "'; known: ", joined(known),
        nearest.empty() ? "" : str("; did you mean '", nearest, "'?"));

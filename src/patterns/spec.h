@@ -78,8 +78,10 @@ struct PatternKind {
   bool content = false;  // what a query sees depends on more than positions
 };
 
-// All kinds. A new one is a file in src/patterns/ and two lines in pattern.cpp.
+// All kinds. A new one of the core is a file in src/patterns/ and two lines in pattern.cpp; one of
+// a part is added by its register_<part>().
 const std::vector<PatternKind>& patterns();
+void add_pattern(PatternKind);
 // All fields that a pattern with this spec reads. Throws Error for an unknown kind.
 std::vector<std::string> fields_read(const PatternSpec&);
 // Throws Error that names the wrong field and lists what exists.

@@ -13,7 +13,7 @@ from repo_files import files, finish, line_of, read
 
 EXTENSION = re.compile(r"\.(?:h|cpp|cu|cuh|py|sh|yaml|md|txt|json)$")
 MADE = re.compile(r"^(?:build|runs)/|(?:^|/)(?:config\.yaml|gpu_record\.json|foo\.\w+|foo\.\{.*\}|\*\.?\w*)$")  # by programs; placeholders
-UNMAPPED = {".gitignore"}
+UNMAPPED = {".gitignore", ".git-blame-ignore-revs"}
 
 
 def expanded(word):

@@ -1,0 +1,88 @@
+# weft is a core and parts. A part is a set of folders that can be switched off with one option, or
+# deleted: the core builds and passes its tests without it. This table is the only place that names
+# parts; register_parts() (src/parts/parts.h) is written from it.
+
+# weft_part(NAME OPTION ABOUT
+#           [FOLDERS ...]   folders below kernels, src, models, data and train, with their subfolders;
+#                           the tests of src/NAME lie in tests/src/NAME, and so on
+#           [REQUIRES ...]  parts without which this one is not built
+#           [C_LIBRARY]     the part is registered in the C library as well
+#           [HOLDS ...])    what a person may ask for that the part brings: kinds of patterns, sections
+#                           or keys of a config, programs, options. Errors name OPTION for them.
+# Adds NAME to weft_parts when it is switched on and its folders are there, and defines `void
+# weft::register_NAME()` as what the folders have to bring. A part without C++ registers nothing:
+# REGISTERS_NOTHING.
+function(weft_part name option about)
+  cmake_parse_arguments(part "C_LIBRARY;REGISTERS_NOTHING" "" "FOLDERS;REQUIRES;HOLDS" ${ARGN})
+  option(${option} "${about}" ON)
+  set(built ${${option}})
+  foreach(folder ${part_FOLDERS})
+    if(NOT IS_DIRECTORY ${CMAKE_SOURCE_DIR}/${folder})
+      set(built OFF)
+    endif()
+  endforeach()
+  get_property(before GLOBAL PROPERTY weft_parts)
+  foreach(required ${part_REQUIRES})
+    if(NOT required IN_LIST before)
+      set(built OFF)
+    endif()
+  endforeach()
+  set(here "")
+  foreach(folder ${part_FOLDERS})
+    if(built)
+      list(APPEND here ${folder})
+    endif()
+    if(NOT built)
+      set_property(GLOBAL APPEND PROPERTY weft_absent_folders ${folder} tests/${folder})
+    endif()
+  endforeach()
+  if(built)
+    set(is_built true)
+    set_property(GLOBAL APPEND PROPERTY weft_parts ${name})
+    if(NOT part_REGISTERS_NOTHING)
+      set_property(GLOBAL APPEND PROPERTY weft_registered ${name})
+      if(part_C_LIBRARY)
+        set_property(GLOBAL APPEND PROPERTY weft_registered_in_c_library ${name})
+      endif()
+    endif()
+  else()
+    set(is_built false)
+    message(STATUS "weft: without ${name} (${about})")
+  endif()
+  string(JOIN " " holds ${part_HOLDS})
+  set_property(GLOBAL APPEND_STRING PROPERTY weft_part_table
+    "    {\"${name}\", \"${option}\", \"${holds}\", ${is_built}},\n")
+  set(weft_part_${name} "${here}" PARENT_SCOPE)  # its folders, none when it is not built
+endfunction()
+
+# The files that register the parts which are built: in the engine, and in the C library.
+function(weft_write_parts)
+  get_property(weft_part_table GLOBAL PROPERTY weft_part_table)
+  foreach(library registered registered_in_c_library)
+    get_property(names GLOBAL PROPERTY weft_${library})
+    set(weft_declarations "")
+    set(weft_calls "")
+    foreach(name ${names})
+      string(APPEND weft_declarations "void register_${name}();\n")
+      string(APPEND weft_calls "    register_${name}();\n")
+    endforeach()
+    configure_file(${CMAKE_SOURCE_DIR}/src/parts/parts.cpp.in ${CMAKE_BINARY_DIR}/${library}.cpp @ONLY)
+  endforeach()
+endfunction()
+
+# weft_without_absent(LIST): leaves out the sources of parts that are not built.
+function(weft_without_absent list)
+  get_property(absent GLOBAL PROPERTY weft_absent_folders)
+  set(sources ${${list}})
+  foreach(folder ${absent})
+    list(FILTER sources EXCLUDE REGEX "^${CMAKE_SOURCE_DIR}/${folder}/")
+  endforeach()
+  set(${list} ${sources} PARENT_SCOPE)
+endfunction()
+
+weft_part(more_patterns WEFT_WITH_MORE_PATTERNS "longformer, bigbird, convolution and layout"
+  FOLDERS src/patterns/more
+  C_LIBRARY
+  HOLDS longformer bigbird convolution layout)
+
+weft_write_parts()
