@@ -267,10 +267,6 @@ bool writes_delta(Kernel first, int passes) {
   }
 }
 
-std::string kernels_text(const AttentionForward& f, int compute_capability) {
-  return text_of(f, compute_capability);
-}
-
 std::string kernels_text(const AttentionForward& f, const AttentionBackward& g,
                          int compute_capability) {
   const std::string there = text_of(f, compute_capability), back = text_of(g, compute_capability);

@@ -72,7 +72,6 @@ bool writes_delta(Kernel first, int passes);
 
 // The kernels of all passes: "hopper/band + general", or where directions differ "hopper; backward
 // ...".
-std::string kernels_text(const AttentionForward&, int compute_capability);
 std::string kernels_text(const AttentionForward&, const AttentionBackward&, int compute_capability);
 
 // Key tiles of a residue column, at most, and those of which hopper/column keeps dQ without
