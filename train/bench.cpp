@@ -16,7 +16,6 @@ using namespace weft;
 struct BenchArguments {
   BenchAttentionOptions attention;
   BenchDecodeOptions decode;
-  BenchKernelsOptions kernels;
   BenchStepOptions step;
   int gpus = 0;  // of step
 };
@@ -28,14 +27,7 @@ static void run_step(const BenchStepOptions& step, int gpus) {
 }
 
 static void add_bench_commands(Commands commands, BenchArguments& arguments) {
-  BenchKernelsOptions& k = arguments.kernels;
-  CLI::App* kernels = commands.add("kernels", "every kernel at the sizes of a training step",
-                                   [&] { bench_kernels(k, std::cout, std::cerr); });
-  kernels->add_option("--filter", k.filter, "only rows whose kernel (sizes) contains this");
-  add_device(*kernels, k.device);
-  kernels->add_option("--dtype", k.dtype, "f32, f16 or bf16 (default bf16)");
-  kernels->add_flag("--json", k.json, "one JSON object a row");
-  kernels->add_flag("--verify,!--no-verify", k.verify, "compare with the CPU form first (default)");
+  for (const auto add : linked_commands()) add(commands);
   BenchAttentionOptions& a = arguments.attention;
   CLI::App* attention = commands.add("attention",
                                      "attention alone, forward and backward, pattern by pattern; "

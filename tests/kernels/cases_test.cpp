@@ -2,7 +2,8 @@
 // Every case of every kernel: the CPU forms of all types against f64, the CUDA forms against the
 // CPU forms; and that every kernel struct has a case.
 #include "kernels/layers/pointwise.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "tests/cases/kernel_cases.h"
+#include "train/bench/check.h"
 
 #include <filesystem>
 #include <fstream>
@@ -63,8 +64,7 @@ TEST(KernelCases, EveryKernelHasOne) {
     const std::string header = text.str();
     for (std::sregex_iterator it(header.begin(), header.end(), name), end; it != end;
          ++it, ++found) {
-      EXPECT_TRUE(small.contains((*it)[1]))
-          << (*it)[1] << " has no case in train/kernel_cases/table.cpp";
+      EXPECT_TRUE(small.contains((*it)[1])) << (*it)[1] << " has no case in tests/cases/";
       EXPECT_TRUE(realistic.contains((*it)[1])) << (*it)[1] << " has no case of realistic size";
     }
   }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Packed documents (data.separator): each is computed as if it were alone.
 #include "tests/models/model_testing.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "train/bench/check.h"
 
 #include <algorithm>
 #include <cstddef>

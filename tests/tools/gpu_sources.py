@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Prints the files that the GPU tests are built from, one a line: the build file, the code of kernels/, src/, models/, data/ and
-train/, and of tests/ the files with suites named Cuda*, what those include, and the sources beside an included header.
+"""Prints the files that the GPU tests are built from, one a line: the build file, the code of kernels/, src/, models/, data/,
+train/ and tests/cases/, and of tests/ the files with suites named Cuda*, what those include, and the sources beside an
+included header.
 Usage: gpu_sources.py"""
 import pathlib
 import re
@@ -32,8 +33,8 @@ def gpu_tests():
 
 
 def main():
-    code = [path for folder in ("kernels", "src", "models", "data", "train") for path in sources(folder)]
-    for path in [ROOT / "CMakeLists.txt", *code, *gpu_tests()]:
+    code = [path for folder in ("kernels", "src", "models", "data", "train", "tests/cases") for path in sources(folder)]
+    for path in dict.fromkeys([ROOT / "CMakeLists.txt", *code, *gpu_tests()]):
         print(path.relative_to(ROOT))
 
 

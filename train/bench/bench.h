@@ -10,17 +10,14 @@
 #include <vector>
 
 namespace weft {
-// `bench kernels`: verifies each kernel at awkward sizes, then times its realistic ones.
-struct BenchKernelsOptions {
-  std::string filter;  // in "kernel (sizes)"; empty: all
-  std::string device = "auto";
-  std::string dtype = "bf16";  // f32, f16 or bf16
-  bool json = false;           // one object a row
-  bool verify = true;
-};
+struct Commands;  // train/program/options.h
 
-// `notes` names what is left out and why.
-void bench_kernels(const BenchKernelsOptions&, std::ostream& out, std::ostream& notes);
+// Commands of `bench` that lie where train/ may not look: a file that the program is linked with
+// appends what adds its command, before main() runs.
+inline std::vector<void (*)(Commands)>& linked_commands() {
+  static std::vector<void (*)(Commands)> commands;
+  return commands;
+}
 
 // `bench attention`: both passes at the shapes of the paper's models or at others. Each row is
 // checked against f64 first; every timed run starts with cold caches.

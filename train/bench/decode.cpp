@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // `bench decode`: checks a model with random weights, then times it as `sample` runs it.
 #include "train/bench/bench.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "train/bench/check.h"
 #include "train/program/json.h"
 #include "train/program/loaded_model.h"
 #include "train/sampling/sampler.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // What the attention tests of every backend share: patterns from predicates, in one part and in
-// several. The definition for all pairs is train/attention/oracle.h.
+// several. The definition for all pairs is tests/cases/attention_problem.h.
 #pragma once
 
 #include "kernels/attention/select.h"
-#include "train/attention/oracle.h"
+#include "tests/cases/attention_problem.h"
 
 #include <algorithm>
 #include <functional>

@@ -5,8 +5,8 @@
 
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
+#include "tests/cases/attention_on_device.h"
 #include "tests/kernels/attention/attention_case.h"
-#include "train/attention/on_device.h"
 
 #include <algorithm>
 #include <atomic>

@@ -3,8 +3,9 @@
 #include "kernels/layers/embedding.h"
 
 #include "src/device.h"
+#include "tests/cases/kernel_cases.h"
 #include "tests/testing.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "train/bench/check.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -327,7 +328,7 @@ struct Million {
   }
 };
 
-// The rule of the kernel table (verify() in train/kernel_cases/kernel_cases.h). With so small a
+// The rule of the kernel table (verify() in tests/cases/kernel_cases.h). With so small a
 // workspace that the columns of a position table are taken eight at a time, the bits are the same.
 TEST(CudaEmbedding, GradientsOfAMillionTokens) {
   Million million;

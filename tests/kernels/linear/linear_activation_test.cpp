@@ -4,7 +4,7 @@
 #include "kernels/linear/activation.h"
 #include "src/device.h"
 #include "tests/testing.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "train/bench/check.h"
 
 #include <cstddef>
 #include <gtest/gtest.h>

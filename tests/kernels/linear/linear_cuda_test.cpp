@@ -8,7 +8,7 @@
 #include "kernels/linear/linear.h"
 #include "src/device.h"
 #include "tests/testing.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "train/bench/check.h"
 
 #include <cstdlib>
 

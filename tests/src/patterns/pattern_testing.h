@@ -4,8 +4,8 @@
 
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
+#include "tests/cases/random_case.h"
 #include "tests/src/patterns/definitions.h"
-#include "train/selftest/case.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -29,7 +29,7 @@ WORK, BUILD = ROOT / f"build/mutants/{args.seed}", ROOT / "build/cpu"
 TREE, TESTS = WORK / "tree", WORK / "weft_tests"
 FOLDERS = ("src/", "models/", "data/", "train/")
 # What a CPU build leaves out, and code of the tests themselves.
-LEFT_OUT = ("src/cuda/", "src/ranks/cuda/", "train/kernel_cases/", "train/selftest/")
+LEFT_OUT = ("src/cuda/", "src/ranks/cuda/")
 MAINS = r"train/\w+\.cpp"  # the tests start them where they were built
 HEADER = '''#pragma once
 #include <fcntl.h>

@@ -28,8 +28,8 @@ APART = {
     "src": ["src/capi"],
     "models": ["data"],
     "data/formats": ["data/prepare", "data/augment"],
-    "train/trainer": ["train/bench", "train/selftest", "train/inspect", "train/sampling"],
-    "train/program": ["train/trainer", "train/bench", "train/selftest", "train/inspect", "train/sampling"],
+    "train/trainer": ["train/bench", "train/inspect", "train/sampling"],
+    "train/program": ["train/trainer", "train/bench", "train/inspect", "train/sampling"],
 }
 MOST_ENTRIES = 25
 

@@ -5,7 +5,7 @@ read each of its fields, and a case sets it. Usage: check_triples.py (leaves wit
 
 Code reads a field where a function with a parameter of the kernel's type (or of a type that its template leaves open) says
 parameter.field, or a class with such a member says member_.field. check() and its kin do not count: a shape that is looked
-at is not yet used. A case of train/kernel_cases/ sets a field by k.field = ..., or in Kernel{...}."""
+at is not yet used. A case of tests/cases/ sets a field by k.field = ..., or in Kernel{...}."""
 import functools
 import os
 import re
@@ -158,13 +158,13 @@ def definitions(sources, queue, kernel):
 def main():
     errors, count, count_fields = [], 0, 0
     everything = files(".h", ".cpp", ".cu", ".cuh")
-    cases = [path for path in everything if path.startswith("train/kernel_cases/")]
+    cases = [path for path in everything if path.startswith("tests/cases/")]
     cuda = [path for path in everything if path.startswith("kernels/") and path.endswith((".cu", ".cuh"))]
     excused = {**NOT_READ_ON_CPU, **NOT_READ_ON_CUDA, **NOT_SET_BY_CASES}
     for header, kernel, fields in kernels():
         count, count_fields, stem = count + 1, count_fields + len(fields), header[:-2]
         is_set, cpu_form = fields_set(cases, kernel, fields), None
-        errors += [f"{header}: no case in train/kernel_cases/ sets {kernel}::{field}" for field in fields
+        errors += [f"{header}: no case in tests/cases/ sets {kernel}::{field}" for field in fields
                    if field not in is_set and f"{kernel}.{field}" not in NOT_SET_BY_CASES]
         for queue, suffix, excuses in (("CpuQueue", ".cpp", NOT_READ_ON_CPU), ("CudaQueue", ".cu", NOT_READ_ON_CUDA)):
             if queue == "CudaQueue" and kernel in CPU_ONLY:

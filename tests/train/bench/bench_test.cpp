@@ -7,9 +7,10 @@
 #include "kernels/view.h"
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
+#include "tests/cases/bench_kernels.h"
 #include "tests/train/trainer/steps.h"
 #include "tests/train/training.h"
-#include "train/attention/oracle.h"
+#include "train/bench/check.h"
 #include "train/bench/step_breakdown.h"
 #include "train/trainer/run_folder.h"
 

@@ -2,8 +2,8 @@
 // A few hundred cases of `selftest`, and what it says of patterns and kernels that are wrong.
 #include "src/device.h"
 #include "src/patterns/pattern.h"
+#include "tests/cases/random_case.h"
 #include "tests/temp_dir.h"
-#include "train/selftest/case.h"
 
 #include <gtest/gtest.h>
 #include <memory>

@@ -2,7 +2,7 @@
 // Layer normalisation, alone and behind a residual connection.
 #include "kernels/layers/layernorm.h"
 #include "kernels/layers/rotary.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "tests/cases/kernel_cases.h"
 
 #include <string>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/sampling/decode_attention.h"
-#include "train/attention/on_device.h"
+#include "tests/cases/attention_on_device.h"
+#include "tests/cases/random_case.h"
 #include "train/inspect/picture.h"
-#include "train/selftest/case.h"
 
 #include <algorithm>
 #include <cmath>

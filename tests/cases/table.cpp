@@ -6,7 +6,7 @@
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/activation.h"
 #include "kernels/linear/linear.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "tests/cases/kernel_cases.h"
 
 #include <cmath>
 #include <string>

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "src/patterns/more/layout.h"
-#include "train/attention/oracle.h"
+#include "tests/cases/attention_problem.h"
 #include "train/program/progress.h"
 
 #include <map>

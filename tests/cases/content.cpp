@@ -4,7 +4,7 @@
 #include "kernels/attention/content.h"
 
 #include "src/ops/content.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "tests/cases/kernel_cases.h"
 
 #include <algorithm>
 #include <memory>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Random cases: lengths around the edges of tiles, head sizes with their extremes, every kind of
 // pattern.
-#include "train/selftest/case.h"
+#include "tests/cases/random_case.h"
 
 #include "kernels/attention/select.h"
 

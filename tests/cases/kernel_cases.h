@@ -165,10 +165,6 @@ class CaseRun {
   bool has_gradients_ = false, realistic_ = false;
 };
 
-// |got - want| / |want|: the larger of the ratio of root mean squares and that of the largest
-// elements. Infinite where one is NaN or infinite and the other is not the same.
-double relative_error(const std::vector<double>& got, const std::vector<double>& want);
-
 // Runs the case on `device` in options.compute, and on the CPU in that type and in f64 from the
 // same inputs. Throws Error unless, for each output: the CPU's error is within the bound of its
 // type (or of the coarser one of through_rounded()), the device's is at most twice that plus a

@@ -5,7 +5,7 @@
 #include "kernels/optimizer/loss_scale.h"
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/reduce.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "tests/cases/kernel_cases.h"
 
 #include <cstddef>
 #include <limits>

@@ -5,7 +5,7 @@
 
 #include "kernels/attention/documents.h"
 #include "kernels/attention/select.h"
-#include "train/attention/oracle.h"
+#include "tests/cases/attention_problem.h"
 
 #include <algorithm>
 #include <cmath>

@@ -3,7 +3,7 @@
 #include "kernels/attention/documents.h"
 #include "kernels/sampling/decode_attention.h"
 #include "src/attention_maps.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "tests/cases/kernel_cases.h"
 
 #include <algorithm>
 #include <cmath>

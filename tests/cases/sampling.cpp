@@ -4,7 +4,7 @@
 #include "kernels/sampling/choose_token.h"
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_linear.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "tests/cases/kernel_cases.h"
 
 #include <cstddef>
 #include <optional>

@@ -2,7 +2,7 @@
 // Residual blocks in sampling: odd batches, heads of every padded size, empty, short and long lists
 // of keys.
 #include "kernels/sampling/decode_blocks.h"
-#include "train/kernel_cases/kernel_cases.h"
+#include "tests/cases/kernel_cases.h"
 
 #include <algorithm>
 #include <cmath>

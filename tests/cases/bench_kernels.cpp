@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: MIT
 // `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
+#include "tests/cases/bench_kernels.h"
+
+#include "tests/cases/kernel_cases.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
-#include "train/kernel_cases/kernel_cases.h"
 #include "train/program/json.h"
+#include "train/program/options.h"
 
+#include <iostream>
 #include <set>
 #include <string>
 #include <vector>
@@ -29,6 +33,19 @@ void time_case(Device& device, const KernelCase& c, CaseRun& run,
       {"ms", ms},           {"tb_per_s", tbps}, {"tflop_per_s", tflops}};
   out << json_object(members) << std::endl;
 }
+
+void add_command(Commands commands) {
+  static BenchKernelsOptions o;
+  CLI::App* command = commands.add("kernels", "every kernel at the sizes of a training step",
+                                   [] { bench_kernels(o, std::cout, std::cerr); });
+  command->add_option("--filter", o.filter, "only rows whose kernel (sizes) contains this");
+  add_device(*command, o.device);
+  command->add_option("--dtype", o.dtype, "f32, f16 or bf16 (default bf16)");
+  command->add_flag("--json", o.json, "one JSON object a row");
+  command->add_flag("--verify,!--no-verify", o.verify, "compare with the CPU form first (default)");
+}
+
+const bool added = (linked_commands().push_back(add_command), true);
 }  // namespace
 
 void bench_kernels(const BenchKernelsOptions& options, std::ostream& out, std::ostream& notes) {

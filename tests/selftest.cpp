@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // selftest: random attention cases on this machine against the definition. See train/README.md.
+#include "tests/cases/random_case.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
-#include "train/selftest/case.h"
 
 #include <iostream>
 #include <unistd.h>
