@@ -5,6 +5,7 @@
 // Examples: src/ops.cpp.
 #pragma once
 
+#include "kernels/interruption.h"
 #include "kernels/optimizer/loss_scale.h"
 #include "src/tensor.h"
 
@@ -100,7 +101,7 @@ struct Ctx {
   bool training = false;            // dropout acts
   bool batch_invariant = false;     // sampling: linear() gives the same bits on any batch size
   int64_t launches = 0;             // kernels started through this context
-  bool may_stop = false;            // launch() throws Interrupted on request (kernels/queue.h)
+  bool may_stop = false;            // launch() throws Interrupted on request
   const GradientsComplete* complete = nullptr;  // null: not called; must outlive the backward pass
 
   Tensor empty(const Shape& shape, DType dtype, const char* name = "activations") {

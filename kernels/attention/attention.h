@@ -9,6 +9,7 @@
 // (src/patterns/packed_maps.h) makes from any AttentionPattern.
 #pragma once
 
+#include "kernels/launch_profile.h"
 #include "kernels/queue.h"
 
 #include <cmath>

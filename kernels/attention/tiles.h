@@ -6,6 +6,7 @@
 
 #include "kernels/attention/attention.h"
 #include "kernels/cpu.h"
+#include "kernels/interruption.h"
 #include "kernels/queue.h"
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 #include "kernels/layers/rotary.h"
 
 #include "kernels/cpu.h"
+#include "kernels/launch_profile.h"
 
 #include <algorithm>
 #include <cmath>

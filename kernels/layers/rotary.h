@@ -9,6 +9,7 @@
 // touched.
 #pragma once
 
+#include "kernels/launch_profile.h"
 #include "kernels/queue.h"
 
 #include <vector>

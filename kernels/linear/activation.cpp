@@ -3,6 +3,7 @@
 #include "kernels/linear/activation.h"
 
 #include "kernels/form_reasons.h"
+#include "kernels/launch_profile.h"
 #include "kernels/linear/forms.h"
 
 #include <string>

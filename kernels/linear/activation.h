@@ -4,6 +4,7 @@
 // type wide(T).
 #pragma once
 
+#include "kernels/launch_profile.h"
 #include "kernels/layers/activation.h"
 #include "kernels/queue.h"
 

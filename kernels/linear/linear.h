@@ -4,6 +4,7 @@
 // CUDA.
 #pragma once
 
+#include "kernels/launch_profile.h"
 #include "kernels/queue.h"
 
 #include <string>

@@ -10,6 +10,7 @@
 // The first and the last run over flat blocks of many matrices.
 #pragma once
 
+#include "kernels/launch_profile.h"
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
 

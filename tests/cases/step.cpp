@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Means, norms, the loss scale, AdamW: awkward sizes to verify, and those of the text model to
 // time.
+#include "kernels/diagnostics/count_non_finite.h"
 #include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/loss_scale.h"
 #include "kernels/optimizer/muon.h"

@@ -2,6 +2,7 @@
 // The count of NaN and infinity, and the error of WEFT_DEBUG=3 that is made of it.
 #include "kernels/queue.h"
 
+#include "kernels/diagnostics/count_non_finite.h"
 #include "tests/testing.h"
 
 #include <string>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Clocks that are read in line with a queue, on the CPU and on a GPU.
+#include "kernels/diagnostics/timer.h"
+
 #include "kernels/layers/pointwise.h"
 #include "kernels/queue.h"
 #include "src/device.h"

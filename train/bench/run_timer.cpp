@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/bench/run_timer.h"
 
+#include "kernels/diagnostics/timer.h"
+
 #include <algorithm>
 #include <chrono>
 #include <cstddef>

@@ -2,6 +2,7 @@
 // `bench step`: the training step alone, without data, logs and checkpoints.
 #include "train/trainer/step.h"
 
+#include "kernels/launch_profile.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
 #include "train/bench/step_breakdown.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/program.h"
 
+#include "kernels/interruption.h"
 #include "src/config/names.h"
 #include "src/files/files.h"
 #include "train/ranks/ranks.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Replay: an update run twice from one state gives the same bits, unless hardware or a kernel is at
 // fault.
+#include "kernels/diagnostics/count_non_finite.h"
 #include "kernels/layers/pointwise.h"
 #include "train/trainer/step.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/trainer.h"
 
+#include "kernels/interruption.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
 #include "train/program/program.h"

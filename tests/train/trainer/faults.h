@@ -2,6 +2,7 @@
 // Faults of a device: bits of its memory that flip while it works.
 #pragma once
 
+#include "kernels/launch_profile.h"
 #include "kernels/layers/pointwise.h"
 #include "tests/train/trainer/steps.h"
 

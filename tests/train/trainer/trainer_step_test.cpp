@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A step: what it keeps in memory; on CUDA, that it is launched without waiting for the device, and
 // that whatever changes from step to step reaches its graphs.
+#include "kernels/interruption.h"
 #include "tests/src/gate.h"
 #include "tests/train/trainer/steps.h"
 #include "train/trainer/step.h"
