@@ -1,40 +1,65 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""READMEs and the reading path stay short. Usage: check_readmes.py (leaves with 1 on errors)
-README.md has at most 150 lines of 100 columns, any other README 180 lines, all together 12,000 words; the files that the list
-under `## Reading path` links are at most 10 and have at most 1,200 lines."""
+"""The front page and its reading path stay short. Usage: check_readmes.py (leaves with 1 on errors)
+1. README.md has at most 180 lines of at most 100 columns. No other README has a limit, and text
+   that programs write (between `<!-- ...: generated -->` and `<!-- end -->`) counts under none.
+2. The list under `## Reading path` has at most 10 stops. A stop links the files to read, and says
+   in one sentence what the reader can explain afterwards."""
 import os
-import sys
+import re
 
-from repo_files import ROOT, files, finish, read
+from repo_files import files, finish, line_of, read
 
-sys.path.insert(0, os.path.join(ROOT, "tests/tools"))
-from house_table import reading_path  # noqa: E402
+FRONT, LINES, COLUMNS, STOPS = "README.md", 180, 100, 10
+GENERATED = re.compile(r"^<!-- [\w ]+: generated -->\n.*?^<!-- end -->\n", re.S | re.M)
+LINK = re.compile(r"\]\(([\w./]+)\)")
 
-FRONT_LINES, FRONT_COLUMNS, LINES, WORDS, PATH_FILES, PATH_LINES = 150, 100, 180, 12000, 10, 1200
+
+def without_generated(text):
+    """The text with generated lines left empty: other lines keep their numbers."""
+    return GENERATED.sub(lambda match: re.sub(r"[^\n]", "", match.group()), text)
+
+
+def stops(text):
+    """(offset, item) of each item of the numbered list under `## Reading path`."""
+    section = re.search(r"^## Reading path\n(.*?)(?=^## |\Z)", text, re.S | re.M)
+    if not section:
+        return []
+    items = re.finditer(r"^\d+\. .*?(?=^\d+\. |^\n|\Z)", section.group(1), re.S | re.M)
+    return [(section.start(1) + item.start(), item.group()) for item in items]
+
+
+def check_front_page(text):
+    own = without_generated(text)
+    lines = text.count("\n") - sum(match.group().count("\n") for match in GENERATED.finditer(text))
+    if lines > LINES:
+        yield (f"{FRONT}: {lines} lines, {LINES} are allowed: move what a newcomer does not need "
+               "to the README of its folder, and link it")
+    for number, line in enumerate(own.split("\n"), 1):
+        if len(line) > COLUMNS:
+            yield f"{FRONT}:{number}: {len(line)} columns, {COLUMNS} are allowed: break the line"
+
+
+def check_reading_path(text):
+    found = stops(text)
+    if not found:
+        yield (f"{FRONT}: no reading path: add a numbered list under '## Reading path', each item "
+               "a link to a file and a sentence")
+    if len(found) > STOPS:
+        yield f"{FRONT}: {len(found)} stops on the reading path, {STOPS} are allowed: take one out"
+    for offset, item in found:
+        where = f"{FRONT}:{line_of(text, offset)}"
+        if not LINK.search(item):
+            yield f"{where}: this stop links no file: write [name](path/of/name)"
+        if len(re.sub(r"\[.*?\]\(.*?\)", "", item).split()) < 6:
+            yield f"{where}: this stop has no sentence: say what the reader can explain afterwards"
 
 
 def main():
-    texts = {path: read(path) for path in files(".md") if os.path.basename(path) == "README.md"}
-    errors = []
-
-    def limit(where, what, number, most):
-        if number > most:
-            errors.append(f"{where}: {number} {what}, at most {most} are allowed")
-
-    for path, text in texts.items():
-        limit(path, "lines", text.count("\n"), FRONT_LINES if path == "README.md" else LINES)
-    for number, line in enumerate(texts["README.md"].split("\n"), 1):
-        limit(f"README.md:{number}", "columns", len(line), FRONT_COLUMNS)
-    words = sum(len(text.split()) for text in texts.values())
-    limit("all READMEs", "words", words, WORDS)
-    path = reading_path(texts["README.md"])
-    lines = sum(read(name).count("\n") for name in path)
-    limit("the reading path", "files", len(path), PATH_FILES)
-    limit("the reading path", "lines", lines, PATH_LINES)
-    if not path:
-        errors.append("README.md: no list under '## Reading path'")
-    finish(errors, f"readmes: {len(texts)} READMEs of {words} words, {len(path)} files of {lines} lines on the reading path")
+    text = read(FRONT)
+    readmes = [path for path in files(".md") if os.path.basename(path) == FRONT]
+    errors = [*check_front_page(text), *check_reading_path(text)]
+    finish(errors, f"readmes: {len(readmes)} READMEs, {len(stops(text))} stops on the reading path")
 
 
 if __name__ == "__main__":
