@@ -8,6 +8,8 @@
 #include <csignal>
 #include <filesystem>
 #include <iostream>
+#include <memory>
+#include <optional>
 #include <string>
 #include <system_error>
 #include <unistd.h>
@@ -18,8 +20,8 @@ using namespace weft;
 struct TrainArguments {
   std::string config;
   std::vector<std::string> overrides;  // "a.b=c"
-  bool no_report = false, tensorboard = false;
   TrainOptions options;
+  std::vector<HooksAsked> of_parts;
 };
 
 static std::string folder_trouble(const std::string& name) {
@@ -30,7 +32,31 @@ static std::string folder_trouble(const std::string& name) {
                                                                 : "";
 }
 
-static void add_train_options(CLI::App& app, TrainArguments& a) {
+// The page of the run, and files for TensorBoard.
+static HooksAsked add_report(CLI::App& app) {
+  struct Flags {
+    bool no_report = false, tensorboard = false;
+  };
+
+  const auto flags = std::make_shared<Flags>();
+  app.add_flag("--no-report", flags->no_report, "no report.html and no samples at evaluations");
+  app.add_flag("--tensorboard", flags->tensorboard,
+               "also write <run folder>/tensorboard/, for tensorboard --logdir");
+  return [flags] {
+    TrainHooks hooks{.name = "report"};
+    if (flags->no_report) hooks.words.push_back("--no-report");
+    if (!flags->no_report) hooks.evaluated = keep_report();
+    if (flags->tensorboard) {
+      hooks.words.push_back("--tensorboard");
+      hooks.log_to = [](const std::string& folder) {
+        return [file = EventFile(folder)](const StepMetrics& m) { file.append(m); };
+      };
+    }
+    return std::optional(hooks);
+  };
+}
+
+static void add_options_of_train(CLI::App& app, TrainArguments& a) {
   add_config(app, a.config, a.overrides)->required();
   app.add_option_function<std::vector<std::string>>(
          "--resume",
@@ -63,13 +89,12 @@ static void add_train_options(CLI::App& app, TrainArguments& a) {
          "run every N-th update twice and compare the bits of gradients and weights: a device that "
          "computes wrongly ends the run; takes memory for another copy of weights and optimizer")
       ->check(at_least(1));
-  app.add_flag("--no-report", a.no_report, "no report.html and no samples at evaluations");
-  app.add_flag("--tensorboard", a.tensorboard,
-               "also write <run folder>/tensorboard/, for tensorboard --logdir");
   app.add_option("--max-steps", a.options.max_steps, "stop and save when this step is done")
       ->check(at_least(0));
   app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")
       ->check(at_least(0));
+  a.of_parts.push_back(add_report(app));
+  for (const AddTrainOptions& add : train_options()) a.of_parts.push_back(add(app));
   app.footer(
       "SIGINT, SIGTERM and SIGHUP finish the step at hand (one that takes longer than two seconds "
       "is given "
@@ -92,7 +117,7 @@ static void add_train_options(CLI::App& app, TrainArguments& a) {
 int main(int argc, char** argv) {
   TrainArguments arguments;
   Config config;
-  const auto add_options = [&](CLI::App& app) { add_train_options(app, arguments); };
+  const auto add_options = [&](CLI::App& app) { add_options_of_train(app, arguments); };
   const auto read_config = [&] {
     config = load_config(arguments.config, arguments.overrides);
     return to_yaml(config);
@@ -102,14 +127,8 @@ int main(int argc, char** argv) {
     // a log that nobody reads is not the end of training (progress.h)
     std::signal(SIGPIPE, SIG_IGN);
     TrainOptions& options = arguments.options;
-    if (arguments.no_report) options.flags.push_back("--no-report");
-    if (!arguments.no_report) options.on_evaluation = keep_report();
-    if (arguments.tensorboard) {
-      options.flags.push_back("--tensorboard");
-      options.log_to = [](const std::string& folder) {
-        return [file = EventFile(folder)](const StepMetrics& m) { file.append(m); };
-      };
-    }
+    for (const HooksAsked& asked : arguments.of_parts)
+      if (const auto hooks = asked()) options.hooks.push_back(*hooks);
     with_ranks({options.gpus, options.device}, read_config, [&](ProcessGroup& group) {
       Progress progress = rank_progress(group, std::cout, STDOUT_FILENO);
       Trainer(config, options, progress, group).run();

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -58,7 +59,7 @@ void draw_sample(const Evaluated& now, const fs::path& folder) {
 }
 }  // namespace
 
-EvaluationHook keep_report() {
+std::function<void(const Evaluated&)> keep_report() {
   return [draws = true](const Evaluated& now) mutable {
     const fs::path folder = now.folder;
     try {

@@ -6,6 +6,7 @@
 #include "train/trainer/trainer.h"
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,7 +21,7 @@ std::string run_page(const std::vector<std::string>& folders);
 // Run by Trainer after each evaluation: keeps about.txt, draws a sample of the model (text, or
 // images) into samples/, and writes report.html anew. Drawing is given up for good when it takes
 // longer than ten seconds.
-EvaluationHook keep_report();
+std::function<void(const Evaluated&)> keep_report();
 
 // ---- line charts as SVG text; colours are CSS variables --c0, --c1 ... of the page ----
 

@@ -4,6 +4,7 @@
 #include "kernels/interruption.h"
 #include "src/config/names.h"
 #include "src/files/files.h"
+#include "src/parts/parts.h"
 #include "train/ranks/ranks.h"
 
 #include <CLI/CLI.hpp>
@@ -40,6 +41,7 @@ std::string help_with(const CLI::App& app, const std::string& what) {
   if (unknown.empty()) return commands.empty() ? "" : ": " + joined(commands);
   const std::string word = unknown[0].substr(0, unknown[0].find('='));
   const std::string found = what.find(word) == std::string::npos ? "; found " + word : "";
+  if (const std::string absent = absent_part_text(word); !absent.empty()) return "; " + absent;
   if (word.starts_with("-")) return found + did_you_mean(word, options);
   if (commands.empty()) return found;
   return str(": ", joined(commands), "; found ", word, did_you_mean(word, commands));

@@ -223,7 +223,8 @@ std::string go_on_line(const TrainOptions& options, const std::string& folder, i
   add(options.allow_changes, "--allow-changes");
   add(options.rank_log, "--rank-log");
   add(options.verify_every > 0, "--verify-every", str(options.verify_every));
-  for (const std::string& flag : options.flags) add(true, flag);
+  for (const TrainHooks& hooks : options.hooks)
+    for (const std::string& word : hooks.words) add(true, word);
   add(options.max_steps > step, "--max-steps", str(options.max_steps));
   add(options.max_minutes > 0, "--max-minutes", str(options.max_minutes));
   return line;

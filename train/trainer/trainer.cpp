@@ -111,7 +111,8 @@ void Trainer::prepare() {
     lock_warning_ += folder_.create(config_);
     metrics_ =
         std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
-    if (options_.log_to) also_log_ = options_.log_to(folder_.path(""));
+    for (const TrainHooks& hooks : options_.hooks)
+      if (hooks.log_to) also_log_.push_back(hooks.log_to(folder_.path("")));
     clock_.set(metrics_->elapsed_s(state_.step, config_.train.batch * config_.model.context));
   }
   for (const std::string& line :
@@ -267,7 +268,7 @@ void Trainer::log_step(bool evaluation) {
     throw;
   }
   if (metrics_) metrics_->append(m);
-  if (also_log_) also_log_(m);
+  for (const auto& log : also_log_) log(m);
   if (evaluation) show_evaluation();
   progress_.line(progress_line(m, config_, valid_images_ ? "bits/dim" : "bits"));
   warn_of_long_run(m);
@@ -337,14 +338,17 @@ void Trainer::evaluate_into(StepMetrics& m) {
 }
 
 void Trainer::show_evaluation() {
-  if (!options_.on_evaluation) return;
+  const auto shows = [](const TrainHooks& hooks) { return hooks.evaluated != nullptr; };
+  if (std::ranges::none_of(options_.hooks, shows)) return;
   group_.take_time();
   const auto show = [&] {
-    if (!writes()) return;
-    try {
-      options_.on_evaluation({folder_.path(""), about_, config_, state_.step, *device_, *model_});
-    } catch (const Error& e) {
-      progress_.line(str("no report: ", e.what()));
+    for (const TrainHooks& hooks : options_.hooks) {
+      if (!writes() || !hooks.evaluated) continue;
+      try {
+        hooks.evaluated({folder_.path(""), about_, config_, state_.step, *device_, *model_});
+      } catch (const Error& e) {
+        progress_.line(str("no ", hooks.name, ": ", e.what()));
+      }
     }
   };
   config_.train.ema_decay > 0 ? with_ema_weights(*device_, store_, show) : show();

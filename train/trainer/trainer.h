@@ -4,6 +4,7 @@
 #pragma once
 
 #include "train/program/progress.h"
+#include "train/trainer/extension.h"
 #include "train/trainer/step.h"
 
 #include <functional>
@@ -13,19 +14,6 @@
 #include <vector>
 
 namespace weft {
-// What a hook sees behind an evaluation. The model has the moving average as weights, where one is
-// kept.
-struct Evaluated {
-  // of the run; what training said before its first step, and of its memory
-  std::string folder, about;
-  const Config& config;
-  int64_t step;
-  Device& device;
-  Model& model;
-};
-
-using EvaluationHook = std::function<void(const Evaluated&)>;
-
 struct TrainOptions {
   // "": latest.h5 of the run folder, otherwise a checkpoint
   std::optional<std::string> resume = {};
@@ -39,13 +27,10 @@ struct TrainOptions {
   bool rank_log = false;     // log lines of every rank, too
   // resume although other keys change rounding (OnResume::asked)
   bool allow_changes = false;
-  EvaluationHook on_evaluation = {};  // on rank 0; an Error of it is shown, and training goes on
-  // On rank 0, with the run folder: called once, returns what is called for each logged step.
-  std::function<std::function<void(const StepMetrics&)>(const std::string& folder)> log_to = {};
-  std::optional<DType> dtype = {};      // of activations; nothing: dtype_on(), f32 on a CPU
-  std::string program = "train";        // how this program was called
-  int gpus = 0;                         // processes that it was told to start
-  std::vector<std::string> flags = {};  // other words of its command line
+  std::optional<DType> dtype = {};     // of activations; nothing: dtype_on(), f32 on a CPU
+  std::string program = "train";       // how this program was called
+  int gpus = 0;                        // processes that it was told to start
+  std::vector<TrainHooks> hooks = {};  // of parts
 };
 
 class Trainer {
@@ -110,7 +95,7 @@ class Trainer {
   std::unique_ptr<Model> model_;
   std::unique_ptr<TrainStep> train_step_;
   std::unique_ptr<MetricsLog> metrics_;  // of rank 0
-  std::function<void(const StepMetrics&)> also_log_;
+  std::vector<std::function<void(const StepMetrics&)>> also_log_;
   StopAgreement stop_, stop_evaluation_;
   int64_t evaluated_batches_ = 0;  // position of stop_evaluation_
   std::string given_up_;           // the signal for which a step or an evaluation was given up

@@ -84,10 +84,11 @@ TEST(RunPage, ChartsPutPointsWhereTheyBelong) {
 TEST(RunPage, TrainingKeepsOneAndChangesNoWeight) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 2000, 32);
-  const auto train = [&](const std::string& out, const EvaluationHook& hook) {
+  const auto train = [&](const std::string& out,
+                         const std::function<void(const Evaluated&)>& hook) {
     const Config config = small_config(dir.path(), {"train.steps=4", "train.eval_every=2",
                                                     "train.ema_decay=0.5", "train.eval_tokens=64"});
-    weft::train(config, {.out = dir / out, .on_evaluation = hook});
+    weft::train(config, {.out = dir / out, .hooks = {{.name = "report", .evaluated = hook}}});
     return read_file((dir / out + "/latest.h5"));
   };
   EXPECT_EQ(train("with", keep_report()), train("without", {}));
