@@ -215,6 +215,11 @@ void for_each_field(Config& c, const Visit& visit) {
   train_fields(c.train, visit);
 }
 
+static bool needs_block(const std::string& kind) {
+  return std::ranges::any_of(patterns(),
+                             [&](const PatternKind& k) { return k.needs_block && k.kind == kind; });
+}
+
 void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
   std::vector<std::string> kinds;
   for (const PatternKind& kind : patterns()) kinds.push_back(kind.kind);
@@ -226,7 +231,7 @@ void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
          between(1, 65536)});
   visit(required(
       {"block", &p.block, "edge of the blocks of a block-level form; 0: exact positions", position},
-      p.kind == "bigbird" || p.kind == "topk_blocks"));
+      needs_block(p.kind)));
   visit({"vertsize", &p.vertsize, "fixed with blocks: c = vertsize * block", size});
   visit({"causal", &p.causal, "false: later keys are seen too"});
   visit(

@@ -121,6 +121,9 @@ PatternKind lsh_pattern() {
 PatternKind topk_blocks_pattern() {
   return {"topk_blocks",
           "the own block and the `blocks` - 1 earlier ones that its first query scores highest",
-          reads({"block", "blocks"}), make_content, true};
+          reads({"block", "blocks"}),
+          make_content,
+          true,
+          true};
 }
 }  // namespace weft

@@ -75,7 +75,8 @@ struct PatternKind {
   // The fields that a pattern with this spec reads, without `kind` and the modifiers.
   std::function<std::vector<std::string>(const PatternSpec&)> fields;
   std::function<std::unique_ptr<AttentionPattern>(const PatternSpec&, int heads)> make;
-  bool content = false;  // what a query sees depends on more than positions
+  bool content = false;      // what a query sees depends on more than positions
+  bool needs_block = false;  // `block` has no default
 };
 
 // All kinds. A new one of the core is a file in src/patterns/ and two lines in pattern.cpp; one of

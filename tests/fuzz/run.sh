@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 # Builds the fuzzers and runs each from its seeds, as many at a time as there are cores.
 # Usage: run.sh [SECONDS each, default 30] [TARGET...] (leaves with 1 on a finding, which lies in build/fuzz/found/ then).
-# Each fuzz_<target>.cpp is a target; its seeds are seeds/<target>/ and
+# Each fuzz_<target>.cpp, here or beside the tests of a part, is a target; its seeds are seeds/<target>/ and
 # what make_seeds.py makes.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -15,7 +15,7 @@ cmake --build --preset fuzz
 mkdir -p build/fuzz/found
 python3 tests/fuzz/make_seeds.py build/fuzz/seeds
 targets=("$@")
-[ ${#targets[@]} -gt 0 ] || for source in tests/fuzz/fuzz_*.cpp; do
+[ ${#targets[@]} -gt 0 ] || for source in $(find tests -name "fuzz_*.cpp"); do
   target=$(basename "$source" .cpp)
   targets+=("${target#fuzz_}")
 done

@@ -5,7 +5,7 @@
 #include "data/dataset.h"
 #include "models/model.h"
 #include "src/config/fields.h"
-#include "src/patterns/more/layout.h"
+#include "src/patterns/spec.h"
 #include "tests/train/training.h"
 #include "train/evaluation/evaluate_run.h"
 #include "train/sampling/sample_run.h"
@@ -171,7 +171,13 @@ class SlowMutants : public testing::Test {
                  for (const char* s : {"train", "valid", "test"}) TokenDataset(path, s, 32);
                }},
               {"evaluate", [=, this] { evaluate(dir / "run/latest.h5", path); }},
-              {"layout", [=] { read_hdf5_layout(path, ""), read_hdf5_layout(path, "/valid"); }}};
+              {"layout", [=] {
+                 for (const char* dataset : {"", "/valid"}) {
+                   PatternSpec layout{"layout"};
+                   layout.block = 64, layout.file = path, layout.dataset = dataset;
+                   make_pattern(layout, 1);
+                 }
+               }}};
     return {{"evaluate", [=, this] { evaluate(path, dir / "corpus.h5"); }},
             {"sample",
              [=] {

@@ -2,7 +2,6 @@
 #include "train/inspect/report.h"
 
 #include "src/files/files.h"
-#include "src/patterns/more/layout.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
@@ -281,6 +280,31 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
   show_pattern(view, chosen, counts_text(view, target), out);
 }
 
+// What one head saw of one text, as a pattern to draw.
+class SeenPattern : public AttentionPattern {
+ public:
+  SeenPattern(std::string name, std::vector<std::vector<int32_t>> keys)
+      : name_(std::move(name)),
+        keys_(std::move(keys)) {
+    for (auto& of_query : keys_) std::ranges::sort(of_query);
+  }
+
+  std::string name() const override { return name_; }
+
+  bool attends(int, int64_t i, int64_t j) const override {
+    return std::ranges::binary_search(keys_.at(static_cast<std::size_t>(i)), j);
+  }
+
+  void key_runs(int, int64_t i, std::vector<KeyRun>& runs) const override {
+    for (const int32_t key : keys_.at(static_cast<std::size_t>(i)))
+      runs.push_back({key, int64_t{key} + 1, 1});
+  }
+
+ private:
+  std::string name_;
+  std::vector<std::vector<int32_t>> keys_;  // of each query, ascending
+};
+
 // `inspect --checkpoint`.
 void inspect_text(const InspectOptions& options, std::ostream& out) {
   if (options.pattern.empty() || options.text.empty())
@@ -299,24 +323,15 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   const auto at = static_cast<std::size_t>(layer);
   const SeenKeys seen = loaded->model->seen(ctx, text, at, head);
   int64_t pairs = 0;
-  std::vector<bool> sees(static_cast<std::size_t>(length * length));
-  for (int64_t i = 0; i < length; ++i)
-    for (const int32_t j : seen.keys[static_cast<std::size_t>(i)])
-      sees[i * length + j] = true, ++pairs;
+  for (const auto& of_query : seen.keys) pairs += std::ssize(of_query);
   std::string counts = "pairs seen " + grouped_digits(pairs);
   counts += ", executed " + grouped_digits(seen.executed) + "\n";
   for (const auto& sizes : seen.label_sizes)
     counts += str(sizes.size(), " labels in use, sizes ", joined(sizes, " "), "\n");
-  BlockLayout layout;
-  layout.query_blocks = layout.key_blocks = (length + 63) / 64;
-  layout.active.assign(static_cast<std::size_t>(layout.query_blocks * layout.key_blocks), 1);
-  layout.keep = [&](int, int64_t i, int64_t j) {
-    return i < length && j < length && sees[i * length + j];
-  };
-  layout.source = str(loaded->model->patterns().at(at)->name(), " on ", options.text);
-  const auto drawn = layout_pattern(layout, static_cast<int>(m.heads));
+  const SeenPattern drawn(str(loaded->model->patterns().at(at)->name(), " on ", options.text),
+                          seen.keys);
   out << "layer " << layer << ", ";
-  show_pattern({*drawn, m.attention[at % m.attention.size()], 1, head, length}, options, counts,
+  show_pattern({drawn, m.attention[at % m.attention.size()], 1, head, length}, options, counts,
                out);
 }
 }  // namespace

@@ -163,6 +163,9 @@ PatternKind bigbird_pattern() {
           "in blocks of `block` positions: a window of `window` blocks, `globals`, which see all "
           "and are "
           "seen, and `random` others",
-          reads({"block", "window", "globals", "random", "seed", "causal"}), make_bigbird};
+          reads({"block", "window", "globals", "random", "seed", "causal"}),
+          make_bigbird,
+          false,
+          true};
 }
 }  // namespace weft

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The drawings of patterns made by hand (tests/golden/patterns): at least one of each kind, so that
-// tests which go through them take in new kinds by themselves.
+// The drawings of patterns made by hand (tests/golden/patterns, and drawings/ beside the tests of a
+// part): at least one of each kind, so that tests which go through them take in new kinds by
+// themselves.
 #pragma once
 
 #include "src/config/config.h"
+#include "src/parts/parts.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -47,12 +49,23 @@ inline Drawing read_drawing(const std::filesystem::path& path) {
   return d;
 }
 
+// Whether the file draws a kind of a part that this build leaves out.
+inline bool draws_absent(const std::filesystem::path& path) {
+  std::ifstream in(path);
+  std::string before, kind;
+  std::getline(in, before, ' ');  // "{kind: local, ..."
+  std::getline(in, kind, ',');
+  return !absent_part_text(kind).empty();
+}
+
 // All of them, by name.
 inline std::vector<Drawing> drawings() {
   std::vector<std::filesystem::path> files;
-  const auto folder = std::filesystem::path(WEFT_TEST_SOURCE) / "tests/golden/patterns";
-  for (const auto& file : std::filesystem::directory_iterator(folder))
-    if (file.path().extension() == ".txt") files.push_back(file.path());
+  const auto tests = std::filesystem::path(WEFT_TEST_SOURCE) / "tests";
+  for (const auto& folder : {tests / "golden/patterns", tests / "src/patterns"})
+    for (const auto& file : std::filesystem::recursive_directory_iterator(folder))
+      if (file.path().extension() == ".txt" && !draws_absent(file.path()))
+        files.push_back(file.path());
   std::sort(files.begin(), files.end());
   std::vector<Drawing> all;
   for (const auto& file : files) all.push_back(read_drawing(file));

@@ -193,15 +193,5 @@ TEST(PatternErrors, NameTheFieldOfModifiers) {
   spec.prefix = kMaxPositions + 1;
   EXPECT_THROW(make_pattern(spec, 1), Error);
 }
-
-TEST(Composite, IsAsShortAsItsShortestPart) {
-  const std::string image = "{kind: convolution, grid: [30], filter: [5]}",
-                    any = "{kind: local, stride: 4}";
-  const Lengths n = made(image, 1)->lengths();
-  EXPECT_GT(n.keys, 0);
-  for (const char* kind : {"merged", "heads"})
-    for (const std::string& of : {image + ", " + any, any + ", " + image})
-      EXPECT_EQ(made(str("{kind: ", kind, ", of: [", of, "]}"), 2)->lengths(), n) << kind << of;
-}
 }  // namespace
 }  // namespace weft

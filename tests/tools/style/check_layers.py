@@ -3,10 +3,12 @@
 """Includes point one way, and no folder is crowded. Usage: check_layers.py (leaves with 1 on errors)
 1. Between the floors: kernels <- src <- models, data <- train <- tests.
 2. Inside them: APART lists what may not include what.
-3. A folder has at most 25 entries."""
+3. The core includes no file of a part, a part only its own and those of parts that it requires.
+4. A folder has at most 25 entries."""
 import os
 import re
 
+from parts import needed_by, part_of, parts
 from repo_files import CXX, ROOT, files, finish, line_of, read
 
 MAY_INCLUDE = {
@@ -48,6 +50,16 @@ def apart(path, target):
     return None
 
 
+def names_a_part(path, target, every):
+    """What is wrong with this include where `target` is in a part, or None."""
+    part, own = part_of(target, every), part_of(path, every)
+    if part is None or (own is not None and part.name in needed_by(own, every)):
+        return None
+    if own is None:
+        return f"the core may not name the part {part.name}; see src/parts/parts.h"
+    return f"the part {own.name} does not require the part {part.name}"
+
+
 def crowded(paths):
     entries = {}
     for path in paths:
@@ -59,7 +71,7 @@ def crowded(paths):
 
 
 def main():
-    errors, count = [], 0
+    errors, count, every = [], 0, parts()
     for path in files(*CXX):
         layer, text = path.split("/")[0], read(path)
         for match in re.finditer(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', text, re.M):
@@ -69,7 +81,7 @@ def main():
                 errors.append(f'{where}: "{target}" is not a path from the root of the repository')
             elif target.split("/")[0] not in MAY_INCLUDE.get(layer, set()):
                 errors.append(f'{where}: {layer}/ may not include "{target}"')
-            elif rule := apart(path, target):
+            elif rule := apart(path, target) or names_a_part(path, target, every):
                 errors.append(f'{where}: "{target}": {rule}')
     full, folders = crowded(files())
     finish(errors + full, f"layers: {count} includes point the right way; {folders} folders have at most {MOST_ENTRIES} entries")

@@ -259,18 +259,6 @@ TEST_F(Inspect, MemoryIsThatOfAMicroBatch) {
   EXPECT_CONTAINS(output(o), "\nmemory for training, 2 x 64 tokens at a time, ");
 }
 
-// --length alone: as many keys, whatever the pattern is made for.
-TEST_F(Inspect, PartOfAPatternOfOneSize) {
-  InspectOptions o;
-  o.device = "cpu";
-  o.attention = "{kind: convolution, grid: [4, 4], filter: [3, 3]}";
-  EXPECT_CONTAINS(output(o),
-                  "head 0: convolution(grid [4, 4], filter [3, 3], step 1), 16 positions\n");
-  o.length = 8;
-  EXPECT_CONTAINS(output(o),
-                  "head 0: convolution(grid [4, 4], filter [3, 3], step 1), 8 positions\n");
-}
-
 // A config that no model could be trained with.
 TEST_F(Inspect, ShowsPatternsThatAreNotCausal) {
   InspectOptions o = options();

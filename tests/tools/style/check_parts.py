@@ -1,0 +1,155 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""The core stands alone. Usage: check_parts.py [--part NAME | --all-at-once | --of-the-day]
+In a copy of the tree it deletes the folders of a part, configures, builds and runs the quick tests
+that are left: for each part in turn, then for all of them at once. Leaves with 1 when one fails.
+--all-at-once: that run alone. --part NAME: one part. --of-the-day: one part, another each day.
+--scratch DIR: where copy and build lie, kept for the next run (default: in the folder for temporary
+files). Uses ccache where there is one."""
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+
+from parts import parts
+from repo_files import ROOT, files
+
+TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[A-Za-z_]\w*|\d[\w.\']*|[^\s\w]')
+CODE = (".h", ".cpp", ".cu", ".cuh", ".c", ".py", ".sh")
+QUICK = "-Slow*:Cuda*"  # a filter of GoogleTest
+
+
+def tokens(folder, names):
+    """Tokens of the code among `names`, without comments and without tests."""
+    count = 0
+    for name in names:
+        if name.startswith("tests/") or not name.endswith(CODE):
+            continue
+        with open(os.path.join(folder, name), encoding="utf-8", errors="ignore") as file:
+            text = file.read()
+        comment = r"#[^\n]*" if name.endswith((".py", ".sh")) else r"//[^\n]*|/\*.*?\*/"
+        count += len(TOKEN.findall(re.sub(comment, "", text, flags=re.S)))
+    return count
+
+
+def copy_without(deleted, source):
+    """Makes `source` the tree without the folders of these parts; returns its files. Files that stay
+    keep their times, so that a build goes on from that of an earlier run."""
+    kept = {name for name in files() if not any(part.holds(name) for part in deleted)}
+    for folder, _, names in os.walk(source):
+        for name in names:
+            path = os.path.relpath(os.path.join(folder, name), source)
+            if path not in kept:
+                os.remove(os.path.join(source, path))
+    for name in kept:
+        there, here = os.path.join(source, name), os.path.join(ROOT, name)
+        if os.path.exists(there) and os.path.getmtime(there) == os.path.getmtime(here):
+            continue
+        os.makedirs(os.path.dirname(there), exist_ok=True)
+        shutil.copy2(here, there)
+    for folder, _, _ in os.walk(source, topdown=False):
+        if not os.listdir(folder):
+            os.rmdir(folder)
+    return kept
+
+
+def run_logged(command, log):
+    with open(log, "a", encoding="utf-8") as out:
+        out.write(f"$ {' '.join(command)}\n")
+        out.flush()
+        return subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
+
+
+def build(source, folder, log):
+    """The step that failed, or None."""
+    configure = ["cmake", "-G", "Ninja", "-S", source, "-B", folder, "-DCMAKE_BUILD_TYPE=Release",
+                 "-DWEFT_CUDA=OFF", "-DWEFT_UNITY=ON", "-DWEFT_WERROR=ON"]
+    if shutil.which("ccache"):
+        configure.append("-DCMAKE_CXX_COMPILER_LAUNCHER=ccache")
+    if run_logged(configure, log):
+        return "cmake"
+    jobs = str(os.cpu_count())
+    return "the build" if run_logged(["cmake", "--build", folder, "-j", jobs], log) else None
+
+
+def run_tests(source, folder, log):
+    """Numbers of tests that passed and that failed; a process for each processor."""
+    shards = os.cpu_count()
+    running = []
+    for shard in range(shards):
+        out = open(f"{log}.tests{shard}", "w+", encoding="utf-8")
+        env = {**os.environ, "GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard),
+               "OMP_WAIT_POLICY": "passive"}
+        command = [os.path.join(folder, "bin/weft_tests"), f"--gtest_filter={QUICK}"]
+        running.append((subprocess.Popen(command, cwd=source, env=env, stdout=out,
+                                         stderr=subprocess.STDOUT), out))
+    passed = failed = 0
+    for process, out in running:
+        code = process.wait()
+        out.seek(0)
+        text = out.read()
+        out.close()
+        passed += len(re.findall(r"^\[       OK \]", text, re.M))
+        lost = re.findall(r"^\[  FAILED  \] ([\w./]+)(?:, where .*)? \(", text, re.M)
+        if code and not lost:
+            lost = [f"weft_tests left with {code}"]
+        failed += len(lost)
+        for name in lost:
+            print(f"  failed: {name}", flush=True)
+    return passed, failed
+
+
+def check(deleted, scratch):
+    """Whether the tree without these parts builds and passes; prints what it found."""
+    what = ", ".join(part.name for part in deleted)
+    source, folder = os.path.join(scratch, "source"), os.path.join(scratch, "build")
+    log = os.path.join(scratch, "log")
+    os.makedirs(source, exist_ok=True)
+    open(log, "w", encoding="utf-8").close()
+    size = tokens(source, copy_without(deleted, source))
+    started = time.time()
+    text = f"without {what}: {size:,} tokens"
+    if step := build(source, folder, log):
+        print(f"{text}; {step} FAILED, the end of {log}:", flush=True)
+        with open(log, encoding="utf-8") as file:
+            print("".join(file.readlines()[-40:]))
+        return False
+    built = time.time()
+    passed, failed = run_tests(source, folder, log)
+    print(f"{text}, built in {built - started:.0f} s; {passed} tests passed, {failed} FAILED"
+          f" in {time.time() - built:.0f} s" if failed else
+          f"{text}, built in {built - started:.0f} s; {passed} tests passed"
+          f" in {time.time() - built:.0f} s", flush=True)
+    return passed > 0 and failed == 0
+
+
+def main():
+    every = parts()
+    parser = argparse.ArgumentParser(description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--part", choices=[part.name for part in every])
+    chosen.add_argument("--all-at-once", action="store_true")
+    chosen.add_argument("--of-the-day", action="store_true")
+    parser.add_argument("--scratch",
+                        default=os.path.join(tempfile.gettempdir(), f"weft_parts_{os.getuid()}"))
+    options = parser.parse_args()
+    if options.part:
+        runs = [[part] for part in every if part.name == options.part]
+    elif options.of_the_day:
+        runs = [[every[int(time.time() // 86400) % len(every)]]]
+    elif options.all_at_once:
+        runs = [every]
+    else:
+        runs = [[part] for part in every] + [every]
+    print(f"with every part: {tokens(ROOT, files()):,} tokens", flush=True)
+    if not all([check(deleted, os.path.abspath(options.scratch)) for deleted in runs]):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: MIT
+"""The parts of weft, read from src/parts/parts.cmake."""
+import re
+from dataclasses import dataclass
+
+from repo_files import read
+
+TABLE = "src/parts/parts.cmake"
+WORDS = {"FOLDERS", "REQUIRES", "HOLDS", "C_LIBRARY", "REGISTERS_NOTHING"}
+
+
+@dataclass
+class Part:
+    name: str
+    option: str
+    folders: list
+    requires: list
+
+    def holds(self, path):
+        """Whether `path` lies in a folder of this part, or in that of its tests."""
+        return any(path.startswith((f"{folder}/", f"tests/{folder}/")) for folder in self.folders)
+
+
+def _list_after(word, words):
+    if word not in words:
+        return []
+    rest = words[words.index(word) + 1:]
+    return rest[:next((k for k, other in enumerate(rest) if other in WORDS), len(rest))]
+
+
+def parts():
+    """All parts, in the order of the table."""
+    found = []
+    text = re.sub(r"#[^\n]*", "", read(TABLE))
+    for call in re.finditer(r'^weft_part\((\w+)\s+(\w+)\s+"[^"]*"([^)]*)\)', text, re.M):
+        words = call.group(3).split()
+        found.append(Part(call.group(1), call.group(2), _list_after("FOLDERS", words),
+                          _list_after("REQUIRES", words)))
+    return found
+
+
+def part_of(path, every):
+    """The part in whose folders `path` lies, or None: it is in the core."""
+    return next((part for part in every if part.holds(path)), None)
+
+
+def needed_by(part, every):
+    """The names of what `part` is built with: itself and, transitively, what it requires."""
+    names = {part.name}
+    for required in (other for other in every if other.name in part.requires):
+        names |= needed_by(required, every)
+    return names
