@@ -85,4 +85,9 @@ weft_part(more_patterns WEFT_WITH_MORE_PATTERNS "longformer, bigbird, convolutio
   C_LIBRARY
   HOLDS longformer bigbird convolution layout)
 
+weft_part(bindings WEFT_WITH_BINDINGS "the C library and the Python package"
+  FOLDERS src/capi src/python
+  REQUIRES more_patterns
+  REGISTERS_NOTHING)
+
 weft_write_parts()

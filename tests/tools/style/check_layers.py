@@ -27,7 +27,6 @@ APART = {
     "kernels/device": FLOORS,
     "kernels/attention": ["kernels/linear", "kernels/sampling"],
     **{form: [other for other in FORMS if other != form] for form in FORMS},
-    "src": ["src/capi"],
     "models": ["data"],
     "data/formats": ["data/prepare", "data/augment"],
     "train/trainer": ["train/bench", "train/inspect", "train/sampling"],
