@@ -3,6 +3,7 @@
 #include "kernels/attention/documents.h"
 #include "kernels/sampling/decode_attention.h"
 #include "src/attention_maps.h"
+#include "tests/cases/attention_problem.h"
 #include "tests/cases/kernel_cases.h"
 
 #include <algorithm>
@@ -28,17 +29,18 @@ std::string text_of(const PatternSpec& spec, const Sizes& s) {
 }
 
 struct Prepared {
+  std::shared_ptr<const AttentionPattern> pattern;
   AttentionMaps maps;
   double pairs = 0;  // of all heads and sequences
 };
 
 Prepared prepare(CaseRun& r, const PatternSpec& spec, const Sizes& s) {
   const auto heads = static_cast<int>(s.h);
-  const auto pattern = make_pattern(spec, heads);
+  const std::shared_ptr<const AttentionPattern> pattern = make_pattern(spec, heads);
   const auto maps =
       std::make_shared<DeviceMaps>(r.device(), *pattern, heads, s.t, std::max(s.qk, s.v));
   r.keep(maps);
-  Prepared p = {maps->maps(), 0};
+  Prepared p = {pattern, maps->maps(), 0};
   for (int h = 0; h < heads; ++h) p.pairs += static_cast<double>(maps->pairs(h).needed * s.b);
   return p;
 }
@@ -72,6 +74,7 @@ void forward(CaseRun& r, const PatternSpec& spec, const Sizes& s, const With& wi
   k.y = heads_of(r.output("y", {s.b, s.t, s.h * s.v}, r.type()), 0, s.h, s.v);
   k.lse = r.output("lse", {s.b, s.h, s.t}, r.wide_type());
   set_inputs(r, k, p.maps, qkv, s, with);
+  r.definition([=] { attention_test::by_definition(k, *p.pattern); });
   r.kernel(k, p.pairs * static_cast<double>(2 * s.qk + 2 * s.v));
 }
 
@@ -92,6 +95,7 @@ void backward(CaseRun& r, const PatternSpec& spec, const Sizes& s, const With& w
   const auto wanted = [&](const auto& queue) { return backward_scratch(queue, k); };
   if (const int64_t size = with.scratch ? std::visit(wanted, r.device().queue) : 0; size > 0)
     k.scratch = r.scratch({size}, DType::f32);
+  r.definition([=] { attention_test::by_definition(k, *p.pattern); });
   r.kernel(k, p.pairs * static_cast<double>(6 * s.qk + 4 * s.v));
 }
 

@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-namespace weft::attention_oracle {
+namespace weft::attention_test {
 template <class T>
 bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
@@ -245,4 +245,4 @@ double floor_of(AttentionForm form) {
     return 3e-6;  // automatic: the CPU's
   return dtype_of<T> == DType::f16 ? 1.5e-3 : 6e-3;
 }
-}  // namespace weft::attention_oracle
+}  // namespace weft::attention_test

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The oracle of `selftest` and the tests: attention by definition, random problems, tables in host
-// memory.
+// Random problems of attention, their results by definition, tables in host memory.
 #pragma once
 
 #include "src/attention_maps.h"
@@ -12,7 +11,7 @@
 #include <random>
 #include <vector>
 
-namespace weft::attention_oracle {
+namespace weft::attention_test {
 // kBest: the edge that suits each part.
 inline constexpr int kBest = 0;
 
@@ -138,78 +137,10 @@ struct Data {
   }
 };
 
-template <class T>
-wide_t<T> inner(const T* a, const T* b, int64_t n) {
-  wide_t<T> sum = 0;
-  for (int64_t d = 0; d < n; ++d)
-    sum += static_cast<wide_t<T>>(a[d]) * static_cast<wide_t<T>>(b[d]);
-  return sum;
-}
-
-// y and lse by definition, over all pairs. In f64 they are the reference; in another type, with
-// sums in wide(T), their error is the measure of the kernels'.
-template <class T>
-void dense_forward(const AttentionPattern& pattern, Data<T>& x) {
-  using W = wide_t<T>;
-  const AttentionForward f = x.forward({});
-  const auto [queries, keys] = x.size.lengths();
-  const int64_t width = x.size.v;
-  std::vector<W> p(keys), y(static_cast<std::size_t>(width));
-  for (int64_t b = 0; b < x.size.batch; ++b)
-    for (int64_t h = 0; h < x.size.heads; ++h)
-      for (int64_t i = 0; i < queries; ++i) {
-        W top = -std::numeric_limits<W>::infinity(), sum = 0;
-        for (int64_t j = 0; j < keys; ++j) {
-          const bool seen = pattern.attends(static_cast<int>(h), i, j) && x.same_segment(b, i, j);
-          p[j] = seen ? static_cast<W>(f.scale) *
-                            inner(f.q.row<T>(b, i, h), f.k.row<T>(b, j, h), x.size.qk)
-                      : -std::numeric_limits<W>::infinity();
-          top = std::max(top, p[j]);
-        }
-        for (W& s : p) sum += s = std::isinf(s) ? 0 : std::exp(s - top);
-        x.lse[(b * x.size.heads + h) * queries + i] = sum > 0 ? top + std::log(sum) : top;
-        std::ranges::fill(y, W{0});
-        for (int64_t j = 0; j < keys; ++j)
-          for (int64_t d = 0; d < width && p[j] != 0; ++d)
-            y[d] += p[j] / sum * static_cast<W>(f.v.row<T>(b, j, h)[d]);
-        for (int64_t d = 0; d < width; ++d) f.y.row<T>(b, i, h)[d] = static_cast<T>(y[d]);
-      }
-}
-
-// dq, dk and dv by definition, from dense_forward()'s y and lse:
-//   p_ij = exp(scale * q_i . k_j - lse_i), ds_ij = p_ij (dy_i . v_j - dy_i . y_i),
-//   dq_i = scale * sum_j ds_ij k_j, dk_j = scale * sum_i ds_ij q_i, dv_j = sum_i p_ij dy_i.
-template <class T>
-void dense_backward(const AttentionPattern& pattern, Data<T>& x) {
-  using W = wide_t<T>;
-  const AttentionBackward g = x.backward({});
-  const auto [queries, keys] = x.size.lengths();
-  const int64_t qk = x.size.qk, width = x.size.v;
-  std::vector<W> dq(x.dq.size()), dk(x.dk.size()), dv(x.dv.size());
-  const auto add = [](W* sum, W factor, const T* row, int64_t n) {
-    for (int64_t d = 0; d < n; ++d) sum[d] += factor * static_cast<W>(row[d]);
-  };
-  for (int64_t b = 0; b < x.size.batch; ++b)
-    for (int64_t h = 0; h < x.size.heads; ++h)
-      for (int64_t i = 0; i < queries; ++i) {
-        const T *q = g.q.row<T>(b, i, h), *dy = g.dy.row<T>(b, i, h);
-        const W lse = x.lse[(b * x.size.heads + h) * queries + i];
-        const W delta = inner(dy, g.y.row<T>(b, i, h), width);
-        for (int64_t j = 0; j < keys; ++j) {
-          if (!pattern.attends(static_cast<int>(h), i, j) || !x.same_segment(b, i, j)) continue;
-          const T *k = g.k.row<T>(b, j, h), *v = g.v.row<T>(b, j, h);
-          const W scale = static_cast<W>(g.scale), p = std::exp(scale * inner(q, k, qk) - lse);
-          const W ds = scale * p * (inner(dy, v, width) - delta);
-          add(&dq[q - x.q.data()], ds, k, qk);
-          add(&dk[k - x.k.data()], ds, q, qk);
-          add(&dv[v - x.v.data()], p, dy, width);
-        }
-      }
-  const auto round = [](const std::vector<W>& from, std::vector<T>& to) {
-    std::ranges::transform(from, to.begin(), [](W value) { return static_cast<T>(value); });
-  };
-  round(dq, x.dq), round(dk, x.dk), round(dv, x.dv);
-}
+// What the kernel computes, by kernels/attention/definition.h: in f64, for tensors in host memory,
+// to whose types results are rounded. Tile maps are not read: the pattern says who attends whom.
+void by_definition(const AttentionForward&, const AttentionPattern&);
+void by_definition(const AttentionBackward&, const AttentionPattern&);
 
 // Largest |a - b| over the largest |b| (or 1); infinite where one is NaN or infinite and the other
 // not.
@@ -226,4 +157,4 @@ double difference(const std::vector<A>& a, const std::vector<B>& b) {
   }
   return worst / top;
 }
-}  // namespace weft::attention_oracle
+}  // namespace weft::attention_test

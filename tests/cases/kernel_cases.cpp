@@ -215,7 +215,7 @@ void verify(Device& device, const KernelCase& c, CaseOptions options) {
   reference.compute = DType::f64;
   CaseRun f64(*cpu, c, reference);
   if (options.accumulate && !f64.has_gradients()) return;
-  f64.launch();
+  f64.define();
   const std::vector<CaseOutput> want = f64.outputs(), plain = run_once(*cpu, c, options);
   const std::vector<CaseOutput> got = run_once(device, c, options),
                                 again = run_once(device, c, options);

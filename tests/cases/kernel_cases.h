@@ -52,6 +52,9 @@ class CaseRun {
 
   void launch() { launch_(); }
 
+  // Computes the outputs by the definition where the case has one; otherwise launches.
+  void define() { definition_ ? definition_() : launch_(); }
+
   // What each output holds after launch(). Throws Error when a guard band or an input was written
   // to.
   std::vector<CaseOutput> outputs();
@@ -134,6 +137,9 @@ class CaseRun {
 
   void set_bytes(double bytes) { bytes_ = bytes; }
 
+  // What stands in for the kernel as the f64 reference, in host memory.
+  void definition(std::function<void()> f) { definition_ = std::move(f); }
+
   template <class Kernel>
   void kernel(const Kernel& k, double flops = 0) {
     flops_ = flops;
@@ -160,16 +166,16 @@ class CaseRun {
   CaseOptions options_;
   std::vector<Block> blocks_;
   std::vector<std::shared_ptr<void>> kept_;
-  std::function<void()> launch_;
+  std::function<void()> launch_, definition_;
   double bytes_ = 0, flops_ = 0;
   bool has_gradients_ = false, realistic_ = false;
 };
 
-// Runs the case on `device` in options.compute, and on the CPU in that type and in f64 from the
-// same inputs. Throws Error unless, for each output: the CPU's error is within the bound of its
-// type (or of the coarser one of through_rounded()), the device's is at most twice that plus a
-// floor, and a second run gives equal bits. With options.accumulate, kernels without gradients are
-// not run.
+// Runs the case on `device` in options.compute, on the CPU in that type, and define() in f64 on the
+// CPU, from the same inputs. Throws Error unless, for each output: the CPU's error is within the
+// bound of its type (or of the coarser one of through_rounded()), the device's is at most twice
+// that plus a floor, and a second run gives equal bits. With options.accumulate, kernels without
+// gradients are not run.
 void verify(Device& device, const KernelCase&, CaseOptions options);
 
 // ---- how the files of this folder fill the table of cases: a function each, called in table.cpp

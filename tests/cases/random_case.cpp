@@ -15,7 +15,7 @@
 
 namespace weft {
 namespace {
-using attention_oracle::kBest;
+using attention_test::kBest;
 
 constexpr int64_t kLengths[] = {1,  2,  7,  15,  16,  17,  31,  33, 63,
                                 64, 65, 80, 100, 127, 128, 129, 193};
@@ -88,7 +88,7 @@ SelftestCase make_selftest_case(uint32_t seed, bool cuda) {
   SelftestCase c;
   c.seed = seed;
   c.dtype = kTypes[pick(random, 0, cuda ? 2 : 3)];
-  attention_oracle::Sizes& s = c.size;
+  attention_test::Sizes& s = c.size;
   s.batch = pick(random, 1, 3);
   s.heads = one_of(random, kHeads);
   s.qk = one_of(random, kHeadSizes);
@@ -126,7 +126,7 @@ std::string SelftestCase::text() const {
   return str(pattern->name(), ", ", name_of(dtype), ", batch ", size.batch, ", heads ", size.heads,
              " of ", size.qk, " and ", size.v, ", queries ", lengths().queries, ", keys ",
              lengths().keys, ", tiles ",
-             edge == attention_oracle::kBest ? std::string("as they suit") : std::to_string(edge),
+             edge == attention_test::kBest ? std::string("as they suit") : std::to_string(edge),
              segments ? ", segments" : "");
 }
 

@@ -21,9 +21,9 @@ struct SelftestCase {
   uint32_t seed = 0;
   std::string kind;  // of the pattern
   std::unique_ptr<AttentionPattern> pattern;
-  attention_oracle::Sizes size;
+  attention_test::Sizes size;
   DType dtype = DType::f32;
-  int edge = attention_oracle::kBest;
+  int edge = attention_test::kBest;
   bool segments = false;
 
   Lengths lengths() const { return size.lengths(); }

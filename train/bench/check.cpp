@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: MIT
-// y_i, lse_i and dq_i from the keys of query i; dk_j and dv_j from the queries of key j and the
-// kernel's lse.
+// A query with the keys of its set is a problem of attention of its own, and so is a key with the
+// queries that attend it: sampled ones are computed by the definition.
 #include "train/bench/check.h"
+
+#include "kernels/attention/definition.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
 #include <limits>
-#include <numeric>
 #include <random>
 #include <vector>
 
 namespace weft {
 namespace {
-using Row = std::vector<double>;
-
-double dot(const Row& a, const Row& b) {
-  return std::inner_product(a.begin(), a.end(), b.begin(), 0.0);
-}
-
-void add(Row& sum, double weight, const Row& x) {
-  for (std::size_t d = 0; d < x.size(); ++d) sum[d] += weight * x[d];
-}
+using definition::Matrix;
+using definition::Row;
 
 // Where terms cancel (one key: dq = 0) what is left is rounding of terms that were of the size of
 // the inputs.
@@ -65,10 +59,10 @@ class Sequence {
 };
 
 // One head of one sequence.
-class Head {
+class CheckedHead {
  public:
-  Head(Device& device, const AttentionPattern& pattern, const AttentionTensors& x, int64_t b,
-       int head)
+  CheckedHead(Device& device, const AttentionPattern& pattern, const AttentionTensors& x, int64_t b,
+              int head)
       : pattern_(pattern),
         x_(x),
         head_(head),
@@ -83,52 +77,63 @@ class Head {
     std::ranges::copy(lse, lse_.begin());
   }
 
+  // Of y, lse and dq of query i.
   double query_error(int64_t i) const {
+    definition::Head head = problem();
     std::vector<int32_t> keys;
     pattern_.keys_of(head_, i, n_, keys);
-    const Row q = query(i), dy = gradient(i);
-    Row p, y(x_.v_size), dq(q.size());
-    double top = -std::numeric_limits<double>::infinity(), sum = 0;
-    for (const int32_t j : keys) top = std::max(top, p.emplace_back(scale() * dot(q, key(j))));
-    for (double& s : p) sum += s = std::exp(s - top);
-    for (std::size_t k = 0; k < keys.size(); ++k) add(y, p[k] / sum, value(keys[k]));
-    const double delta = dot(dy, y);
-    for (std::size_t k = 0; k < keys.size(); ++k)
-      add(dq, scale() * p[k] / sum * (dot(dy, value(keys[k])) - delta), key(keys[k]));
-    const double lse = keys.empty() ? top : top + std::log(sum), got = lse_[i];
+    if (keys.empty()) {  // a problem has a key at least
+      keys = {0};
+      head.attends = [](std::size_t, std::size_t) { return false; };
+    }
+    head.q = {query(qkv_, i)};
+    for (const int32_t j : keys) head.k.push_back(key(qkv_, j)), head.v.push_back(value(qkv_, j));
+    const definition::Output out = definition::forward(head);
+    const definition::Gradients g = definition::backward(head, out, {output(dy_, i)});
+    const double lse = out.lse[0], got = lse_[i];
     const double of_lse = lse == got ? 0 : std::abs(lse - got) / std::max(1.0, std::abs(lse));
-    return std::max({error_of(y_.row(i, head_ * x_.v_size, x_.v_size), y),
-                     error_of(dqkv_.row(i, head_ * x_.qk_size, x_.qk_size), dq), of_lse});
+    return std::max(
+        {error_of(output(y_, i), out.y[0]), error_of(query(dqkv_, i), g.dq[0]), of_lse});
   }
 
+  // Of dk and dv of key j, from the y and lse of its queries that the kernel wrote.
   double key_error(int64_t j) const {
-    const Row k = key(j), v = value(j);
-    Row dk(k.size()), dv(v.size());
+    definition::Head head = problem();
+    definition::Output out;
+    Matrix dy;
+    head.k = {key(qkv_, j)}, head.v = {value(qkv_, j)};
     for (int64_t i = 0; i < n_; ++i) {
       if (!pattern_.attends(head_, i, j)) continue;
-      const Row q = query(i), dy = gradient(i);
-      const double p = std::exp(scale() * dot(q, k) - lse_[i]);
-      const double delta = dot(dy, y_.row(i, head_ * x_.v_size, x_.v_size));
-      add(dv, p, dy);
-      add(dk, scale() * p * (dot(dy, v) - delta), q);
+      head.q.push_back(query(qkv_, i));
+      out.y.push_back(output(y_, i));
+      out.lse.push_back(lse_[i]);
+      dy.push_back(output(dy_, i));
     }
-    return std::max(
-        error_of(dqkv_.row(j, (x_.heads + head_) * x_.qk_size, x_.qk_size), dk),
-        error_of(dqkv_.row(j, 2 * x_.heads * x_.qk_size + head_ * x_.v_size, x_.v_size), dv));
+    const definition::Gradients g = definition::backward(head, out, dy);
+    return std::max(error_of(key(dqkv_, j), g.dk[0]), error_of(value(dqkv_, j), g.dv[0]));
   }
 
  private:
-  double scale() const { return 1 / std::sqrt(static_cast<double>(x_.qk_size)); }
-
-  Row query(int64_t i) const { return qkv_.row(i, head_ * x_.qk_size, x_.qk_size); }
-
-  Row key(int64_t j) const { return qkv_.row(j, (x_.heads + head_) * x_.qk_size, x_.qk_size); }
-
-  Row value(int64_t j) const {
-    return qkv_.row(j, 2 * x_.heads * x_.qk_size + head_ * x_.v_size, x_.v_size);
+  definition::Head problem() const {
+    definition::Head head;
+    head.scale = 1 / std::sqrt(static_cast<double>(x_.qk_size));
+    head.attends = [](std::size_t, std::size_t) { return true; };
+    return head;
   }
 
-  Row gradient(int64_t i) const { return dy_.row(i, head_ * x_.v_size, x_.v_size); }
+  Row query(const Sequence& qkv, int64_t t) const {
+    return qkv.row(t, head_ * x_.qk_size, x_.qk_size);
+  }
+
+  Row key(const Sequence& qkv, int64_t t) const {
+    return qkv.row(t, (x_.heads + head_) * x_.qk_size, x_.qk_size);
+  }
+
+  Row value(const Sequence& qkv, int64_t t) const {
+    return qkv.row(t, 2 * x_.heads * x_.qk_size + head_ * x_.v_size, x_.v_size);
+  }
+
+  Row output(const Sequence& y, int64_t t) const { return y.row(t, head_ * x_.v_size, x_.v_size); }
 
   const AttentionPattern& pattern_;
   const AttentionTensors& x_;
@@ -165,7 +170,7 @@ double spot_check(Device& device, const AttentionPattern& pattern, const Attenti
   const int64_t batch = x.qkv.shape()[0], n = x.qkv.shape()[1];
   double worst = 0;
   for (int repeat = 0; repeat < 2; ++repeat) {
-    const Head head(device, pattern, x, below(batch), static_cast<int>(below(x.heads)));
+    const CheckedHead head(device, pattern, x, below(batch), static_cast<int>(below(x.heads)));
     worst = std::max({worst, head.query_error(0), head.query_error(n - 1), head.key_error(0),
                       head.key_error(n - 1)});
     for (int r = 0; r < rows; ++r)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // What the attention tests of every backend share: patterns from predicates, in one part and in
-// several. The definition for all pairs is tests/cases/attention_problem.h.
+// several.
 #pragma once
 
 #include "kernels/attention/select.h"
@@ -14,8 +14,6 @@
 #include <vector>
 
 namespace weft::attention_test {
-using namespace attention_oracle;
-
 using See = std::function<bool(int head, int64_t i, int64_t j)>;
 
 // A pattern from lambdas; heads h and h + period have equal sets.

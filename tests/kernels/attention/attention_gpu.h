@@ -5,7 +5,7 @@
 
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
-#include "tests/cases/attention_on_device.h"
+#include "tests/cases/attention_check.h"
 #include "tests/kernels/attention/attention_case.h"
 
 #include <algorithm>
@@ -108,21 +108,10 @@ int runs_with_other_bits(Run&& run, const Matrices&... matrices) {
   return others;
 }
 
-// Runs forward and backward of x on the GPU, twice: what comes back is in x; same bits, nothing
-// written beside. `scratch`: the backward pass has some where it makes a difference.
+// run_twice() on the GPU, where an Error is a failure of the test.
 template <class T>
-void run_on_gpu(Data<T>& x, const AttentionMaps& of_all, bool scratch = true, bool parted = false) {
-  Data<T> first = x;
-  for (Data<T>* result : {&first, &x}) {
-    OnGpu<T> d(x);
-    const AttentionMaps maps = parted ? d.part(of_all) : of_all;
-    launch(gpu().queue, d.forward(maps));
-    launch(gpu().queue, scratch ? d.backward_with_scratch(maps) : d.backward(maps));
-    gpu().synchronize();
-    EXPECT_EQ(d.written_beside(), "");
-    d.fetch(*result);
-  }
-  EXPECT_TRUE(same_results(first, x)) << "another run, other bits";
+void run_on_gpu(Data<T>& x, const AttentionMaps& maps, bool scratch = true, bool parted = false) {
+  EXPECT_NO_THROW(run_twice(gpu(), x, maps, scratch, parted));
 }
 
 // Documents that begin at 0 and at `starts`, in every sequence.
@@ -149,17 +138,11 @@ template <class T>
 void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const std::string& what,
                       const std::vector<int32_t>& starts = {}, bool parted = false) {
   const int heads = static_cast<int>(c.size.heads);
-  Data<T> same(c.size);
-  if (c.documents) same.pack_documents();
-  if (!starts.empty()) start_documents(same, starts);
-  Data<double> exact(same);
+  Data<T> inputs(c.size);
+  if (c.documents) inputs.pack_documents();
+  if (!starts.empty()) start_documents(inputs, starts);
+  const Expected<T> expected(gpu(), pattern, inputs, c.edge);
   const int64_t head_size = std::max(c.size.qk, c.size.v);
-  const HostMaps host(pattern, heads, c.size.lengths(), head_size, c.edge);
-  CpuQueue cpu;
-  run(cpu, same.forward(host.maps));
-  run(cpu, same.backward(host.maps));
-  run(cpu, exact.forward(host.maps));
-  run(cpu, exact.backward(host.maps));
   const GpuMaps maps(pattern, heads, c.size.lengths(), head_size, c.edge);
   const auto forms =
       parted ? forms_for(dtype_of<T>, c.size, SegmentMaps{.maps = maps.maps}.result(), false)
@@ -174,19 +157,10 @@ void expect_agreement(const AttentionPattern& pattern, const GpuCase& c, const s
                        name_of(dtype_of<T>), ", n ", c.size.time, ", keys ", c.size.lengths().keys,
                        ", heads of ", c.size.qk, " and ", c.size.v, ", edge ", c.edge,
                        c.documents ? ", documents" : "", parted ? ", parted" : ""));
-      Data<T> x(c.size);
-      x.query_segments = same.query_segments, x.key_segments = same.key_segments, x.form = form;
+      Data<T> x = inputs;
+      x.form = form;
       run_on_gpu(x, maps.maps, scratch, parted);
-      const auto expect_near = [&](const char* name, const auto& got, const auto& rounded,
-                                   const auto& right) {
-        EXPECT_LE(difference(got, right), 2 * difference(rounded, right) + floor_of<T>(form))
-            << name;
-      };
-      expect_near("y", x.y, same.y, exact.y);
-      EXPECT_LE(difference(x.lse, exact.lse), 1e-5) << "lse";
-      expect_near("dq", x.dq, same.dq, exact.dq);
-      expect_near("dk", x.dk, same.dk, exact.dk);
-      expect_near("dv", x.dv, same.dv, exact.dv);
+      EXPECT_NO_THROW(expected.check(x, floor_of<T>(form)));
     }
 }
 

@@ -112,8 +112,8 @@ void expect_definition(const weft_pattern* handle, const AttentionPattern& patte
   if (documents) exact.pack_documents();
   Data<double> x(exact);
   Data<float> single(exact);
-  attention_test::dense_forward(pattern, exact);
-  attention_test::dense_backward(pattern, exact);
+  attention_test::by_definition(exact.forward({}), pattern);
+  attention_test::by_definition(exact.backward({}), pattern);
   const PlanHandle plan = plan_of(handle, n, 12, 20);
   run(plan.get(), x);
   run(plan.get(), single);
@@ -189,7 +189,7 @@ TEST(CApi, LowPrecisionAndAxesInAnyOrder) {
   Data<double> exact({2, 33, 3, 8, 8});
   Data<bf16> x(exact);
   exact = Data<double>(x);
-  attention_test::dense_forward(*make_pattern({.kind = "all"}, 3), exact);
+  attention_test::by_definition(exact.forward({}), *make_pattern({.kind = "all"}, 3));
   run(plan.get(), x);
   EXPECT_LT(difference(x.y, exact.y), 0.01);
   // (head, time, batch, size), as a caller may have it.
