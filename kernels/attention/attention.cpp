@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Sparse attention on the CPU: the definition, and what small models train with. A task is one tile
-// of queries (or keys, for dK and dV) of one (batch, head), and meets the tiles in its list in
-// order. It owns its outputs, so that the bits do not depend on the number of threads. Tiles lie
-// transposed (tiles.h).
+// Sparse attention on the CPU, the fast form: what small models train with. The definition is
+// definition.h. A task computes one tile of queries (or of keys, for dK and dV) of one head, and
+// reads the tiles in its list in order. It alone writes its outputs, so that the bits do not depend
+// on the number of threads. Tiles lie transposed (tiles.h): inner loops run over the rows of a
+// tile.
 #include "kernels/attention/attention.h"
 
 #include "kernels/attention/check.h"

@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Attention by content on the CPU: plain loops, the definition of its kernels. Items run in
+// parallel.
 #include "kernels/attention/check.h"
 #include "kernels/attention/content_lists.h"
 

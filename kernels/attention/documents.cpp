@@ -1,4 +1,6 @@
 // SPDX-License-Identifier: MIT
+// Packed documents on the CPU: starts of documents in plain loops; tile maps and band reaches of
+// each sequence, bit for bit those of the CUDA form.
 #include "kernels/attention/documents.h"
 
 #include "kernels/cpu.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Attention where content decides: sets of keys against a second definition, values and gradients.
+#include "kernels/attention/definition.h"
 #include "tests/src/content_testing.h"
 
 #include <algorithm>
@@ -111,7 +112,8 @@ TEST(Content, SetsAreThoseOfTheDefinition) {
     }
 }
 
-// y_i = sum_j c_ij e^s_ij v_j / sum_j c_ij e^s_ij with keys made of queries where there are labels.
+// y_i by the definition of attention, a query at a time: a key that it sees twice is there twice.
+// Keys are made of queries where there are labels.
 TEST(Content, ValuesAreThoseOfTheDefinition) {
   for (const PatternSpec& spec : {kRouting, kLsh, kBlocks})
     for (const bool normed : {false, true}) {
@@ -127,29 +129,26 @@ TEST(Content, ValuesAreThoseOfTheDefinition) {
       for (int64_t b = 0; b < 2; ++b)
         for (int64_t h = 0; h < heads; ++h) {
           const Counts counts = expected(run, 0, b, h);
-          const auto at = [&](int64_t part, int64_t t, int64_t d) {
-            return run.values[static_cast<std::size_t>((b * n + t) * run.shape.columns() +
-                                                       (part * heads + h) * size + d)];
+          const auto row = [&](int64_t part, int64_t t) {
+            const auto first =
+                run.values.begin() + (b * n + t) * run.shape.columns() + (part * heads + h) * size;
+            return definition::Row(first, first + size);
           };
           for (int64_t i = 0; i < n; ++i) {
-            double sum = 0;
-            std::vector<double> row(static_cast<std::size_t>(size));
+            definition::Head one;
+            one.q = {row(0, i)};
+            one.scale = 1 / std::sqrt(static_cast<double>(size));
+            one.attends = [](auto...) { return true; };
             for (int64_t j = 0; j <= i; ++j) {
-              double s = 0, norm = 0;
-              for (int64_t d = 0; d < size; ++d) {
-                s += at(0, i, d) * at(has_labels(spec) ? 0 : 1, j, d);
-                norm += at(0, j, d) * at(0, j, d);
-              }
-              if (has_labels(spec) && !normed) s /= std::sqrt(norm);
-              const double c = counts[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)] *
-                               std::exp(s / std::sqrt(static_cast<double>(size)));
-              sum += c;
-              for (int64_t d = 0; d < size; ++d)
-                row[static_cast<std::size_t>(d)] += c * at(2, j, d);
+              definition::Row key = row(has_labels(spec) ? 0 : 1, j);
+              const double norm = std::sqrt(definition::dot(key, key));
+              for (double& value : key) value /= has_labels(spec) && !normed ? norm : 1;
+              const int times = counts[static_cast<std::size_t>(i)][static_cast<std::size_t>(j)];
+              one.k.insert(one.k.end(), static_cast<std::size_t>(times), key);
+              one.v.insert(one.v.end(), static_cast<std::size_t>(times), row(2, j));
             }
-            for (int64_t d = 0; d < size; ++d)
-              want[static_cast<std::size_t>(((b * n + i) * heads + h) * size + d)] =
-                  row[static_cast<std::size_t>(d)] / sum;
+            std::ranges::copy(definition::forward(one).y[0],
+                              want.begin() + ((b * n + i) * heads + h) * size);
           }
         }
       expect_near(y, want, 1e-12, run.pattern->name());

@@ -129,7 +129,7 @@ TEST(Bench, AttentionIsComparedWithOthers) {
                  R"({"mode": "all", "case": "a", "peer": "slow", "error": "no memory"}])"));
   const std::string table = dir / "table.md";
   const auto run = [&](const std::string& arguments) {
-    return std::system((python + " " WEFT_TEST_SOURCE "/tests/tools/peers/compare_attention.py " +
+    return std::system((python + " " WEFT_TEST_SOURCE "/train/bench/peers/compare_attention.py " +
                         (dir / "weft.jsonl") + arguments + " > " + table)
                            .c_str());
   };

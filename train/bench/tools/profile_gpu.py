@@ -3,7 +3,7 @@
 """What limits the kernels of attention, of sampling and of the training step: one launch of each under ncu (Nsight Compute), as a table in Markdown.
 Needs a GPU whose counters may be read, and build/cuda/bin/bench. About a minute.
 
-    tests/tools/profile_gpu.py [LABEL ...]       rows whose label contains one of these; none: all
+    train/bench/tools/profile_gpu.py [LABEL ...]       rows whose label contains one of these; none: all
 
 Shares are of the device's peak at its present clock: tensor cores, issue slots, bandwidth of the second-level cache and of the
 memory. Warps: resident on a multiprocessor. Stalls: cycles that a warp waits between two of its instructions, by reason; the
