@@ -9,31 +9,14 @@
 // (src/patterns/packed_maps.h) makes from any AttentionPattern.
 #pragma once
 
+#include "kernels/attention/band.h"
+#include "kernels/attention/heads_view.h"
 #include "kernels/launch_profile.h"
 #include "kernels/queue.h"
 
 #include <cmath>
 
 namespace weft {
-// q, k, v, or y: a (B, T, H, D) tensor whose batch, time and head axes may have any stride, so that
-// heads are read in place from a packed projection. The last axis is contiguous. Strides in
-// elements.
-struct HeadsView {
-  void* data = nullptr;
-  DType dtype = DType::f32;
-  int64_t batch = 0, time = 0, heads = 0, size = 0;  // B, T, H, D
-  int64_t batch_stride = 0, time_stride = 0, head_stride = 0;
-
-  explicit operator bool() const { return data != nullptr; }
-
-  double bytes() const { return static_cast<double>(batch * time * heads * size * size_of(dtype)); }
-
-  template <class T>
-  T* row(int64_t b, int64_t t, int64_t h) const {
-    return static_cast<T*>(data) + b * batch_stride + t * time_stride + h * head_stride;
-  }
-};
-
 // Columns `first_column .. first_column + heads * size - 1` of a (B, T, columns) tensor as heads,
 // head-major.
 inline HeadsView heads_of(const TensorView& x, int64_t first_column, int64_t heads, int64_t size) {
@@ -52,15 +35,15 @@ inline HeadsView rows_of(const TensorView& x, int64_t heads) {
           x.shape[2], 0};
 }
 
-// The set of attended pairs as square tiles of slots. Two orders put queries and keys into slots,
-// so that few tiles hold all pairs; -1 marks an empty slot. All pointers are in the queue's memory.
-inline constexpr int kTile = 64;  // the usual edge: one 64-bit mask word per row
 // key tiles that are worked on together where dQ is summed by turns
 inline constexpr int kTaskTiles = 2;
 inline constexpr int kSkip = -2;  // mask index of a tile without an attended pair
-// for patterns finer than that: the rows of one matrix instruction
+// The edge of tiles for patterns finer than kTile: the rows of one matrix instruction.
 inline constexpr int kSmallTile = 16;
 
+// The set of attended pairs as square tiles of slots, usually of edge kTile: one 64-bit mask word
+// per row. Two orders put queries and keys into slots, so that few tiles hold all pairs; -1 marks
+// an empty slot. All pointers are in the queue's memory.
 struct TileMap {
   int32_t query_tiles = 0, key_tiles = 0;
   // false: every query and key has a slot, and the pass stores y, lse and the gradients (0, -inf
@@ -85,22 +68,6 @@ struct TileMap {
   const uint64_t* masks = nullptr;
   // r: key slot in the tile, bit q: query slot q attends it
   const uint64_t* masks_transposed = nullptr;
-};
-
-// The pairs of a pass as a band of a regular view: position = column + stride * row, columns 0 ..
-// stride - 1, n / stride whole rows: stride divides n. A query of row r sees, in its own column,
-// the keys of rows r - reach + 1 .. r - skip that exist.
-struct Band {
-  int32_t stride = 0, reach = 0, skip = 0;
-
-  explicit operator bool() const { return stride > 0; }
-
-  bool attends(int64_t query, int64_t key) const {
-    const int64_t back = (query - key) / stride;
-    return key <= query && (query - key) % stride == 0 && back < reach && back >= skip;
-  }
-
-  friend bool operator==(const Band&, const Band&) = default;
 };
 
 // One TileMap for each group of heads with equal patterns, all with tiles of the same edge: one

@@ -29,6 +29,11 @@ __device__ __forceinline__ uint32_t first_panel(const char* shared) {
 // Tells the compiler that x is the same in all lanes: descriptors are read from uniform registers.
 __device__ __forceinline__ int warp_uniform(int x) { return __reduce_max_sync(0xffffffffu, x); }
 
+// The two rows of a tile that this thread has accumulators of: 16 w + g, and that + 8.
+__device__ __forceinline__ int row_of(int half) {
+  return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4 + half * 8;
+}
+
 // ---- matrix instructions ----
 
 // The lower half of the matrix descriptor of a tile; the upper half is the same for all. Fields are

@@ -2,6 +2,7 @@
 // The mainloop of a forward consumer over its key tiles.
 #pragma once
 
+#include "kernels/attention/hopper/fragments.cuh"
 #include "kernels/attention/hopper/softmax.cuh"
 
 namespace weft::attention::hopper {

@@ -5,11 +5,6 @@
 #include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
-// This thread's row: 0 for g, 1 for g + 8.
-__device__ __forceinline__ int row_of(int half) {
-  return threadIdx.x % kWarpgroup / 32 * 16 + threadIdx.x % 32 / 4 + half * 8;
-}
-
 // Two mask words, shifted so that bit 8 j and 8 j + 1 are this thread's columns.
 struct MaskWords {
   uint64_t row[2] = {~uint64_t{0}, ~uint64_t{0}};

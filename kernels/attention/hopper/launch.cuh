@@ -29,23 +29,29 @@ void with_bool(bool flag, F&& f) {
   flag ? f.template operator()<true>() : f.template operator()<false>();
 }
 
-// Persistent kernels: one thread block a multiprocessor, at most one for each work item.
+// Of a persistent kernel: one thread block a multiprocessor, at most one for each work item.
+inline unsigned persistent_blocks(int64_t work_items) {
+  WEFT_CHECK(work_items <= 0x7fffffff, "attention: ", work_items,
+             " work items are more than one launch can take; lower the batch size");
+  return static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
+}
+
+// Starts a persistent kernel.
 template <class... Args>
 void start(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads,
            int shared_bytes, const Args&... args) {
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
-  attention::start(queue, kernel, blocks, threads, shared_bytes, args...);
+  attention::start(queue, kernel, persistent_blocks(work_items), threads, shared_bytes, args...);
 }
 
-// As launch_dependent() does it.
+// The same, as launch_dependent() does it.
 template <class... Args>
 void start_dependent(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads,
                      int shared_bytes, const Args&... args) {
   if (work_items == 0) return;
-  const auto blocks = static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
   allow_shared_memory(kernel, shared_bytes);
   launch_dependent(queue, kernel,
-                   {blocks, static_cast<unsigned>(threads), static_cast<unsigned>(shared_bytes)},
+                   {persistent_blocks(work_items), static_cast<unsigned>(threads),
+                    static_cast<unsigned>(shared_bytes)},
                    args...);
 }
 }  // namespace weft::attention::hopper

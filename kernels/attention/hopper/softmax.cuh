@@ -3,9 +3,13 @@
 // exp2.
 #pragma once
 
-#include "kernels/attention/hopper/fragments.cuh"
+#include "kernels/device/mma.cuh"
+
+#include <cmath>
 
 namespace weft::attention::hopper {
+using namespace device;
+
 // Of this thread's two rows. exp2 is relative to `top`, an earlier maximum. It moves only when the
 // sum of an iteration exceeds kLimit, so that accumulators are rarely rescaled; the quotient is the
 // same.

@@ -5,9 +5,9 @@
 
 namespace weft::attention::hopper {
 void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass, g.q);
+  BandTiles tiles = BandTiles::of(pass.band, pass.reaches, g.q);
   tiles.cut(multiprocessors(), tiles.tiles_back());
-  if (tiles.work_items() == 0) return;
+  if (tiles.launched_items() == 0) return;
   const BandBackward work = BandBackward::of(g, pass, tiles);
   with_head_sizes(g, [&]<class T, int Dqk, int Dv>() {
     if constexpr (Dqk == 64) {

@@ -235,7 +235,7 @@ template <class T, int Dqk, int Dv, int kConsumers>
 void start_band_backward(CudaQueue& queue, const BandBackward& g) {
   using M = BandBackwardMemory<Dqk, Dv, kConsumers>;
   with_bool(g.tiles.reaches != nullptr, [&]<bool kDocuments>() {
-    start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers, kDocuments>, g.tiles.work_items(),
+    start(queue, band_backward_kernel<T, Dqk, Dv, kConsumers, kDocuments>, g.tiles.launched_items(),
           M::kThreads, M::kBytes, g);
   });
 }

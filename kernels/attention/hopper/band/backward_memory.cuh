@@ -9,6 +9,7 @@
 #pragma once
 
 #include "kernels/attention/hopper/band/band.cuh"
+#include "kernels/attention/hopper/launch.cuh"
 #include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
@@ -41,20 +42,15 @@ struct BandBackward {
                            describe(x.v, g.v, tiles) && describe(x.y, g.y, tiles) &&
                            describe(x.dy, g.dy, tiles) && describe(x.dq, g.dq, tiles) &&
                            describe(x.dk, g.dk, tiles) && describe(x.dv, g.dv, tiles);
-    WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
+    WEFT_CHECK(described || tiles.launched_items() == 0, kTmaRefuses);
     return x;
-  }
-
-  // Of lse and delta: the first of a (batch, head).
-  __device__ int64_t first_scalar(int b, int h) const {
-    return (int64_t{b} * tiles.heads + h) * tiles.rows * tiles.stride;
   }
 
   // delta of a row of a tile of queries, where there is such a row and this block writes it.
   __device__ __forceinline__ void put_delta(const TilePlace& at, int row, float x,
                                             bool owned) const {
     const int position = tiles.position(at.group, at.tile, row);
-    if (owned && position >= 0) delta[first_scalar(at.b, at.h) + position] = x;
+    if (owned && position >= 0) delta[tiles.first_scalar(at.b, at.h) + position] = x;
   }
 };
 

@@ -39,7 +39,7 @@ __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& 
 }
 
 // A warp: starts fetching lse of queries, and delta where an earlier pass made it.
-// cp_async_mbarrier_arrive() says when they are there. first: g.first_scalar() of the run.
+// cp_async_mbarrier_arrive() says when they are there. first: g.tiles.first_scalar() of the run.
 template <class M, class At>
 __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, const BandBackward& g,
                                               const BandRun& run, int tile, int64_t first) {
@@ -57,7 +57,7 @@ template <class M>
 __device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
   Ring<M::kStages> stage;
   for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
-    const int64_t first = g.first_scalar(iterator.run().b, iterator.run().h);
+    const int64_t first = g.tiles.first_scalar(iterator.run().b, iterator.run().h);
     mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
     fetch_scalars(memory, stage.at, g, iterator.run(), iterator.tile(), first);
     cp_async_mbarrier_arrive(memory.full(stage.at));

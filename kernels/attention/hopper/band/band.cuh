@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Attention over a Band (attention.h) on Hopper: what its kernels share. The view position = column
+// Attention over a Band (kernels/attention/band.h) on Hopper: what its kernels share. The view
+// position = column
 // + stride
 // * row unites `local` (stride 1: one column) and `strided`: each column is a causal sequence of
 // its own.
@@ -12,15 +13,18 @@
 // zeros.
 #pragma once
 
-#include "kernels/attention/direction.cuh"
-#include "kernels/attention/hopper/launch.cuh"
+#include "kernels/attention/band.h"
+#include "kernels/attention/heads_view.h"
 #include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 
 namespace weft::attention::hopper {
+using namespace device;
+
 // Indices of the rows of a tile, both included; none where last < first. They may lie outside of 0
 // .. 63.
 struct TileRows {
@@ -61,14 +65,16 @@ struct BandTiles {
   int batch, heads;
   int runs, run;  // runs of each group, and tiles of each, the last of which may have fewer
   Divisor by_heads, by_runs, by_groups;
-  const int32_t* reaches;  // as in AttentionPass
+  // (2, B, T), packed documents: rows of its column that row t sees back, and that see it as a key,
+  // both counted with t itself and at most `reach`. null: as many as the band has.
+  const int32_t* reaches;
 
   static constexpr int kNoLimit = 1 << 30;
 
-  static BandTiles of(const AttentionPass& pass, const HeadsView& x) {
-    const Band& band = pass.band;
+  // x: the queries.
+  static BandTiles of(const Band& band, const int32_t* reaches, const HeadsView& x) {
     BandTiles t{};
-    t.reaches = pass.reaches;
+    t.reaches = reaches;
     t.stride = band.stride;
     t.rows = static_cast<int>(x.time / band.stride);
     t.reach = band.reach < t.rows ? band.reach : kNoLimit;
@@ -99,27 +105,27 @@ struct BandTiles {
       const double time = rounds * (each + (used > 1 ? extra : 0));
       if (time < least) least = time, runs = used, run = each;
     }
-    check_work_items();
+    by_runs = Divisor::of(std::max(runs, 1));
   }
 
   // Cuts groups into runs of `each` tiles, the last of which may be shorter.
   void cut_to(int each) {
     run = each;
     runs = (tiles + each - 1) / each;
-    check_work_items();
-  }
-
-  void check_work_items() {
     by_runs = Divisor::of(std::max(runs, 1));
-    WEFT_CHECK(int64_t{batch} * heads * groups * runs <= 0x7fffffff, "attention: ", batch, " x ",
-               heads, " heads of ", groups, " columns in ", runs,
-               " runs are more than one launch can take; lower the batch size");
   }
 
   __host__ __device__ int columns() const { return kTile >> column_shift; }  // of a tile
 
-  // runs of all groups
-  __host__ __device__ int work_items() const { return batch * groups * runs * heads; }
+  // Runs of all groups: what a launch takes, and as kernels count them, which is below 2^31.
+  int64_t launched_items() const { return int64_t{batch} * groups * runs * heads; }
+
+  // Of lse and delta: the first of a (batch, head).
+  __device__ int64_t first_scalar(int b, int h) const {
+    return (int64_t{b} * heads + h) * rows * stride;
+  }
+
+  __device__ int work_items() const { return batch * groups * runs * heads; }
 
   // Tiles just before a tile that some of its rows see: 0, 1 or 2 for a reach of at most 128.
   __host__ __device__ int tiles_back() const {
@@ -230,22 +236,19 @@ __device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, uint32_t 
 struct BandForwardMaps {
   CUtensorMap q, k, v, y, y_rows;  // y_rows: boxes of 16 rows
   BandTiles tiles;
+  float* lse;   // (B, H, T)
   float scale;  // of scores, times log2(e)
 
-  bool describe(CUtensorMap& map, const HeadsView& x, int rows) const {
-    return hopper::describe(map, x, tiles, rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
+  // All maps, by the tiles that are there. false: TMA does not take these strides.
+  bool describe(const HeadsView& queries, const HeadsView& keys, const HeadsView& values,
+                const HeadsView& output) {
+    return describe(q, queries, kTile) && describe(k, keys, kTile) && describe(v, values, kTile) &&
+           describe(y, output, kTile) && describe(y_rows, output, 16);
   }
 
-  static BandForwardMaps of(const AttentionForward& f, const AttentionPass& pass) {
-    BandForwardMaps maps{
-        .tiles = BandTiles::of(pass, f.q),
-        .scale = static_cast<float>(f.scale) * kLog2E,
-    };
-    const bool described = maps.describe(maps.q, f.q, kTile) && maps.describe(maps.k, f.k, kTile) &&
-                           maps.describe(maps.v, f.v, kTile) && maps.describe(maps.y, f.y, kTile) &&
-                           maps.describe(maps.y_rows, f.y, 16);
-    WEFT_CHECK(described || maps.tiles.work_items() == 0, kTmaRefuses);
-    return maps;
+ private:
+  bool describe(CUtensorMap& map, const HeadsView& x, int rows) const {
+    return hopper::describe(map, x, tiles, rows, CU_TENSOR_MAP_L2_PROMOTION_L2_256B);
   }
 };
 }  // namespace weft::attention::hopper

@@ -6,7 +6,7 @@
 namespace weft::attention::hopper {
 void launch_column_backward(CudaQueue& queue, const AttentionBackward& g,
                             const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass, g.q);
+  BandTiles tiles = BandTiles::of(pass.band, pass.reaches, g.q);
   tiles.cut_to(tiles.tiles);
   const BandBackward columns = BandBackward::of(g, pass, tiles);
   const int64_t needed = scratch_of(Kernel::hopper_column, Problem::of(g), pass);
@@ -15,7 +15,7 @@ void launch_column_backward(CudaQueue& queue, const AttentionBackward& g,
   with_type(g, [&]<class T>() {
     with_bool(columns.tiles.tiles <= kTilesInRegisters, [&]<bool kWhole>() {
       using M = ColumnMemory<kWhole>;
-      start(queue, column_backward_kernel<T, kWhole>, columns.tiles.work_items(), M::kThreads,
+      start(queue, column_backward_kernel<T, kWhole>, columns.tiles.launched_items(), M::kThreads,
             M::kBytes, columns, static_cast<float4*>(g.scratch.data));
     });
   });

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: MIT
 // The launch of column_forward.cuh.
 #include "kernels/attention/hopper/band/column_forward.cuh"
+#include "kernels/attention/hopper/band/forward_launch.cuh"
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps = BandForwardMaps::of(f, pass);
+  BandForwardMaps maps = forward_maps(f, pass);
   with_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
     const auto launch = [&]<bool kAccumulate, bool kWindow>() {
       using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
       maps.tiles.cut_to(Shape::kConsumers);
-      start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>, maps.tiles.work_items(),
-            Shape::kThreads, BandMemory<Shape>::kBytes, f, maps);
+      start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>,
+            maps.tiles.launched_items(), Shape::kThreads, BandMemory<Shape>::kBytes, f, maps);
     };
     if (maps.tiles.reach != BandTiles::kNoLimit)
       launch.template operator()<false, true>();

@@ -219,7 +219,7 @@ __device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBac
       continue;
     }
     const BandRun run = step.run();
-    fetch_scalars(memory, step, g, run, step.query(), g.first_scalar(run.b, run.h));
+    fetch_scalars(memory, step, g, run, step.query(), g.tiles.first_scalar(run.b, run.h));
     cp_async_mbarrier_arrive(memory.full(stage.at));
   }
 }
@@ -245,7 +245,8 @@ __device__ __forceinline__ void make_pair_delta(const M& memory, const BandBackw
     if (!step.first_visit()) continue;
     const BandRun run = step.run();
     const int position = g.tiles.position(run.group, step.query(), row);
-    if (position >= 0 && step.owns_query()) g.delta[g.first_scalar(run.b, run.h) + position] = sum;
+    if (position >= 0 && step.owns_query())
+      g.delta[g.tiles.first_scalar(run.b, run.h) + position] = sum;
   }
 }
 

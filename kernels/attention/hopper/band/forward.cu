@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT
 // The launch of forward.cuh.
 #include "kernels/attention/hopper/band/forward.cuh"
+#include "kernels/attention/hopper/band/forward_launch.cuh"
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 void launch_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps = BandForwardMaps::of(f, pass);
+  BandForwardMaps maps = forward_maps(f, pass);
   // A tile that is loaded again but not written costs about half as much as others.
   maps.tiles.cut(multiprocessors(), 0.5 * maps.tiles.tiles_back());
   with_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
     with_bool(pass.accumulate, [&]<bool kAccumulate>() {
       with_bool(pass.reaches != nullptr, [&]<bool kDocuments>() {
         using Shape = BandForwardShape<Dqk, Dv, kAccumulate, kDocuments>;
-        start(queue, band_forward_kernel<T, Shape>, maps.tiles.work_items(), Shape::kThreads,
-              BandMemory<Shape>::kBytes, f, maps);
+        start(queue, band_forward_kernel<T, Shape>, maps.tiles.launched_items(), Shape::kThreads,
+              BandMemory<Shape>::kBytes, maps);
       });
     });
   });

@@ -13,7 +13,6 @@
 
 #include "kernels/attention/hopper/band/forward_memory.cuh"
 #include "kernels/attention/hopper/band/scores.cuh"
-#include "kernels/attention/hopper/launch.cuh"
 
 namespace weft::attention::hopper {
 // The producer thread. Key tiles of a run begin `tiles_back` before its first query tile.
@@ -121,13 +120,12 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
 
 template <class T, class Shape>
 __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory,
-                                             const AttentionForward& f,
                                              const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
   const bool leads_warp = threadIdx.x % 32 == 0;
   take_query_tiles<Shape>(
       tiles, threadIdx.x, [&](const BandRun& run, int tile, auto query, auto own) {
-        float* const lse = static_cast<float*>(f.lse.data) + (run.b * f.q.heads + run.h) * f.q.time;
+        float* const lse = maps.lse + tiles.first_scalar(run.b, run.h);
         int position[2];  // of this thread's two rows
         float earlier[2] = {-INFINITY, -INFINITY};
 #pragma unroll
@@ -170,8 +168,7 @@ __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory,
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(Shape::kThreads, 1)
-    band_forward_kernel(const __grid_constant__ AttentionForward f,
-                        const __grid_constant__ BandForwardMaps maps) {
+    band_forward_kernel(const __grid_constant__ BandForwardMaps maps) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) char shared[];
   const auto memory = BandMemory<Shape>::of(shared);
@@ -184,7 +181,7 @@ __global__ void __launch_bounds__(Shape::kThreads, 1)
     if (threadIdx.x == 0) produce_band(memory, maps, last_users);
   } else {
     setmaxnreg_inc<Shape::kConsumerRegisters>();
-    consume_band<T>(memory, f, maps);
+    consume_band<T>(memory, maps);
   }
 #endif
 }

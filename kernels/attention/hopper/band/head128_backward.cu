@@ -286,14 +286,14 @@ __global__ void __launch_bounds__(Head128Memory::kThreads, 1)
 
 void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g,
                              const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass, g.q);
+  BandTiles tiles = BandTiles::of(pass.band, pass.reaches, g.q);
   tiles.cut(multiprocessors(), tiles.tiles_back());
   BandBackward work = BandBackward::of(g, pass, tiles);
   const bool described = describe(work.y, g.y, tiles, Head128Memory::kYRows);
-  WEFT_CHECK(described || tiles.work_items() == 0, kTmaRefuses);
+  WEFT_CHECK(described || tiles.launched_items() == 0, kTmaRefuses);
   with_type(g, [&]<class T>() {
     with_bool(pass.reaches != nullptr, [&]<bool kDocuments>() {
-      start(queue, head128_backward_kernel<T, kDocuments>, tiles.work_items(),
+      start(queue, head128_backward_kernel<T, kDocuments>, tiles.launched_items(),
             Head128Memory::kThreads, Head128Memory::kBytes, work);
     });
   });

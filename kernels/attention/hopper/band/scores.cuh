@@ -5,6 +5,8 @@
 #include "kernels/attention/hopper/band/band.cuh"
 #include "kernels/attention/hopper/softmax.cuh"
 
+#include <cmath>
+
 namespace weft::attention::hopper {
 // Of this thread's two rows: the keys of a tile that they see, counted from its own first column.
 struct SeenKeys {

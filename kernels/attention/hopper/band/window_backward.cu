@@ -209,12 +209,12 @@ __global__ void __launch_bounds__(WindowMemory::kThreads, 1)
 
 void launch_window_backward(CudaQueue& queue, const AttentionBackward& g,
                             const AttentionPass& pass) {
-  BandTiles tiles = BandTiles::of(pass, g.q);
+  BandTiles tiles = BandTiles::of(pass.band, pass.reaches, g.q);
   // Two key tiles' worth of work more for each run.
   tiles.cut(multiprocessors(), 0.5 * tiles.tiles_back());
   const BandBackward windows = BandBackward::of(g, pass, tiles);
   with_type(g, [&]<class T>() {
-    start(queue, window_backward_kernel<T>, tiles.work_items(), WindowMemory::kThreads,
+    start(queue, window_backward_kernel<T>, tiles.launched_items(), WindowMemory::kThreads,
           WindowMemory::kBytes, windows);
   });
 }

@@ -5,6 +5,7 @@
 // both.
 #include "kernels/attention/hopper/band/column_forward.cuh"
 #include "kernels/attention/hopper/band/forward.cuh"
+#include "kernels/attention/hopper/band/forward_launch.cuh"
 #include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
@@ -214,11 +215,11 @@ __global__ void __launch_bounds__(WindowShape::kThreads, 1)
 }
 
 void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
-  BandForwardMaps maps = BandForwardMaps::of(f, pass);
+  BandForwardMaps maps = forward_maps(f, pass);
   // A tile that is loaded again but not written costs about half as much as others.
   maps.tiles.cut(multiprocessors(), 0.25 * maps.tiles.tiles_back());
   with_type(f, [&]<class T>() {
-    start(queue, window_forward_kernel<T>, maps.tiles.work_items(), WindowShape::kThreads,
+    start(queue, window_forward_kernel<T>, maps.tiles.launched_items(), WindowShape::kThreads,
           BandMemory<WindowShape>::kBytes, f, maps);
   });
 }
