@@ -13,9 +13,9 @@ import re
 from repo_files import files, finish, line_of, read
 
 EXTENSION = re.compile(r"\.(?:h|cpp|cu|cuh|py|sh|yaml|md|txt|json)$")
-# What programs write, and placeholders.
-MADE = re.compile(r"^(?:build|runs)/|"
-                  r"(?:^|/)(?:config\.yaml|gpu_record\.json|foo\.\w+|foo\.\{.*\}|\*\.?\w*)$")
+# What programs write, and names of files that READMEs tell the reader to write.
+MADE = re.compile(r"^(?:build|runs)/|(?:^|/)(?:config\.yaml|gpu_record\.json|\*\.?\w*|"
+                  r"(?:foo|stair|gradient_noise)\.(?:\w+|\{.*\}))$")
 UNMAPPED = {".gitignore", ".git-blame-ignore-revs"}
 
 
