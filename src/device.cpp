@@ -3,6 +3,7 @@
 
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
+#include "kernels/memory.h"
 #include "src/config/names.h"
 
 #include <algorithm>
@@ -41,16 +42,20 @@ class CpuDevice : public Device {
     host_pool = pool;
   }
 
-  void upload(const TensorView& dst, const void* src) override { copy(dst.data, src, dst.bytes()); }
+  void upload(const TensorView& dst, const void* src) override {
+    weft::upload(queue, dst.data, src, static_cast<std::size_t>(dst.bytes()));
+  }
 
-  void download(void* dst, const TensorView& src) override { copy(dst, src.data, src.bytes()); }
+  void download(void* dst, const TensorView& src) override {
+    weft::download(queue, dst, src.data, static_cast<std::size_t>(src.bytes()));
+  }
 
   void upload_async(void* dst, const void* src, std::size_t bytes) override {
-    copy(dst, src, static_cast<int64_t>(bytes));
+    weft::upload(queue, dst, src, bytes);
   }
 
   void zero(const TensorView& dst) override {
-    if (dst.bytes() > 0) std::memset(dst.data, 0, static_cast<std::size_t>(dst.bytes()));
+    weft::zero(queue, dst.data, static_cast<std::size_t>(dst.bytes()));
   }
 
   void synchronize() override {}
@@ -71,11 +76,6 @@ class CpuDevice : public Device {
       std::getline(in, unit);
     }
     fail("/proc/meminfo has no MemAvailable line: the free memory of this machine is not known");
-  }
-
- private:
-  static void copy(void* dst, const void* src, int64_t bytes) {
-    if (bytes > 0) std::memcpy(dst, src, static_cast<std::size_t>(bytes));
   }
 };
 

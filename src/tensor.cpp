@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 #include "src/tensor.h"
 
+#include "kernels/memory.h"
+
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
 #include <string>
 #include <utility>
 
@@ -92,8 +93,8 @@ std::string MemoryPool::table() const {
 
 std::shared_ptr<MemoryPool> make_cpu_pool() {
   return std::make_shared<MemoryPool>(
-      "cpu", [](std::size_t bytes) { return std::aligned_alloc(kGranule, bytes); },
-      [](void* p) { std::free(p); });
+      "cpu", [queue = CpuQueue{}](std::size_t bytes) mutable { return allocate(queue, bytes); },
+      [queue = CpuQueue{}](void* p) mutable { release(queue, p); });
 }
 
 std::string bytes_text(std::size_t bytes) {

@@ -4,6 +4,7 @@
 #include "src/device.h"
 
 #include "kernels/linear/linear.h"
+#include "kernels/memory.h"
 #include "src/cuda/graph.h"
 #include "src/cuda/staging.h"
 
@@ -49,19 +50,12 @@ void check_driver() {
 }
 
 std::shared_ptr<MemoryPool> make_cuda_pool(const std::string& name, int index) {
-  const auto allocate = [index](std::size_t bytes) -> void* {
-    void* p = nullptr;
+  const auto take = [index, queue = CudaQueue{}](std::size_t bytes) mutable -> void* {
     WEFT_CUDA_CALL(cudaSetDevice(index));
-    const cudaError_t result = cudaMalloc(&p, bytes);
-    if (result == cudaErrorMemoryAllocation) {
-      static_cast<void>(cudaGetLastError());  // the pool says what is out of memory
-      return nullptr;
-    }
-    WEFT_CUDA_CALL(result);
-    return p;
+    return allocate(queue, bytes);  // the pool says what is out of memory
   };
-  return std::make_shared<MemoryPool>(name, allocate,
-                                      [](void* p) { static_cast<void>(cudaFree(p)); });
+  return std::make_shared<MemoryPool>(
+      name, take, [queue = CudaQueue{}](void* p) mutable { release(queue, p); });
 }
 
 // Pinned: kernels write to it through its address on the host.
@@ -111,11 +105,10 @@ class CudaDevice : public Device {
     pool = make_cuda_pool(name, index);
     host_pool = make_pinned_pool();
     workspace_ = pool->take(kWorkspaceBytes, "workspace");
-    WEFT_CUDA_CALL(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-    const cublasStatus_t status = cublasLtCreate(&cublaslt_);
-    WEFT_CHECK(status == CUBLAS_STATUS_SUCCESS, "cuBLASLt could not be started on ", name, ": ",
-               cublasLtGetStatusString(status));
-    queue = CudaQueue{stream_, cublaslt_, workspace_.get(), kWorkspaceBytes};
+    const CudaQueue made = make_cuda_queue(workspace_.get());
+    stream_ = made.stream;
+    cublaslt_ = made.cublaslt;
+    queue = made;
   }
 
   CudaDevice& operator=(CudaDevice&&) = delete;  // nor copied
@@ -128,17 +121,13 @@ class CudaDevice : public Device {
   }
 
   void upload(const TensorView& dst, const void* src) override {
-    if (dst.bytes() == 0) return;
-    WEFT_CUDA_CALL(cudaMemcpyAsync(dst.data, src, static_cast<std::size_t>(dst.bytes()),
-                                   cudaMemcpyHostToDevice, stream_));
-    synchronize();
+    weft::upload(queue, dst.data, src, static_cast<std::size_t>(dst.bytes()));
+    staging_.follow();
   }
 
   void download(void* dst, const TensorView& src) override {
-    if (src.bytes() > 0)
-      WEFT_CUDA_CALL(cudaMemcpyAsync(dst, src.data, static_cast<std::size_t>(src.bytes()),
-                                     cudaMemcpyDeviceToHost, stream_));
-    synchronize();
+    weft::download(queue, dst, src.data, static_cast<std::size_t>(src.bytes()));
+    staging_.follow();
   }
 
   void upload_async(void* dst, const void* src, std::size_t bytes) override {
@@ -151,8 +140,7 @@ class CudaDevice : public Device {
   }
 
   void zero(const TensorView& dst) override {
-    if (dst.bytes() > 0)
-      WEFT_CUDA_CALL(cudaMemsetAsync(dst.data, 0, static_cast<std::size_t>(dst.bytes()), stream_));
+    weft::zero(queue, dst.data, static_cast<std::size_t>(dst.bytes()));
   }
 
   void synchronize() override {

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/attention/content.h"
+#include "kernels/attention/tile_tables.h"
 #include "src/patterns/spec.h"
 
 #include <functional>
@@ -14,18 +15,6 @@
 
 namespace weft {
 inline constexpr int64_t kMaxPositions = 1 << 30;  // positions and slots are stored as int32
-
-// Positions begin, begin + step, ... below end.
-struct KeyRun {
-  int64_t begin = 0, end = 0, step = 1;
-
-  int64_t size() const {
-    if (begin >= end) return 0;
-    return step == 1 ? end - begin : (end - begin + step - 1) / step;
-  }
-
-  friend bool operator==(const KeyRun&, const KeyRun&) = default;
-};
 
 // A pattern as seen by one of its heads.
 struct PatternPart {

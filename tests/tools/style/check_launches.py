@@ -10,7 +10,10 @@ STREAM = re.compile(r"\b(?:q|queue)\.stream\Z")
 ASYNC = re.compile(r"\bcuda(?:Memcpy|Memset|Malloc|Free)\w*Async\s*\(")
 WAITS = re.compile(r"\bcuda(?:Memcpy|Memset|Malloc|Free|DeviceSynchronize|StreamSynchronize|Memcpy2D)\s*\(")
 # Files that may wait -> why.
-MAY_WAIT = {"kernels/queue.cu": "finish() checks each launch at the higher WEFT_DEBUG levels"}
+MAY_WAIT = {
+    "kernels/queue.cu": "finish() checks each launch at the higher WEFT_DEBUG levels",
+    "kernels/memory.cu": "memory and copies, which are no kernels",
+}
 
 
 def arguments(code, opened, closing):

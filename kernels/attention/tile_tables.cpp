@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// One query tile at a time: runs of keys become runs of key slots, and those become bits.
-#include "src/patterns/packed_maps.h"
-#include "src/patterns/pattern.h"
+// One query tile at a time: runs of keys become runs of key slots, and those become bits. Then
+// PackedTables: tables of equal edge that do not depend on each other share a pass.
+#include "kernels/attention/tile_tables.h"
 
 #include <algorithm>
 #include <array>
 #include <bit>
 #include <cstddef>
+#include <cstring>
 #include <deque>
 #include <functional>
 #include <limits>
@@ -154,23 +155,20 @@ class KeySlots {
 
 std::vector<int64_t> slots_of(int64_t count, const std::function<int64_t(int64_t)>& slot_of) {
   std::vector<int64_t> slots(count);
-  for (int64_t t = 0; t < count; ++t) slots[t] = slot_of(t);
+  for (int64_t t = 0; t < count; ++t) slots[t] = slot_of ? slot_of(t) : t;
   return slots;
 }
 
 class Builder {
  public:
-  Builder(const AttentionPattern& pattern, int head, Lengths n, int edge)
-      : pattern_(pattern),
-        head_(head),
-        n_(n),
+  Builder(const AttendedPairs& pairs, int edge)
+      : pairs_(pairs),
         edge_(edge),
-        key_slots_(slots_of(n.keys, [&](int64_t j) { return pattern.key_slot(head, j, n.keys); })) {
+        key_slots_(slots_of(pairs.keys, pairs.key_slot)) {
     out_.edge = edge;
-    const auto query_slot = [&](int64_t i) { return pattern.query_slot(head, i, n.queries); };
     out_.query_order =
-        order_of(slots_of(n.queries, query_slot), edge, pattern.name() + ", queries");
-    out_.key_order = order_of(key_slots_.all(), edge, pattern.name() + ", keys");
+        order_of(slots_of(pairs.queries, pairs.query_slot), edge, pairs.name + ", queries");
+    out_.key_order = order_of(key_slots_.all(), edge, pairs.name + ", keys");
     bits_.resize(out_.key_tiles());
     touched_.assign(out_.key_tiles(), 0);
   }
@@ -199,12 +197,12 @@ class Builder {
   // Sets runs_: those of a query inside the sequence, without empty ones.
   void ask(int64_t i) {
     runs_.clear();
-    pattern_.key_runs(head_, i, runs_);
+    pairs_.key_runs(i, runs_);
     std::size_t kept = 0;
     for (KeyRun run : runs_) {
-      run.end = std::min(run.end, n_.keys);
+      run.end = std::min(run.end, pairs_.keys);
       if (run.begin >= run.end) continue;
-      WEFT_CHECK(run.begin >= 0 && run.step >= 1, pattern_.name(), ": query ", i, " names keys ",
+      WEFT_CHECK(run.begin >= 0 && run.step >= 1, pairs_.name, ": query ", i, " names keys ",
                  run.begin, " .. ", run.end - 1, " in steps of ", run.step);
       runs_[kept++] = run;
     }
@@ -275,8 +273,8 @@ class Builder {
       touched_[tile] = 0;
     }
     tiles_.clear();
-    WEFT_CHECK(out_.row_tile.size() < std::numeric_limits<int32_t>::max(), pattern_.name(),
-               ": too many tiles for ", n_.queries, " queries: their tables have more than ",
+    WEFT_CHECK(out_.row_tile.size() < std::numeric_limits<int32_t>::max(), pairs_.name,
+               ": too many tiles for ", pairs_.queries, " queries: their tables have more than ",
                out_.row_tile.size() * 4 * sizeof(int32_t),
                " bytes; shorten the sequence or choose a sparser pattern");
     out_.row_start.push_back(static_cast<int32_t>(out_.row_tile.size()));
@@ -332,9 +330,7 @@ class Builder {
         out_.col_turn[entry] = ~out_.col_turn[entry];
   }
 
-  const AttentionPattern& pattern_;
-  const int head_;
-  const Lengths n_;
+  const AttendedPairs& pairs_;
   const int edge_;
   TileTables out_;
   KeySlots key_slots_;
@@ -348,21 +344,13 @@ class Builder {
 };
 }  // namespace
 
-TileTables build_tile_tables(const AttentionPattern& pattern, int head, Lengths n, int edge) {
-  for (const int64_t length : {n.queries, n.keys})
-    WEFT_CHECK(length >= 1 && length <= kMaxPositions, "a sequence has 1 to ", kMaxPositions,
-               " positions, got ", length);
-  const Lengths made_for = pattern.lengths();
-  WEFT_CHECK((made_for.queries == 0 || n.queries <= made_for.queries) &&
-                 (made_for.keys == 0 || n.keys <= made_for.keys),
-             pattern.name(), " is made for ", made_for.queries, " queries and ", made_for.keys,
-             " keys, got ", n.queries, " and ", n.keys);
+TileTables build_tile_tables(const AttendedPairs& pairs, int edge) {
   WEFT_CHECK(edge == kTile || edge == kSmallTile, "tiles have an edge of ", kTile, " or ",
              kSmallTile, ", got ", edge);
-  return Builder(pattern, head, n, edge).build();
+  return Builder(pairs, edge).build();
 }
 
-TileTables build_best_tables(const AttentionPattern& part, int head, Lengths n, int64_t head_size) {
+TileTables build_best_tables(const AttendedPairs& pairs, int64_t head_size) {
   constexpr int64_t kMostInLargeTiles = 128;  // numbers of a head
   // Large tiles that execute no more than this for each pair needed are taken without a look at
   // small ones.
@@ -370,11 +358,157 @@ TileTables build_best_tables(const AttentionPattern& part, int head, Lengths n, 
   // Time of an executed pair, in large tiles 1, measured on an H200: a key read serves 16 queries,
   // not 64.
   constexpr int64_t kSmallTileCost = 2;
-  if (head_size > kMostInLargeTiles) return build_tile_tables(part, head, n, kSmallTile);
-  TileTables large = build_tile_tables(part, head, n, kTile);
+  if (head_size > kMostInLargeTiles) return build_tile_tables(pairs, kSmallTile);
+  TileTables large = build_tile_tables(pairs, kTile);
   if (large.pairs.waste() <= kGoodWaste) return large;
-  TileTables small = build_tile_tables(part, head, n, kSmallTile);
+  TileTables small = build_tile_tables(pairs, kSmallTile);
   return kSmallTileCost * small.pairs.executed < large.pairs.executed ? std::move(small)
                                                                       : std::move(large);
+}
+
+// ---- PackedTables ----
+
+namespace {
+constexpr std::size_t kAlignment = 16;  // kernels copy 16 bytes at a time
+
+// Lays arrays down one after the other; with no image it only counts.
+class Writer {
+ public:
+  Writer(void* image, void* base)
+      : image_(static_cast<char*>(image)),
+        base_(static_cast<char*>(base)) {}
+
+  // Where the array lies once the image is at its base.
+  template <class T>
+  const T* put(const std::vector<T>& values) {
+    const std::size_t at = used_, bytes = values.size() * sizeof(T);
+    used_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
+    if (image_ && bytes) std::memcpy(image_ + at, values.data(), bytes);
+    return reinterpret_cast<const T*>(base_ + at);
+  }
+
+  std::size_t used() const { return used_; }
+
+ private:
+  char *image_, *base_;
+  std::size_t used_ = 0;
+};
+
+// Whether each aligned group of `run` slots holds successive positions; empty only behind the
+// sequence.
+bool follows(const std::vector<int32_t>& order, std::size_t run, int64_t n) {
+  for (std::size_t first = 0; first < order.size(); first += run)
+    for (std::size_t i = 1; i < run; ++i) {
+      const int64_t expected = order[first] < 0 ? -1 : order[first] + static_cast<int64_t>(i);
+      if (order[first + i] != (expected < n ? expected : -1)) return false;
+    }
+  return true;
+}
+
+// The longest of 64, 32, 16 and 8, up to `longest`, that holds; 0: none.
+int32_t run_of(const std::vector<int32_t>& order, int64_t n, int32_t longest) {
+  for (int32_t run = longest; run >= 8; run /= 2)
+    if (follows(order, static_cast<std::size_t>(run), n)) return run;
+  return 0;
+}
+
+TileMap put(Writer& out, const TileTables& t) {
+  TileMap map;
+  map.query_tiles = t.query_tiles();
+  map.key_tiles = t.key_tiles();
+  map.query_order = out.put(t.query_order);
+  map.key_order = out.put(t.key_order);
+  map.row_start = out.put(t.row_start);
+  map.row_tile = out.put(t.row_tile);
+  map.row_mask = out.put(t.row_mask);
+  map.col_start = out.put(t.col_start);
+  map.col_tile = out.put(t.col_tile);
+  map.col_mask = out.put(t.col_mask);
+  map.col_turn = out.put(t.col_turn);
+  map.row_schedule = out.put(t.row_schedule);
+  map.col_schedule = out.put(t.col_schedule);
+  map.masks = out.put(t.masks);
+  map.masks_transposed = out.put(t.masks_transposed);
+  return map;
+}
+}  // namespace
+
+PackedTables::PackedTables(int64_t queries, int64_t keys, std::vector<int32_t> group_of_head,
+                           int groups)
+    : queries_(queries),
+      keys_(keys),
+      groups_(groups),
+      group_of_head_(std::move(group_of_head)) {}
+
+// The parts of a group run in order: a part goes into the first pass of its edge after the group's
+// last one.
+void PackedTables::add(int group, TileTables tables, const Band& band, bool accumulate) {
+  const auto g = static_cast<std::size_t>(group);
+  std::size_t first = passes_.size();
+  while (first > 0 && passes_[first - 1].table_of_group[g] < 0) --first;
+  while (first < passes_.size() && passes_[first].edge != tables.edge) ++first;
+  if (first == passes_.size())
+    passes_.push_back({tables.edge, std::vector<int>(groups_, -1), std::vector<bool>(groups_)});
+  WEFT_CHECK(passes_.size() <= AttentionMaps::kMaxPasses, "attention: the heads need more than ",
+             AttentionMaps::kMaxPasses, " passes; merge fewer patterns");
+  passes_[first].table_of_group[g] = static_cast<int>(tables_.size());
+  passes_[first].accumulate[g] = accumulate;
+  tables_.push_back(std::move(tables));
+  bands_.push_back(band);
+}
+
+Band PackedTables::band_of(const Pass& pass) const {
+  const std::vector<int>& table = pass.table_of_group;
+  for (std::size_t g = 0; g < table.size(); ++g)
+    if (table[g] < 0 || pass.accumulate[g] != pass.accumulate[0] ||
+        !(bands_[table[g]] == bands_[table[0]]))
+      return {};
+  return table.empty() ? Band{} : bands_[table[0]];
+}
+
+AttentionMaps PackedTables::write(void* image, void* base) const {
+  Writer out(image, base);
+  std::vector<TileMap> maps;
+  for (const TileTables& t : tables_) maps.push_back(put(out, t));
+  AttentionMaps result;
+  result.passes = static_cast<int32_t>(passes_.size());
+  result.groups = groups_;
+  for (std::size_t p = 0; p < passes_.size(); ++p) {
+    AttentionPass& pass = result.pass[p];
+    std::vector<TileMap> of_group(groups_);
+    pass.query_run = pass.key_run = passes_[p].edge;
+    for (std::size_t g = 0; g < of_group.size(); ++g) {
+      if (passes_[p].table_of_group[g] < 0) continue;
+      const auto table = static_cast<std::size_t>(passes_[p].table_of_group[g]);
+      of_group[g] = maps[table];
+      pass.query_run = run_of(tables_[table].query_order, queries_, pass.query_run);
+      pass.key_run = run_of(tables_[table].key_order, keys_, pass.key_run);
+      of_group[g].accumulate = passes_[p].accumulate[g];
+      pass.query_tiles = std::max(pass.query_tiles, of_group[g].query_tiles);
+      pass.key_tiles = std::max(pass.key_tiles, of_group[g].key_tiles);
+      pass.visited = std::max(pass.visited, std::ssize(tables_[table].row_tile));
+    }
+    pass.edge = passes_[p].edge;
+    pass.band = band_of(passes_[p]);
+    pass.accumulate =
+        std::all_of(passes_[p].accumulate.begin(), passes_[p].accumulate.end(), std::identity());
+    pass.maps = out.put(of_group);
+  }
+  result.group_of_head = out.put(group_of_head_);
+  return result;
+}
+
+std::size_t PackedTables::bytes() const {
+  Writer count(nullptr, nullptr);
+  for (const TileTables& t : tables_) put(count, t);
+  const std::vector<TileMap> maps(groups_);
+  for (std::size_t p = 0; p < passes_.size(); ++p) count.put(maps);
+  count.put(group_of_head_);
+  return count.used();
+}
+
+const TileTables* PackedTables::tables(int pass, int group) const {
+  const int table = passes_.at(pass).table_of_group.at(group);
+  return table < 0 ? nullptr : &tables_[table];
 }
 }  // namespace weft

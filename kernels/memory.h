@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// Memory that the kernels of a queue read and write, and copies between it and the host. Each
+// function exists for both queues, and for a Queue, which holds either.
+#pragma once
+
+#include "kernels/queue.h"
+
+#include <cstddef>
+#include <string>
+#include <variant>
+
+namespace weft {
+// Aligned to 256 bytes; nullptr where there is not enough.
+void* allocate(CpuQueue&, std::size_t bytes);
+void* allocate(CudaQueue&, std::size_t bytes);
+void release(CpuQueue&, void* memory);
+void release(CudaQueue&, void* memory);
+
+// Both wait: for the copy, and for all work before it. `device` is memory of the queue.
+void upload(CpuQueue&, void* device, const void* host, std::size_t bytes);
+void upload(CudaQueue&, void* device, const void* host, std::size_t bytes);
+void download(CpuQueue&, void* host, const void* device, std::size_t bytes);
+void download(CudaQueue&, void* host, const void* device, std::size_t bytes);
+
+// Enqueues: bytes become 0.
+void zero(CpuQueue&, void* device, std::size_t bytes);
+void zero(CudaQueue&, void* device, std::size_t bytes);
+
+// A stream of the current GPU and what its kernels need. `workspace`: kWorkspaceBytes of its
+// memory.
+CudaQueue make_cuda_queue(void* workspace);
+
+// "cpu" or "cuda", the first GPU; for as long as the process runs. Throws Error where there is none.
+Queue open_queue(const std::string& device);
+
+inline void* allocate(Queue& queue, std::size_t bytes) {
+  return std::visit([&](auto& q) { return allocate(q, bytes); }, queue);
+}
+
+inline void release(Queue& queue, void* memory) {
+  std::visit([&](auto& q) { release(q, memory); }, queue);
+}
+
+inline void upload(Queue& queue, void* device, const void* host, std::size_t bytes) {
+  std::visit([&](auto& q) { upload(q, device, host, bytes); }, queue);
+}
+
+inline void download(Queue& queue, void* host, const void* device, std::size_t bytes) {
+  std::visit([&](auto& q) { download(q, host, device, bytes); }, queue);
+}
+
+inline void zero(Queue& queue, void* device, std::size_t bytes) {
+  std::visit([&](auto& q) { zero(q, device, bytes); }, queue);
+}
+}  // namespace weft
