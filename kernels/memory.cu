@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Memory of the current GPU.
-#include "kernels/memory.h"
-
 #include "kernels/device/cuda.cuh"
+#include "kernels/memory.h"
 
 #include <cublasLt.h>
 

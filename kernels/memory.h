@@ -6,8 +6,11 @@
 #include "kernels/queue.h"
 
 #include <cstddef>
+#include <initializer_list>
+#include <memory>
 #include <string>
 #include <variant>
+#include <vector>
 
 namespace weft {
 // Aligned to 256 bytes; nullptr where there is not enough.
@@ -30,16 +33,9 @@ void zero(CudaQueue&, void* device, std::size_t bytes);
 // memory.
 CudaQueue make_cuda_queue(void* workspace);
 
-// "cpu" or "cuda", the first GPU; for as long as the process runs. Throws Error where there is none.
+// "cpu" or "cuda", the first GPU; for as long as the process runs. Throws Error where there is
+// none.
 Queue open_queue(const std::string& device);
-
-inline void* allocate(Queue& queue, std::size_t bytes) {
-  return std::visit([&](auto& q) { return allocate(q, bytes); }, queue);
-}
-
-inline void release(Queue& queue, void* memory) {
-  std::visit([&](auto& q) { release(q, memory); }, queue);
-}
 
 inline void upload(Queue& queue, void* device, const void* host, std::size_t bytes) {
   std::visit([&](auto& q) { upload(q, device, host, bytes); }, queue);
@@ -52,4 +48,26 @@ inline void download(Queue& queue, void* host, const void* device, std::size_t b
 inline void zero(Queue& queue, void* device, std::size_t bytes) {
   std::visit([&](auto& q) { zero(q, device, bytes); }, queue);
 }
+
+// ---- tensors without a pool, as minimal.cpp makes them ----
+
+// A view of elements at `data`, in a shape of 1 to 5 axes.
+inline TensorView view_of(void* data, DType dtype, std::initializer_list<int64_t> shape) {
+  TensorView view;
+  view.data = data;
+  view.dtype = dtype;
+  for (const int64_t extent : shape) view.shape[view.rank++] = extent;
+  return view;
+}
+
+// The queue must outlive it. Throws Error where there is not enough.
+std::shared_ptr<void> take_zeros(Queue& queue, std::size_t bytes);
+
+template <class T>
+void upload(Queue& queue, void* device, const std::vector<T>& values) {
+  upload(queue, device, values.data(), values.size() * sizeof(T));
+}
+
+// A tensor of any type, as doubles.
+std::vector<double> to_host(Queue&, const TensorView&);
 }  // namespace weft

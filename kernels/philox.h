@@ -4,7 +4,10 @@
 #pragma once
 
 #include <array>
+#include <cmath>
+#include <cstddef>
 #include <cstdint>
+#include <numbers>
 
 namespace weft {
 using Philox4 = std::array<uint32_t, 4>;
@@ -19,6 +22,19 @@ constexpr Philox4 philox4x32(Philox4 counter, uint64_t key) {
     k1 += 0xBB67AE85u;
   }
   return counter;
+}
+
+// Four independent normal numbers from the bits of a block (Box and Muller 1958).
+inline std::array<double, 4> normals_of(const Philox4& bits) {
+  std::array<double, 4> normals;
+  for (std::size_t pair = 0; pair < 4; pair += 2) {
+    const double u = (bits[pair] + 0.5) * 0x1p-32,
+                 angle = 2 * std::numbers::pi * (bits[pair + 1] + 0.5) * 0x1p-32;
+    const double radius = std::sqrt(-2 * std::log(u));
+    normals[pair] = radius * std::cos(angle);
+    normals[pair + 1] = radius * std::sin(angle);
+  }
+  return normals;
 }
 
 // One call serves eight consecutive elements with 16 bits each: element e uses half-word e % 8 (low

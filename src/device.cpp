@@ -193,17 +193,7 @@ std::unique_ptr<Device> make_device(const std::string& name) {
 }
 
 std::vector<double> to_host(Device& device, const TensorView& view) {
-  std::vector<char> bytes(static_cast<std::size_t>(view.bytes()));
-  device.download(bytes.data(), view);
-  std::vector<double> values(static_cast<std::size_t>(view.size()));
-  dispatch_any(view.dtype, [&]<class T>() {
-    for (std::size_t i = 0; i < values.size(); ++i) {
-      T value;
-      std::memcpy(&value, bytes.data() + i * sizeof(T), sizeof(T));
-      values[i] = static_cast<double>(value);
-    }
-  });
-  return values;
+  return to_host(device.queue, view);
 }
 
 // ---- GraphedStep ----

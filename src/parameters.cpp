@@ -5,10 +5,8 @@
 #include "kernels/philox.h"
 
 #include <array>
-#include <cmath>
 #include <cstddef>
 #include <memory>
-#include <numbers>
 #include <span>
 #include <string>
 #include <utility>
@@ -23,21 +21,12 @@ constexpr uint32_t kInitDraw = 0xffffffff;
 
 int64_t aligned(int64_t n, int64_t to = kAlign) { return (n + to - 1) / to * to; }
 
-// Elements 4 block .. 4 block + 3 of parameter `number`: the normals of a Philox block by Box and
-// Muller (1958), in double on every device and in every precision.
-std::array<double, 4> normals_of(uint64_t seed, uint32_t number, int64_t block) {
+// Elements 4 block .. 4 block + 3 of parameter `number`, in double on every device and in every
+// precision.
+std::array<double, 4> normals_at(uint64_t seed, uint32_t number, int64_t block) {
   const auto b = static_cast<uint64_t>(block);
-  const Philox4 bits = philox4x32(
-      {static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32), number, kInitDraw}, seed);
-  std::array<double, 4> normals;
-  for (std::size_t pair = 0; pair < 4; pair += 2) {
-    const double u = (bits[pair] + 0.5) * 0x1p-32,
-                 angle = 2 * std::numbers::pi * (bits[pair + 1] + 0.5) * 0x1p-32;
-    const double radius = std::sqrt(-2 * std::log(u));
-    normals[pair] = radius * std::cos(angle);
-    normals[pair + 1] = radius * std::sin(angle);
-  }
-  return normals;
+  return normals_of(philox4x32(
+      {static_cast<uint32_t>(b), static_cast<uint32_t>(b >> 32), number, kInitDraw}, seed));
 }
 
 template <class T>
@@ -48,7 +37,7 @@ void draw(const ParamInfo& p, uint32_t number, uint64_t seed, T* out) {
   }
 #pragma omp parallel for schedule(static) if (p.size > 10000)
   for (int64_t first = 0; first < p.size; first += 4) {
-    const std::array<double, 4> normals = normals_of(seed, number, first / 4);
+    const std::array<double, 4> normals = normals_at(seed, number, first / 4);
     const auto count = static_cast<std::size_t>(std::min<int64_t>(4, p.size - first));
     for (std::size_t i = 0; i < count; ++i)
       out[first + i] = static_cast<T>(p.init.std * normals[i]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // weft in one file: a Sparse Transformer learns to continue a text, with nothing below it but
 // kernels. A kernel is a struct of views. launch() runs it on the queue of a CPU or of a GPU. The
-// backward pass is written out; a framework records it as it goes forward (src/tape.h).
+// backward pass is written out; the framework records it while it goes forward (src/tape.h).
 // `train --config minimal.yaml` gives the same losses and weights, to the last bit.
 #include "kernels/attention/attention.h"
 #include "kernels/attention/tile_tables.h"
@@ -20,13 +20,11 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <exception>
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
 #include <map>
 #include <memory>
-#include <numbers>
 #include <random>
 #include <string>
 #include <vector>
@@ -36,15 +34,15 @@
 
 using namespace weft;
 
+namespace {
 // ---- the model and its training; configs/minimal.yaml has the same numbers ----
 
-namespace {
 constexpr int64_t kContext = 256, kVocab = 256;  // bytes that the model sees, and their values
-constexpr int64_t kLayers = 4, kWidth = 128, kHeads = 4, kHidden = 4 * kWidth;  // of the MLP
-constexpr int64_t kHeadSize = kWidth / kHeads;
+constexpr int64_t kLayers = 4, kWidth = 128, kHidden = 4 * kWidth;  // hidden: inside the MLP
+constexpr int64_t kHeads = 4, kHeadSize = kWidth / kHeads;
 constexpr int64_t kStride = 32, kSummary = 16;  // of the attention patterns: l and c
 constexpr int64_t kBatch = 8, kWarmup = 20;     // windows a step; steps of rising learning rate
-constexpr double kLearningRate = 2e-3, kBeta1 = 0.9, kBeta2 = 0.95;
+constexpr double kLearningRate = 2e-3;
 constexpr uint64_t kSeed = 0;
 
 // ---- the device: a queue of launches, and the memory that they work on ----
@@ -53,18 +51,11 @@ Queue queue;
 DType type;  // of weights and activations: f32 on the CPU, bf16 on a GPU
 std::vector<std::shared_ptr<void>> memory;
 
-void* take(int64_t bytes) {
-  void* block = allocate(queue, static_cast<std::size_t>(bytes));
-  if (!block) fail("out of memory");
-  memory.emplace_back(block, [](void* p) { release(queue, p); });
-  zero(queue, block, static_cast<std::size_t>(bytes));
-  return block;
-}
-
-TensorView tensor(DType of, std::initializer_list<int64_t> shape, void* data = nullptr) {
-  TensorView view{.data = data, .dtype = of, .rank = static_cast<int>(shape.size())};
-  std::copy(shape.begin(), shape.end(), view.shape);
-  if (!data) view.data = take(view.bytes());
+// Zeros, which live as long as the program.
+TensorView tensor(DType of, std::initializer_list<int64_t> shape) {
+  TensorView view = view_of(nullptr, of, shape);
+  memory.push_back(take_zeros(queue, view.bytes()));
+  view.data = memory.back().get();
   return view;
 }
 
@@ -72,37 +63,24 @@ TensorView activations(int64_t columns) { return tensor(type, {kBatch, kContext,
 
 TensorView numbers(int64_t count) { return tensor(DType::f32, {kBatch, count, kContext}); }
 
-template <class T>
-void copy_to(void* device, const std::vector<T>& values) {
-  upload(queue, device, values.data(), values.size() * sizeof(T));
-}
-
-template <class T>
-std::vector<T> copy_of(const void* device, int64_t count) {
-  std::vector<T> values(static_cast<std::size_t>(count));
-  download(queue, values.data(), device, values.size() * sizeof(T));
-  return values;
-}
-
 // ---- attention patterns: which keys a query sees ----
 
-// Kernels read a pattern as tiles of 64 x 64 pairs. `slot` orders the positions so that few tiles
-// hold all pairs.
+// Kernels read a pattern as tiles of 64 x 64 pairs. Slots order the positions so that few tiles
+// hold all pairs. A band is a second form of a regular pattern, which faster kernels read.
 AttentionMaps maps_of(const AttendedPairs& pairs, const Band& band) {
-  PackedTables tables(kContext, kContext, std::vector<int32_t>(kHeads, 0), 1);
+  PackedTables tables(kContext, kContext, std::vector<int32_t>(kHeads), 1);
   tables.add(0, build_best_tables(pairs, kHeadSize), band, false);
   std::vector<char> image(tables.bytes());
-  void* block = take(std::ssize(image));
-  const AttentionMaps maps = tables.write(image.data(), block);
-  copy_to(block, image);
+  void* device = tensor(DType::u8, {std::ssize(image)}).data;
+  const AttentionMaps maps = tables.write(image.data(), device);
+  upload(queue, device, image);
   return maps;
 }
 
 // The own block of l positions so far, and the last c positions of every earlier block. These
 // summaries have the first slots.
 AttentionMaps fixed_maps() {
-  constexpr int64_t kOthers = kStride - kSummary, kSummaries = kContext / kStride * kSummary;
-  static_assert(kTile % kOthers == 0 && kSummaries % kTile == 0, "no slot stays empty");
+  constexpr int64_t kOthers = kStride - kSummary;
   const auto key_runs = [](int64_t i, std::vector<KeyRun>& runs) {
     const int64_t own = i / kStride * kStride;
     for (int64_t block = 0; block < own; block += kStride)
@@ -110,25 +88,17 @@ AttentionMaps fixed_maps() {
     runs.push_back({own, i + 1});
   };
   const auto key_slot = [](int64_t j) {
-    const int64_t block = j / kStride, at = j % kStride;
-    return at < kOthers ? kSummaries + block * kOthers + at : block * kSummary + at - kOthers;
+    const int64_t block = j / kStride, at = j % kStride - kOthers;
+    return at < 0 ? kContext / kStride * kSummary + (block + 1) * kOthers + at
+                  : block * kSummary + at;
   };
   return maps_of({"fixed", kContext, kContext, key_runs, {}, key_slot}, {});
-}
-
-// The last l positions.
-AttentionMaps local_maps() {
-  const auto key_runs = [](int64_t i, std::vector<KeyRun>& runs) {
-    runs.push_back({std::max<int64_t>(0, i - kStride + 1), i + 1});
-  };
-  return maps_of({"local", kContext, kContext, key_runs}, {1, kStride, 0});
 }
 
 // Every l-th position back: in rows of l positions, the column above the query. Slots go column by
 // column.
 AttentionMaps strided_maps() {
   constexpr int64_t kRows = kContext / kStride;
-  static_assert(kContext % kStride == 0 && kTile % kRows == 0, "no slot stays empty");
   const auto key_runs = [](int64_t i, std::vector<KeyRun>& runs) {
     runs.push_back({i % kStride, i + 1, kStride});
   };
@@ -144,107 +114,82 @@ struct Affine {
 };
 
 struct Block {
-  Affine attention_norm, qkv, proj, mlp_norm, up, down;
+  Affine qkv, proj, middle_norm, up, down, end_norm;  // each norm reads the residual stream
 };
+
+// Of the flat list of all weights: matrices come first, since they alone decay.
+constexpr int64_t kMatrices =
+    (2 * kVocab + kContext + kLayers * (4 * kWidth + 2 * kHidden)) * kWidth;
+constexpr int64_t kVectors = kWidth * (3 + kLayers * 9) + kLayers * kHidden;
+
+TensorView flat(DType of) { return tensor(of, {kMatrices + kVectors}); }
 
 struct Model {
-  Affine token, start, row, column;  // embeddings; a position has a row and a column
+  AttentionMaps maps;
+  Affine token, start, position;  // embeddings
+  Affine begin_norm;
   std::vector<Block> blocks{kLayers};
-  Affine final_norm, output;
-  // All weights together. The first `decayed` of them are matrices, which decay.
-  TensorView master, m, v, gradients;  // f32; m and v: the moments of AdamW
-  TensorView copy;                     // of `master` in bf16; absent on the CPU
-  int64_t decayed = 0;
+  Affine output;
+
+  // All weights and gradients, one behind the other; m and v: the moments of AdamW.
+  TensorView master = flat(DType::f32), m = flat(DType::f32), v = flat(DType::f32),
+             gradients = flat(DType::f32);
+  TensorView copy = type == DType::bf16 ? flat(type) : TensorView{};  // of master, for kernels
+  int64_t matrices = 0, vectors = kMatrices;                          // where the next one begins
+  uint32_t number = 0;                                                // of the next one
+
+  // A matrix, or with one row a vector, begins with random numbers or, with std 0, with one value.
+  // Kernels read it at `w`, in the type of activations. Returns the master weights, in f32.
+  TensorView add(TensorView& w, GradView& dw, int64_t rows, int64_t cols, double std, float value);
+  Model();
 };
 
-// A weight before it has memory. It is drawn from a normal distribution, or all `first`.
-struct Parameter {
-  TensorView* w;
-  GradView* dw;
-  int64_t rows, cols;  // 0 rows: a vector
-  double std, first = 0;
-  bool is_f32 = false;  // kernels read it in f32, not in the type of activations
-  int64_t offset = 0;
-
-  int64_t size() const { return std::max<int64_t>(rows, 1) * cols; }
-};
-
-// The place in this list is part of the key of a weight's random numbers.
-std::vector<Parameter> parameters(Model& model) {
-  std::vector<Parameter> all;
-  const auto table = [&](Affine& a, int64_t rows, int64_t cols, double std) {
-    all.push_back({&a.w, &a.dw, rows, cols, std});
+TensorView Model::add(TensorView& w, GradView& dw, int64_t rows, int64_t cols, double std,
+                      float value) {
+  int64_t& next = rows > 1 ? matrices : vectors;
+  const auto part = [&](const TensorView& all) {
+    return view_of(static_cast<char*>(all.data) + next * size_of(all.dtype), all.dtype,
+                   {rows, cols});
   };
-  const auto norm = [&](Affine& a) {
-    all.push_back({&a.w, &a.dw, 0, kWidth, 0, 1, true});
-    all.push_back({&a.b, &a.db, 0, kWidth, 0, 0, true});
-  };
-  const auto linear = [&](Affine& a, int64_t out, int64_t in, double gain) {
-    table(a, out, in, gain * std::sqrt(0.125 / static_cast<double>(in)));
-    all.push_back({&a.b, &a.db, 0, out, 0});
-  };
-  table(model.token, kVocab, kWidth, 0.1);
-  table(model.start, 0, kWidth, 0.1);
-  table(model.row, kContext / kStride, kWidth, 0.1);
-  table(model.column, kStride, kWidth, 0.1);
-  // 2 N branches add up in the residual stream: the last matrix of each starts smaller.
-  const double last = 1 / std::sqrt(2.0 * kLayers);
-  for (Block& block : model.blocks) {
-    norm(block.attention_norm);
-    linear(block.qkv, 3 * kWidth, kWidth, 1);
-    linear(block.proj, kWidth, kWidth, last);
-    norm(block.mlp_norm);
-    linear(block.up, kHidden, kWidth, 1);
-    linear(block.down, kWidth, kHidden, last);
-  }
-  norm(model.final_norm);
-  table(model.output, kVocab, kWidth, 0);  // the first predictions are uniform
-  return all;
+  std::vector<float> values(rows * cols, value);
+  // Random bits of a counter, four numbers at a time: equal on every machine.
+  for (uint32_t i = 0; std > 0 && i < values.size(); ++i)
+    values[i] = std * normals_of(philox4x32({i / 4, 0, number, 0xffffffff}, kSeed))[i % 4];
+  const TensorView exact = part(master);
+  upload(queue, exact.data, values);
+  w = copy ? part(copy) : exact;
+  if (copy) upload(queue, w.data, std::vector<bf16>(values.begin(), values.end()));
+  dw = {part(gradients)};
+  next += rows * cols;
+  ++number;
+  return exact;
 }
 
-// Normal numbers (Box and Muller 1958) from the random bits of a counter: equal on every machine.
-void draw(const Parameter& p, uint32_t number, float* out) {
-  for (int64_t i = 0; i < p.size(); i += 2) {
-    const auto block = static_cast<uint32_t>(i / 4), pair = static_cast<uint32_t>(i % 4);
-    const Philox4 bits = philox4x32({block, 0, number, 0xffffffff}, kSeed);
-    const double radius = std::sqrt(-2 * std::log((bits[pair] + 0.5) * 0x1p-32)),
-                 angle = 2 * std::numbers::pi * (bits[pair + 1] + 0.5) * 0x1p-32;
-    out[i] = static_cast<float>(p.std * (radius * std::cos(angle)));
-    out[i + 1] = static_cast<float>(p.std * (radius * std::sin(angle)));
+Model::Model() {
+  // Norms read their weights in f32.
+  const auto add_norm = [&](Affine& a) {
+    a.w = add(a.w, a.dw, 1, kWidth, 0, 1);
+    a.b = add(a.b, a.db, 1, kWidth, 0, 0);
+  };
+  const auto add_linear = [&](Affine& a, int64_t out, int64_t in, double gain) {
+    add(a.w, a.dw, out, in, gain * std::sqrt(0.125 / in), 0);
+    add(a.b, a.db, 1, out, 0, 0);
+  };
+  add(token.w, token.dw, kVocab, kWidth, 0.1, 0);
+  add(start.w, start.dw, 1, kWidth, 0.1, 0);
+  add(position.w, position.dw, kContext, kWidth, 0.1, 0);
+  add_norm(begin_norm);
+  for (Block& block : blocks) {
+    // 2 N branches add up in the residual stream: the last matrix of each starts smaller.
+    const double last = 1 / std::sqrt(2.0 * kLayers);
+    add_linear(block.qkv, 3 * kWidth, kWidth, 1);
+    add_linear(block.proj, kWidth, kWidth, last);
+    add_norm(block.middle_norm);
+    add_linear(block.up, kHidden, kWidth, 1);
+    add_linear(block.down, kWidth, kHidden, last);
+    add_norm(block.end_norm);
   }
-}
-
-// Draws all weights, and points the model's views to them. Matrices come first.
-std::vector<Parameter> initialise(Model& model) {
-  std::vector<Parameter> all = parameters(model);
-  std::vector<float> values;
-  for (const bool matrices : {true, false}) {
-    for (std::size_t i = 0; i < all.size(); ++i) {
-      Parameter& p = all[i];
-      if ((p.rows > 0) != matrices) continue;
-      p.offset = std::ssize(values);
-      values.resize(values.size() + static_cast<std::size_t>(p.size()), static_cast<float>(p.first));
-      if (p.std > 0) draw(p, static_cast<uint32_t>(i), &values[static_cast<std::size_t>(p.offset)]);
-    }
-    if (matrices) model.decayed = std::ssize(values);
-  }
-  for (TensorView* block : {&model.master, &model.m, &model.v, &model.gradients})
-    *block = tensor(DType::f32, {std::ssize(values)});
-  copy_to(model.master.data, values);
-  if (type == DType::bf16) {
-    model.copy = tensor(type, {std::ssize(values)});
-    copy_to(model.copy.data, std::vector<bf16>(values.begin(), values.end()));
-  }
-  for (const Parameter& p : all) {
-    const auto part = [&](const TensorView& block) {
-      void* data = static_cast<char*>(block.data) + p.offset * size_of(block.dtype);
-      return p.rows > 0 ? tensor(block.dtype, {p.rows, p.cols}, data)
-                        : tensor(block.dtype, {p.cols}, data);
-    };
-    *p.w = part(model.copy && !p.is_f32 ? model.copy : model.master);
-    *p.dw = {part(model.gradients)};
-  }
-  return all;
+  add(output.w, output.dw, kVocab, kWidth, 0, 0);  // the first predictions are uniform
 }
 
 // ---- activations, which the backward pass reads ----
@@ -259,7 +204,7 @@ struct Layer {
   TensorView qkv = activations(3 * kWidth), attended = activations(kWidth), lse = numbers(kHeads);
   Stream middle;  // with the branch of the attention
   TensorView up = activations(kHidden), hidden = activations(kHidden);  // before and after GELU
-  Stream end;     // with the branch of the MLP
+  Stream end;  // with the branch of the MLP
 };
 
 struct Activations {
@@ -269,18 +214,14 @@ struct Activations {
   TensorView branch = activations(kWidth), logits = activations(kVocab);
   TensorView losses = numbers(1), lse = numbers(1);
 
-  const Stream& before(std::size_t l) const { return l > 0 ? layers[l - 1].end : begin; }
+  const Stream& before(int64_t l) const { return l > 0 ? layers[l - 1].end : begin; }
 };
 
-const double kScale = 1 / std::sqrt(static_cast<double>(kHeadSize));
+const double kScale = 1 / std::sqrt(kHeadSize);
 
 // Queries (0), keys (1) or values (2) of all heads, where they lie in the columns of qkv.
 HeadsView heads(const TensorView& x, int64_t which = 0) {
   return heads_of(x, which * kWidth, kHeads, kHeadSize);
-}
-
-const Affine& norm_behind(const Model& model, std::size_t l) {
-  return l + 1 < kLayers ? model.blocks[l + 1].attention_norm : model.final_norm;
 }
 
 // ---- forward: row t of the logits predicts token t from those before it ----
@@ -299,22 +240,20 @@ void join(const Stream& from, const TensorView& branch, const TensorView& bias, 
                                 .b = norm.b});
 }
 
-void forward(const Model& model, const std::vector<AttentionMaps>& maps, const Activations& a) {
-  const Stream& begin = a.begin;
-  const Affine& first_norm = model.blocks[0].attention_norm;
-  launch(queue, EmbeddingForward{.y = begin.sum,
+void forward(const Model& model, const Activations& a) {
+  launch(queue, EmbeddingForward{.y = a.begin.sum,
                                  .tokens = a.tokens,
                                  .table = model.token.w,
                                  .start = model.start.w,
-                                 .axis = {{model.row.w, kStride}, {model.column.w, 1}},
-                                 .axes = 2});
-  launch(queue, LayerNormForward{.y = begin.norm,
-                                 .mean = begin.mean,
-                                 .rstd = begin.rstd,
-                                 .x = begin.sum,
-                                 .w = first_norm.w,
-                                 .b = first_norm.b});
-  for (std::size_t l = 0; l < kLayers; ++l) {
+                                 .axis = {{model.position.w}},
+                                 .axes = 1});
+  launch(queue, LayerNormForward{.y = a.begin.norm,
+                                 .mean = a.begin.mean,
+                                 .rstd = a.begin.rstd,
+                                 .x = a.begin.sum,
+                                 .w = model.begin_norm.w,
+                                 .b = model.begin_norm.b});
+  for (int64_t l = 0; l < kLayers; ++l) {
     const Block& w = model.blocks[l];
     const Layer& layer = a.layers[l];
 
@@ -324,18 +263,16 @@ void forward(const Model& model, const std::vector<AttentionMaps>& maps, const A
                                    .q = heads(layer.qkv),
                                    .k = heads(layer.qkv, 1),
                                    .v = heads(layer.qkv, 2),
-                                   .maps = maps[l % maps.size()],
+                                   .maps = model.maps,
                                    .scale = kScale});
     launch(queue, LinearForward{.y = a.branch, .x = layer.attended, .w = w.proj.w});
-    join(a.before(l), a.branch, w.proj.b, w.mlp_norm, layer.middle);
+    join(a.before(l), a.branch, w.proj.b, w.middle_norm, layer.middle);
 
-    launch(queue, LinearActivationForward{.y = layer.hidden,
-                                          .h = layer.up,
-                                          .x = layer.middle.norm,
-                                          .w = w.up.w,
-                                          .b = w.up.b});
+    launch(queue,
+           LinearActivationForward{
+               .y = layer.hidden, .h = layer.up, .x = layer.middle.norm, .w = w.up.w, .b = w.up.b});
     launch(queue, LinearForward{.y = a.branch, .x = layer.hidden, .w = w.down.w});
-    join(layer.middle, a.branch, w.down.b, norm_behind(model, l), layer.end);
+    join(layer.middle, a.branch, w.down.b, w.end_norm, layer.end);
   }
   launch(queue, LinearForward{.y = a.logits, .x = a.before(kLayers).norm, .w = model.output.w});
 }
@@ -359,8 +296,8 @@ void join_backward(const Stream& at, const Affine& norm, const GradView& dbias,
 }
 
 // `da` and `d` hold gradients of what has their names in `a` and in the layer at hand.
-void backward(const Model& model, const std::vector<AttentionMaps>& maps, const Activations& a,
-              const StepScalars* step, const Activations& da) {
+void backward(const Model& model, const Activations& a, const StepScalars* step,
+              const Activations& da) {
   const Layer& d = da.layers[0];
   launch(queue, MeanBackward{.dx = {da.losses}, .step = step});
   launch(queue, CrossEntropyBackward{.dlogits = {da.logits},
@@ -373,26 +310,24 @@ void backward(const Model& model, const std::vector<AttentionMaps>& maps, const 
                                .dy = da.logits,
                                .x = a.before(kLayers).norm,
                                .w = model.output.w});
-  for (std::size_t l = kLayers; l-- > 0;) {
+  TensorView behind;  // nothing is behind the last sum
+  for (int64_t l = kLayers; l-- > 0; behind = d.middle.sum) {
     const Block& w = model.blocks[l];
     const Layer& layer = a.layers[l];
 
-    const TensorView behind = l + 1 < kLayers ? d.middle.sum : TensorView{};
-    join_backward(layer.end, norm_behind(model, l), w.down.db, behind, d.end);
-    launch(queue, LinearActivationBackward{.dh = d.up,
-                                           .db = w.up.db,
-                                           .dy = d.end.sum,
-                                           .w = w.down.w,
-                                           .h = layer.up,
-                                           .b = w.up.b});
-    launch(queue, LinearBackward{.dw = w.down.dw, .dy = d.end.sum, .x = layer.hidden, .w = w.down.w});
-    launch(queue, LinearBackward{.dx = {d.middle.norm},
-                                 .dw = w.up.dw,
-                                 .dy = d.up,
-                                 .x = layer.middle.norm,
-                                 .w = w.up.w});
+    join_backward(layer.end, w.end_norm, w.down.db, behind, d.end);
+    launch(
+        queue,
+        LinearActivationBackward{
+            .dh = d.up, .db = w.up.db, .dy = d.end.sum, .w = w.down.w, .h = layer.up, .b = w.up.b});
+    launch(queue,
+           LinearBackward{.dw = w.down.dw, .dy = d.end.sum, .x = layer.hidden, .w = w.down.w});
+    launch(
+        queue,
+        LinearBackward{
+            .dx = {d.middle.norm}, .dw = w.up.dw, .dy = d.up, .x = layer.middle.norm, .w = w.up.w});
 
-    join_backward(layer.middle, w.mlp_norm, w.proj.db, d.end.sum, d.middle);
+    join_backward(layer.middle, w.middle_norm, w.proj.db, d.end.sum, d.middle);
     launch(queue, LinearBackward{.dx = {d.attended},
                                  .dw = w.proj.dw,
                                  .dy = d.middle.sum,
@@ -408,7 +343,7 @@ void backward(const Model& model, const std::vector<AttentionMaps>& maps, const 
                                     .q = heads(layer.qkv),
                                     .k = heads(layer.qkv, 1),
                                     .v = heads(layer.qkv, 2),
-                                    .maps = maps[l % maps.size()],
+                                    .maps = model.maps,
                                     .scale = kScale});
     launch(queue, LinearBackward{.dx = {d.end.norm},
                                  .dw = w.qkv.dw,
@@ -417,169 +352,133 @@ void backward(const Model& model, const std::vector<AttentionMaps>& maps, const 
                                  .x = a.before(l).norm,
                                  .w = w.qkv.w});
   }
-  const Affine& first_norm = model.blocks[0].attention_norm;
-  launch(queue, LayerNormBackward{.dx = {d.middle.sum, true},  // added to what is there
-                                  .dw = first_norm.dw,
-                                  .db = first_norm.db,
+  launch(queue, LayerNormBackward{.dx = {behind, true},  // added to what is there
+                                  .dw = model.begin_norm.dw,
+                                  .db = model.begin_norm.db,
                                   .dy = d.end.norm,
                                   .x = a.begin.sum,
                                   .mean = a.begin.mean,
                                   .rstd = a.begin.rstd,
-                                  .w = first_norm.w});
+                                  .w = model.begin_norm.w});
   launch(queue, EmbeddingBackward{.dtable = model.token.dw,
                                   .dstart = model.start.dw,
-                                  .daxis = {model.row.dw, model.column.dw},
-                                  .divisor = {kStride, 1},
-                                  .axes = 2,
-                                  .dy = d.middle.sum,
+                                  .daxis = {model.position.dw},
+                                  .axes = 1,
+                                  .dy = behind,
                                   .tokens = a.tokens});
 }
 
 // ---- training ----
 
 // Windows at random places of the text: a function of seed, step and place in the batch.
-std::vector<int32_t> windows(const std::string& text, int64_t step) {
+std::vector<int32_t> windows(const std::string& text, uint32_t step) {
   constexpr uint64_t kOrder = 0x6f72646572;  // apart from other draws
   std::vector<int32_t> tokens;
   for (uint32_t i = 0; i < kBatch; ++i) {
-    const Philox4 bits = philox4x32({i, 0, static_cast<uint32_t>(step), 0}, kSeed ^ kOrder);
-    const auto uniform = static_cast<unsigned __int128>(uint64_t{bits[1]} << 32 | bits[0]);
-    const auto first = static_cast<std::size_t>(uniform * (text.size() - kContext + 1) >> 64);
+    const Philox4 bits = philox4x32({i, 0, step, 0}, kSeed ^ kOrder);
+    const unsigned __int128 uniform = uint64_t{bits[1]} << 32 | bits[0];
+    const std::size_t first = uniform * (text.size() - kContext + 1) >> 64;
     for (const unsigned char byte : text.substr(first, kContext)) tokens.push_back(byte);
   }
   return tokens;
 }
 
-StepScalars scalars_of(int64_t step) {
-  StepScalars scalars;
-  const double share = step < kWarmup ? static_cast<double>(step + 1) / kWarmup : 1;
-  scalars.learning_rate = static_cast<float>(kLearningRate * share);
-  set_corrections(scalars, kBeta1, kBeta2, 0.0, 0.0, step + 1);
-  return scalars;
-}
-
-void train(const Model& model, const std::vector<AttentionMaps>& maps, const std::string& text,
-           int64_t steps) {
+void train(const Model& model, const std::string& text, int64_t steps) {
   const Activations a, gradients;
   const TensorView mean = tensor(DType::f32, {1});
-  auto* scalars = static_cast<StepScalars*>(take(sizeof(StepScalars)));
-  auto* results = static_cast<StepResults*>(take(sizeof(StepResults)));
+  auto* scalars = static_cast<StepScalars*>(tensor(DType::u8, {sizeof(StepScalars)}).data);
+  auto* results = static_cast<StepResults*>(tensor(DType::u8, {sizeof(StepResults)}).data);
   for (int64_t step = 0; step < steps; ++step) {
-    copy_to(scalars, std::vector{scalars_of(step)});
-    copy_to(a.tokens.data, windows(text, step));
+    StepScalars now;
+    now.learning_rate = step < kWarmup ? kLearningRate * (step + 1) / kWarmup : kLearningRate;
+    set_corrections(now, 0.9, 0.95, 0.0, 0.0, step + 1);  // beta1 and beta2 of AdamWUpdate
+    upload(queue, scalars, std::vector{now});
+    upload(queue, a.tokens.data, windows(text, step));
 
-    forward(model, maps, a);
-    launch(queue, CrossEntropyForward{.loss = a.losses,
-                                      .lse = a.lse,
-                                      .logits = a.logits,
-                                      .targets = a.tokens});
+    forward(model, a);
+    launch(queue, CrossEntropyForward{
+                      .loss = a.losses, .lse = a.lse, .logits = a.logits, .targets = a.tokens});
     launch(queue, MeanForward{.y = mean, .x = a.losses, .results = results});
-    backward(model, maps, a, scalars, gradients);
+    backward(model, a, scalars, gradients);
 
-    launch(queue, ClipCoefficient{.results = results, .gradients = model.gradients, .step = scalars});
+    launch(queue,
+           ClipCoefficient{.results = results, .gradients = model.gradients, .step = scalars});
     launch(queue, AdamWUpdate{.master = model.master,
                               .m = model.m,
                               .v = model.v,
                               .compute = model.copy,
                               .gradients = model.gradients,
-                              .decayed = model.decayed,
-                              .beta1 = kBeta1,
-                              .beta2 = kBeta2,
+                              .decayed = kMatrices,
                               .step = scalars,
                               .results = results});
-    std::printf("step %lld  loss %.9g\n", static_cast<long long>(step + 1),
-                static_cast<double>(copy_of<StepResults>(results, 1)[0].loss));
+    std::printf("step %ld  loss %.9g\n", step + 1, to_host(queue, mean)[0]);
   }
 }
 
 // Byte by byte: the forward pass over the text so far, and a draw from what it predicts.
-std::string sample(const Model& model, const std::vector<AttentionMaps>& maps) {
+void sample(const Model& model) {
   const Activations a;
   std::mt19937 random(kSeed);
   std::vector<int32_t> tokens(kBatch * kContext);
-  std::string line;
   for (int64_t t = 0; t < 80; ++t) {
-    copy_to(a.tokens.data, tokens);
-    forward(model, maps, a);
-    std::vector<double> chances;
-    dispatch_float(type, [&]<class T>() {
-      for (const T logit : copy_of<T>(a.logits.as<T>() + t * kVocab, kVocab))
-        chances.push_back(std::exp(static_cast<double>(logit)));
-    });
-    const int byte = std::discrete_distribution<>(chances.begin(), chances.end())(random);
-    tokens[static_cast<std::size_t>(t)] = byte;
-    line += byte == '\n' ? ' ' : static_cast<char>(byte);
+    upload(queue, a.tokens.data, tokens);
+    forward(model, a);
+    std::vector<double> chances = to_host(queue, a.logits);  // of all rows
+    for (double& x : chances) x = std::exp(x);
+    const auto row = chances.begin() + t * kVocab;
+    tokens[t] = std::discrete_distribution<>(row, row + kVocab)(random);
+    std::putchar(tokens[t] == '\n' ? ' ' : tokens[t]);
   }
-  return line;
+  std::putchar('\n');
 }
 
 // ---- the program ----
 
-void save(const std::string& path, const Model& model, const std::vector<Parameter>& all) {
-  const std::vector<float> values = copy_of<float>(model.master.data, model.master.size());
-  std::ofstream file(path, std::ios::binary);
-  for (const Parameter& p : all)
-    file.write(reinterpret_cast<const char*>(&values[static_cast<std::size_t>(p.offset)]),
-               p.size() * size_of(DType::f32));
-  if (!file.flush()) fail(path, ": cannot be written");
-}
-
 // The part of a file that `prepare` gives to training.
-std::string training_text(const std::string& path) {
+std::string training_text(const char* path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) fail(path, ": cannot be read");
-  std::string text{std::istreambuf_iterator<char>(file), {}};
-  text.resize(static_cast<std::size_t>(std::llround(0.9 * static_cast<double>(text.size()))));
-  if (std::ssize(text) < kContext)
-    fail(path, ": its first 90 % are ", text.size(), " bytes; a window has ", kContext);
+  std::string text(std::istreambuf_iterator<char>(file), {});
+  text.resize(std::llround(0.9 * text.size()));
+  if (text.size() < kContext) fail(path, ": is too short: ", kContext, " bytes make a window");
   return text;
 }
 
-void run(std::string file, std::map<std::string, std::string> options) {
-  const int64_t steps = std::atoll(options["--steps"].c_str());
-  if (steps < 1 || std::to_string(steps) != options["--steps"])
-    fail("--steps ", options["--steps"], ": expected a number from 1 on");
-  const std::string text = training_text(file), attention = options["--attention"];
-  if (attention != "fixed" && attention != "strided")
-    fail("--attention ", attention, ": expected fixed or strided");
+void run(const char* path, std::map<std::string, std::string>& options) {
+  const std::string text = training_text(path), count = options["--steps"];
+  const int64_t steps = std::atoll(count.c_str());
+  if (steps < 1 || std::to_string(steps) != count) fail("--steps: expected 1, 2, ..., got ", count);
   queue = open_queue(options["--device"]);
   type = options["--device"] == "cpu" ? DType::f32 : DType::bf16;
 
+  const bool fixed = options["--attention"] == "fixed";
+  if (!fixed && options["--attention"] != "strided") fail("--attention: expected fixed or strided");
   Model model;
-  const std::vector<Parameter> all = initialise(model);
-  // Layers take them in turn.
-  const auto maps = attention == "fixed" ? std::vector{fixed_maps()}
-                                         : std::vector{local_maps(), strided_maps()};
-  train(model, maps, text, steps);
-  std::printf("%s\n", sample(model, maps).c_str());
-  if (!options["--save"].empty()) save(options["--save"], model, all);
+  model.maps = fixed ? fixed_maps() : strided_maps();
+  train(model, text, steps);
+  sample(model);
+
+  if (options["--save"].empty()) return;
+  std::ofstream file(options["--save"], std::ios::binary);
+  for (const float weight : to_host(queue, model.master))
+    file.write(reinterpret_cast<const char*>(&weight), sizeof weight);
+  if (!file.flush()) fail(options["--save"], ": cannot be written");
 }
 }  // namespace
 
-int main(int argc, char** argv) {
+int main(int argc, char** argv) try {
   std::map<std::string, std::string> options{
       {"--steps", "500"}, {"--device", "cpu"}, {"--attention", "fixed"}, {"--save", ""}};
-  std::string file;
-  try {
-    for (int i = 1; i < argc; ++i) {
-      const std::string word = argv[i];
-      const auto option = options.find(word);
-      if (word == "--help") {
-        std::puts("minimal FILE [--steps N] [--device cpu|cuda] [--attention fixed|strided]\n"
-                  "        [--save FILE]  learns to continue FILE, a text; saves weights as f32");
-        return 0;
-      }
-      if (option != options.end() && i + 1 < argc)
-        option->second = argv[++i];
-      else if (file.empty() && !word.starts_with("--"))
-        file = word;
-      else
-        fail(word, ": not understood, or without its value; see minimal --help");
-    }
-    if (file.empty()) fail("name a text; see minimal --help");
-    run(file, options);
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "error: %s\n", error.what());
-    return 1;
-  }
+  for (int i = 2; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
+  const char* usage =
+      "minimal FILE [--steps N] [--device cpu|cuda] [--attention fixed|strided] [--save FILE]";
+  const bool help = argc == 2 && argv[1] == std::string("--help");
+  if (argc % 2 != 0 || options.size() > 4) fail("expected ", usage);
+  if (help)
+    std::puts(usage);
+  else
+    run(argv[1], options);
+} catch (const Error& error) {
+  std::fprintf(stderr, "error: %s\n", error.what());
+  return 1;
 }

@@ -24,10 +24,8 @@ AttendedPairs pairs_of(const AttentionPattern& pattern, int head, Lengths n) {
       .name = pattern.name(),
       .queries = n.queries,
       .keys = n.keys,
-      .key_runs =
-          [&pattern, head](int64_t i, std::vector<KeyRun>& runs) {
-            pattern.key_runs(head, i, runs);
-          },
+      .key_runs = [&pattern, head](int64_t i,
+                                   std::vector<KeyRun>& runs) { pattern.key_runs(head, i, runs); },
       .query_slot = [&pattern, head,
                      n](int64_t i) { return pattern.query_slot(head, i, n.queries); },
       .key_slot = [&pattern, head, n](int64_t j) { return pattern.key_slot(head, j, n.keys); },
