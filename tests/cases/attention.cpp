@@ -153,6 +153,7 @@ void decode(CaseRun& r, const PatternSpec& spec, const Sizes& s, bool own, bool 
   const double rows =
       static_cast<double>(keys.size()) * static_cast<double>(s.b * s.h / pattern->groups(heads));
   r.set_bytes(rows * static_cast<double>((s.qk + s.v) * size_of(r.type())));
+  r.definition([=] { attention_test::by_definition(k); });
   r.kernel(k, rows * static_cast<double>(2 * s.qk + 2 * s.v));
 }
 }  // namespace

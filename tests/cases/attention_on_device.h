@@ -16,11 +16,6 @@
 #include <vector>
 
 namespace weft::attention_test {
-template <class T>
-bool same_bits(const std::vector<T>& a, const std::vector<T>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
-}
-
 // A (rows, columns) matrix on a device between two guard bands; what is not put() is NaN.
 template <class T>
 class GuardedMatrix {

@@ -2,6 +2,7 @@
 #include "tests/cases/attention_problem.h"
 
 #include "kernels/attention/definition.h"
+#include "kernels/sampling/decode_list.h"
 
 #include <cstddef>
 #include <vector>
@@ -81,6 +82,26 @@ void by_definition(const AttentionBackward& g, const AttentionPattern& pattern) 
       store(g.dq, b, h, dq);
       store(g.dk, b, h, dk);
       store(g.dv, b, h, dv);
+    }
+}
+
+void by_definition(const AttentionDecode& d) {
+  CpuQueue queue;
+  run(queue, d);
+  for (int64_t b = 0; b < d.q.batch; ++b)
+    for (int64_t h = 0; h < d.q.heads; ++h) {
+      const Matrix keys = rows_of(d.k, b, h), values = rows_of(d.v, b, h);
+      const DecodeList list(d, b, h);
+      definition::Head one{rows_of(d.q, b, h), {}, {}, d.scale, [](auto...) { return true; }};
+      for (int32_t i = 0; i < list.count; ++i) {
+        const int64_t row = (d.first_row ? d.first_row[h] : 0) + list.keys[i];
+        if (d.first_key && d.key_positions[list.keys + i - d.keys] < d.first_key.as<int32_t>()[b])
+          continue;
+        one.k.push_back(keys[row]);
+        one.v.push_back(values[row]);
+      }
+      const Matrix nothing(1, Row(static_cast<std::size_t>(d.v.size)));
+      store(d.y, b, h, one.k.empty() ? nothing : definition::forward(one).y);
     }
 }
 }  // namespace weft::attention_test

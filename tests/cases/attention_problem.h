@@ -2,7 +2,9 @@
 // Random problems of attention, their results by definition, tables in host memory.
 #pragma once
 
+#include "kernels/sampling/decode_attention.h"
 #include "src/attention_maps.h"
+#include "tests/cases/compare.h"
 
 #include <algorithm>
 #include <cmath>
@@ -141,20 +143,6 @@ struct Data {
 // to whose types results are rounded. Tile maps are not read: the pattern says who attends whom.
 void by_definition(const AttentionForward&, const AttentionPattern&);
 void by_definition(const AttentionBackward&, const AttentionPattern&);
-
-// Largest |a - b| over the largest |b| (or 1); infinite where one is NaN or infinite and the other
-// not.
-template <class A, class B>
-double difference(const std::vector<A>& a, const std::vector<B>& b) {
-  if (a.size() != b.size()) return std::numeric_limits<double>::infinity();
-  double worst = 0, top = 1;
-  for (std::size_t i = 0; i < b.size(); ++i) {
-    const auto x = static_cast<double>(a[i]), y = static_cast<double>(b[i]);
-    if (x == y) continue;
-    const double gap = std::abs(x - y);
-    worst = std::isfinite(gap) ? std::max(worst, gap) : std::numeric_limits<double>::infinity();
-    top = std::max(top, std::abs(y));
-  }
-  return worst / top;
-}
+// The position's own key and value are stored as the CPU form does.
+void by_definition(const AttentionDecode&);
 }  // namespace weft::attention_test

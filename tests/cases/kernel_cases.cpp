@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "tests/cases/kernel_cases.h"
 
+#include "tests/cases/compare.h"
 #include "train/bench/check.h"
 
 #include <algorithm>
@@ -73,9 +74,6 @@ std::vector<CaseOutput> run_once(Device& device, const KernelCase& c, const Case
   return run.outputs();
 }
 
-bool same_bits(const std::vector<double>& a, const std::vector<double>& b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(double)) == 0;
-}
 }  // namespace
 
 CaseRun::CaseRun(Device& device, const KernelCase& c, const CaseOptions& options)

@@ -20,7 +20,6 @@
 namespace weft {
 namespace {
 using attention_test::Data;
-using attention_test::difference;
 
 struct PatternDeleter {
   void operator()(weft_pattern* p) const { weft_pattern_destroy(p); }

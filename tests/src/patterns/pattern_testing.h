@@ -4,6 +4,7 @@
 
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
+#include "tests/cases/pattern_pairs.h"
 #include "tests/cases/random_case.h"
 #include "tests/src/patterns/definitions.h"
 
@@ -47,50 +48,16 @@ inline RandomCase random_case(std::mt19937& random, bool any_direction = false) 
   return c;
 }
 
-using Pairs = std::set<std::pair<int64_t, int64_t>>;  // (query, key)
-
-inline Pairs defined_pairs(const AttentionPattern& pattern, int head, Lengths n) {
-  Pairs pairs;
-  for (int64_t i = 0; i < n.queries; ++i)
-    for (int64_t j = 0; j < n.keys; ++j)
-      if (pattern.attends(head, i, j)) pairs.insert({i, j});
-  return pairs;
-}
-
-// The pairs of one direction: `order` and `other` are the slots of the walked and of the listed
-// tiles.
-inline Pairs walk(int edge, const std::vector<int32_t>& start, const std::vector<int32_t>& tile,
-                  const std::vector<int32_t>& mask, const std::vector<uint64_t>& masks,
-                  const std::vector<int32_t>& order, const std::vector<int32_t>& other) {
-  Pairs pairs;
-  for (std::size_t t = 0; t + 1 < start.size(); ++t)
-    for (int32_t entry = start[t]; entry < start[t + 1]; ++entry) {
-      EXPECT_TRUE(entry == start[t] || tile[entry - 1] < tile[entry]) << "tiles of a row ascend";
-      for (int r = 0; r < edge; ++r)
-        for (int k = 0; k < edge; ++k) {
-          if (mask[entry] >= 0 && !(masks.at(mask[entry] * edge + r) >> k & 1)) continue;
-          const bool is_new =
-              pairs.insert({order[t * edge + r], other[tile[entry] * edge + k]}).second;
-          EXPECT_TRUE(is_new) << "one pair twice";
-        }
-    }
-  return pairs;
-}
-
-inline Pairs swapped(const Pairs& pairs) {
-  Pairs out;
-  for (const auto& [a, b] : pairs) out.insert({b, a});
-  return out;
-}
-
-inline void expect_each_position_once(const std::vector<int32_t>& order, int64_t n, int edge) {
-  ASSERT_EQ(order.size() % edge, 0u);
-  std::vector<int> count(n, 0);
-  for (const int32_t position : order) {
-    ASSERT_LT(position, n);
-    if (position >= 0) ++count[position];
-  }
-  EXPECT_EQ(count, std::vector<int>(n, 1));
+// The map of tables in host memory that are all there is of a head.
+inline TileMap map_of(const TileTables& t) {
+  TileMap m;
+  m.query_tiles = t.query_tiles(), m.key_tiles = t.key_tiles();
+  m.query_order = t.query_order.data(), m.key_order = t.key_order.data();
+  m.row_start = t.row_start.data(), m.row_tile = t.row_tile.data(), m.row_mask = t.row_mask.data();
+  m.col_start = t.col_start.data(), m.col_tile = t.col_tile.data(), m.col_mask = t.col_mask.data();
+  m.row_schedule = t.row_schedule.data(), m.col_schedule = t.col_schedule.data();
+  m.masks = t.masks.data(), m.masks_transposed = t.masks_transposed.data();
+  return m;
 }
 
 // A permutation of tiles with the most work first, or of runs of `run` neighbours with the most
@@ -138,18 +105,20 @@ inline void expect_turns(const TileTables& t) {
 // a slot.
 inline void expect_exact_tiles(const AttentionPattern& pattern, int head, Lengths n, int edge) {
   const TileTables t = build_tile_tables(pattern, head, n, edge);
-  const Pairs pairs = defined_pairs(pattern, head, n);
-  EXPECT_EQ(walk(edge, t.row_start, t.row_tile, t.row_mask, t.masks, t.query_order, t.key_order),
-            pairs);
-  EXPECT_EQ(swapped(walk(edge, t.col_start, t.col_tile, t.col_mask, t.masks_transposed, t.key_order,
-                         t.query_order)),
-            pairs);
-  EXPECT_EQ(t.pairs.needed, static_cast<int64_t>(pairs.size()));
-  EXPECT_EQ(t.pairs.executed, static_cast<int64_t>(t.row_tile.size()) * edge * edge);
+  const PairSet pairs = PairSet::defined(pattern, head, n);
+  PairSet rows(n), columns(n);
   ASSERT_EQ(t.row_start.size(), static_cast<std::size_t>(t.query_tiles()) + 1);
   ASSERT_EQ(t.col_start.size(), static_cast<std::size_t>(t.key_tiles()) + 1);
-  expect_each_position_once(t.query_order, n.queries, edge);
-  expect_each_position_once(t.key_order, n.keys, edge);
+  ASSERT_EQ(t.query_order.size() % edge + t.key_order.size() % edge, 0u);
+  ASSERT_NO_THROW({
+    add_pairs(map_of(t), edge, rows, columns);
+    rows.check_equal(pairs, "tiles of queries", head);
+    columns.check_equal(pairs, "tiles of keys", head);
+    check_order(t.query_order.data(), std::ssize(t.query_order), n.queries, true, "query order");
+    check_order(t.key_order.data(), std::ssize(t.key_order), n.keys, true, "key order");
+  });
+  EXPECT_EQ(t.pairs.needed, pairs.count());
+  EXPECT_EQ(t.pairs.executed, static_cast<int64_t>(t.row_tile.size()) * edge * edge);
   expect_most_work_first(t.row_schedule, t.row_start, edge == kTile ? 12 : 1);
   expect_most_work_first(t.col_schedule, t.col_start, edge == kTile ? kTaskTiles : 1);
   expect_turns(t);
@@ -169,19 +138,8 @@ inline void expect_exact(const AttentionPattern& pattern, int head, Lengths n) {
   }
 }
 
-// The keys of key_runs() below n.keys are those of attends(), each once; a causal pattern names no
-// later one.
 inline void expect_exact_runs(const AttentionPattern& pattern, int head, Lengths n) {
-  for (int64_t i = 0; i < n.queries; ++i) {
-    std::vector<int32_t> expected, keys = {-7};
-    for (int64_t j = 0; j < n.keys; ++j)
-      if (pattern.attends(head, i, j)) expected.push_back(static_cast<int32_t>(j));
-    pattern.keys_of(head, i, n.keys, keys);
-    ASSERT_EQ(keys.front(), -7) << "keys_of appends";
-    keys.erase(keys.begin());
-    ASSERT_EQ(keys, expected) << "query " << i;
-    ASSERT_TRUE(!pattern.causal() || keys.empty() || keys.back() <= i) << "causal, query " << i;
-  }
+  ASSERT_NO_THROW(check_keys(pattern, head, n));
 }
 
 // attends() is what definitions.h says of the spec.

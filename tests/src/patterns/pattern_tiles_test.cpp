@@ -319,7 +319,7 @@ TEST(PatternTiles, PassesOfRandomPatternsAreWhatTheyClaim) {
     const AttentionMaps maps = packed.write(image.data(), image.data());
     const int group = c.pattern->group(c.head);
     ASSERT_EQ(maps.group_of_head[c.head], group);
-    Pairs seen;
+    PairSet seen(c.n);
     bool begins = true;
     for (int p = 0; p < maps.passes; ++p) {
       const AttentionPass& pass = maps.pass[p];
@@ -336,18 +336,19 @@ TEST(PatternTiles, PassesOfRandomPatternsAreWhatTheyClaim) {
       EXPECT_GE(pass.query_tiles, map.query_tiles);
       EXPECT_GE(pass.key_tiles, map.key_tiles);
       EXPECT_GE(pass.visited, static_cast<int64_t>(t->row_tile.size()));
-      const Pairs pairs = walk(t->edge, t->row_start, t->row_tile, t->row_mask, t->masks,
-                               t->query_order, t->key_order);
-      for (const auto& pair : pairs)
-        EXPECT_TRUE(seen.insert(pair).second) << "one pair in two passes";
+      PairSet pairs(c.n);
+      TileLists::of_queries(map).for_each_pair(t->edge, [&](int64_t i, int64_t j) {
+        pairs.add(i, j, "pass");
+        seen.add(i, j, "passes");
+      });
       if (!pass.band) continue;
       ++bands;
       EXPECT_EQ(pass.accumulate, map.accumulate);
       for (int64_t i = 0; i < c.n; ++i)
         for (int64_t j = 0; j < c.n; ++j)
-          ASSERT_EQ(pass.band.attends(i, j), pairs.contains({i, j})) << i << ", " << j;
+          ASSERT_EQ(pass.band.attends(i, j), pairs.has(i, j)) << i << ", " << j;
     }
-    EXPECT_EQ(seen, defined_pairs(*c.pattern, c.head, c.n));
+    seen.check_equal(PairSet::defined(*c.pattern, c.head, c.n), "passes", c.head);
     if (testing::Test::HasFailure()) return;
   }
   EXPECT_GT(bands, 3);

@@ -25,13 +25,13 @@ int64_t padding(int64_t n, int64_t filter, int64_t step) {
 // All (query, key) pairs. Outputs are queries and see their taps; transposed, inputs see the
 // outputs whose tap they are. Autoregressive: the key does not lie behind the query, an output
 // lying where its stride begins.
-Pairs convolution(const PatternSpec& spec) {
+PairSet convolution(const PatternSpec& spec, Lengths n) {
   const bool flat = spec.grid.size() == 1 || spec.grid[0] == 1;
   const int64_t s = spec.step, W = spec.grid.back(), H = flat ? 1 : spec.grid[0];
   const int64_t S = spec.filter.back(), R = flat ? 1 : spec.filter[0];
   const int64_t P = flat ? 1 : H / s, Q = W / s;
   const int64_t pad_r = flat ? 0 : padding(H, R, s), pad_s = padding(W, S, s);
-  Pairs pairs;
+  PairSet pairs(n);
   for (int64_t p = 0; p < P; ++p)
     for (int64_t q = 0; q < Q; ++q)
       for (int64_t r = 0; r < R; ++r)
@@ -39,8 +39,10 @@ Pairs convolution(const PatternSpec& spec) {
           const int64_t h = p * s - pad_r + r, w = q * s - pad_s + t;
           if (h < 0 || h >= H || w < 0 || w >= W) continue;
           const int64_t input = h * W + w, output = p * Q + q, begins = p * s * Q * s + q * s;
-          if (!spec.transposed && (!spec.causal || input <= begins)) pairs.insert({output, input});
-          if (spec.transposed && (!spec.causal || begins <= input)) pairs.insert({input, output});
+          if (!spec.transposed && (!spec.causal || input <= begins))
+            pairs.add(output, input, "convolution");
+          if (spec.transposed && (!spec.causal || begins <= input))
+            pairs.add(input, output, "convolution");
         }
   return pairs;
 }
@@ -50,7 +52,9 @@ void expect_convolution(PatternSpec spec) {
     spec.transposed = transposed;
     const auto pattern = make_pattern(spec, 2);
     SCOPED_TRACE(pattern->name());
-    EXPECT_EQ(defined_pairs(*pattern, 1, pattern->lengths()), convolution(spec));
+    const Lengths n = pattern->lengths();
+    EXPECT_NO_THROW(
+        PairSet::defined(*pattern, 1, n).check_equal(convolution(spec, n), "attends", 1));
     expect_exact_runs(*pattern, 1, pattern->lengths());
     expect_exact(*pattern, 1, pattern->lengths());
   }
