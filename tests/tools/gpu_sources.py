@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """Prints the files that the GPU tests are built from, one a line: the build file, the code of kernels/, src/, models/, data/,
-train/ and tests/cases/, and of tests/ the files with suites named Cuda*, what those include, and the sources beside an
-included header.
+train/ and tests/cases/, and of tests/ the files with suites named Cuda*, what those include, the sources beside an
+included header, and copy_band*, which one of them runs.
 Usage: gpu_sources.py"""
 import pathlib
 import re
@@ -34,7 +34,8 @@ def gpu_tests():
 
 def main():
     code = [path for folder in ("kernels", "src", "models", "data", "train", "tests/cases") for path in sources(folder)]
-    for path in dict.fromkeys([ROOT / "CMakeLists.txt", *code, *gpu_tests()]):
+    copied = sorted((ROOT / "tests/tools").glob("copy_band*"))
+    for path in dict.fromkeys([ROOT / "CMakeLists.txt", *code, *gpu_tests(), *copied]):
         print(path.relative_to(ROOT))
 
 
