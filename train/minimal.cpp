@@ -108,13 +108,14 @@ AttentionMaps strided_maps() {
 
 // ---- weights ----
 
-struct Affine {
+// Of a linear layer, of a norm, or, without b, of an embedding.
+struct Weights {
   TensorView w, b;
   GradView dw, db;  // gradients, in f32
 };
 
 struct Block {
-  Affine qkv, proj, middle_norm, up, down, end_norm;  // each norm reads the residual stream
+  Weights qkv, proj, middle_norm, up, down, end_norm;  // each norm reads the residual stream
 };
 
 // Of the flat list of all weights: matrices come first, since they alone decay.
@@ -126,10 +127,10 @@ TensorView flat(DType of) { return tensor(of, {kMatrices + kVectors}); }
 
 struct Model {
   AttentionMaps maps;
-  Affine token, start, position;  // embeddings
-  Affine begin_norm;
+  Weights token, start, position;  // embeddings
+  Weights begin_norm;
   std::vector<Block> blocks{kLayers};
-  Affine output;
+  Weights output;
 
   // All weights and gradients, one behind the other; m and v: the moments of AdamW.
   TensorView master = flat(DType::f32), m = flat(DType::f32), v = flat(DType::f32),
@@ -138,20 +139,19 @@ struct Model {
   int64_t matrices = 0, vectors = kMatrices;                          // where the next one begins
   uint32_t number = 0;                                                // of the next one
 
-  // A matrix, or with one row a vector, begins with random numbers or, with std 0, with one value.
-  // Kernels read it at `w`, in the type of activations. Returns the master weights, in f32.
-  TensorView add(TensorView& w, GradView& dw, int64_t rows, int64_t cols, double std, float value);
+  // A matrix, or with one row a vector, of normal numbers. Kernels read it at `w`, in the type of
+  // activations. Returns the master weights, in f32.
+  TensorView add(TensorView& w, GradView& dw, int64_t rows, int64_t cols, double std);
   Model();
 };
 
-TensorView Model::add(TensorView& w, GradView& dw, int64_t rows, int64_t cols, double std,
-                      float value) {
+TensorView Model::add(TensorView& w, GradView& dw, int64_t rows, int64_t cols, double std) {
   int64_t& next = rows > 1 ? matrices : vectors;
   const auto part = [&](const TensorView& all) {
     return view_of(static_cast<char*>(all.data) + next * size_of(all.dtype), all.dtype,
                    {rows, cols});
   };
-  std::vector<float> values(rows * cols, value);
+  std::vector<float> values(rows * cols);
   // Random bits of a counter, four numbers at a time: equal on every machine.
   for (uint32_t i = 0; std > 0 && i < values.size(); ++i)
     values[i] = std * normals_of(philox4x32({i / 4, 0, number, 0xffffffff}, kSeed))[i % 4];
@@ -167,17 +167,18 @@ TensorView Model::add(TensorView& w, GradView& dw, int64_t rows, int64_t cols, d
 
 Model::Model() {
   // Norms read their weights in f32.
-  const auto add_norm = [&](Affine& a) {
-    a.w = add(a.w, a.dw, 1, kWidth, 0, 1);
-    a.b = add(a.b, a.db, 1, kWidth, 0, 0);
+  const auto add_norm = [&](Weights& a) {
+    a.w = add(a.w, a.dw, 1, kWidth, 0);
+    a.b = add(a.b, a.db, 1, kWidth, 0);
+    upload(queue, a.w.data, std::vector<float>(kWidth, 1));
   };
-  const auto add_linear = [&](Affine& a, int64_t out, int64_t in, double gain) {
-    add(a.w, a.dw, out, in, gain * std::sqrt(0.125 / in), 0);
-    add(a.b, a.db, 1, out, 0, 0);
+  const auto add_linear = [&](Weights& a, int64_t out, int64_t in, double gain) {
+    add(a.w, a.dw, out, in, gain * std::sqrt(0.125 / in));
+    add(a.b, a.db, 1, out, 0);
   };
-  add(token.w, token.dw, kVocab, kWidth, 0.1, 0);
-  add(start.w, start.dw, 1, kWidth, 0.1, 0);
-  add(position.w, position.dw, kContext, kWidth, 0.1, 0);
+  add(token.w, token.dw, kVocab, kWidth, 0.1);
+  add(start.w, start.dw, 1, kWidth, 0.1);
+  add(position.w, position.dw, kContext, kWidth, 0.1);
   add_norm(begin_norm);
   for (Block& block : blocks) {
     // 2 N branches add up in the residual stream: the last matrix of each starts smaller.
@@ -189,7 +190,7 @@ Model::Model() {
     add_linear(block.down, kWidth, kHidden, last);
     add_norm(block.end_norm);
   }
-  add(output.w, output.dw, kVocab, kWidth, 0, 0);  // the first predictions are uniform
+  add(output.w, output.dw, kVocab, kWidth, 0);  // the first predictions are uniform
 }
 
 // ---- activations, which the backward pass reads ----
@@ -227,50 +228,62 @@ HeadsView heads(const TensorView& x, int64_t which = 0) {
 // ---- forward: row t of the logits predicts token t from those before it ----
 
 // A branch joins the residual stream, and the sum is normalised.
-void join(const Stream& from, const TensorView& branch, const TensorView& bias, const Affine& norm,
+void join(const Stream& from, const TensorView& branch, const TensorView& bias, const Weights& norm,
           const Stream& to) {
-  launch(queue, ResidualForward{.h = to.sum,
-                                .y = to.norm,
-                                .mean = to.mean,
-                                .rstd = to.rstd,
-                                .x = from.sum,
-                                .branch = branch,
-                                .bias = bias,
-                                .w = norm.w,
-                                .b = norm.b});
+  launch(queue, ResidualForward{
+                    .h = to.sum,
+                    .y = to.norm,
+                    .mean = to.mean,
+                    .rstd = to.rstd,
+                    .x = from.sum,
+                    .branch = branch,
+                    .bias = bias,
+                    .w = norm.w,
+                    .b = norm.b,
+                });
 }
 
 void forward(const Model& model, const Activations& a) {
-  launch(queue, EmbeddingForward{.y = a.begin.sum,
-                                 .tokens = a.tokens,
-                                 .table = model.token.w,
-                                 .start = model.start.w,
-                                 .axis = {{model.position.w}},
-                                 .axes = 1});
-  launch(queue, LayerNormForward{.y = a.begin.norm,
-                                 .mean = a.begin.mean,
-                                 .rstd = a.begin.rstd,
-                                 .x = a.begin.sum,
-                                 .w = model.begin_norm.w,
-                                 .b = model.begin_norm.b});
+  launch(queue, EmbeddingForward{
+                    .y = a.begin.sum,
+                    .tokens = a.tokens,
+                    .table = model.token.w,
+                    .start = model.start.w,
+                    .axis = {{model.position.w}},
+                    .axes = 1,
+                });
+  launch(queue, LayerNormForward{
+                    .y = a.begin.norm,
+                    .mean = a.begin.mean,
+                    .rstd = a.begin.rstd,
+                    .x = a.begin.sum,
+                    .w = model.begin_norm.w,
+                    .b = model.begin_norm.b,
+                });
   for (int64_t l = 0; l < kLayers; ++l) {
     const Block& w = model.blocks[l];
     const Layer& layer = a.layers[l];
 
     launch(queue, LinearForward{.y = layer.qkv, .x = a.before(l).norm, .w = w.qkv.w, .b = w.qkv.b});
-    launch(queue, AttentionForward{.y = heads(layer.attended),
-                                   .lse = layer.lse,
-                                   .q = heads(layer.qkv),
-                                   .k = heads(layer.qkv, 1),
-                                   .v = heads(layer.qkv, 2),
-                                   .maps = model.maps,
-                                   .scale = kScale});
+    launch(queue, AttentionForward{
+                      .y = heads(layer.attended),
+                      .lse = layer.lse,
+                      .q = heads(layer.qkv),
+                      .k = heads(layer.qkv, 1),
+                      .v = heads(layer.qkv, 2),
+                      .maps = model.maps,
+                      .scale = kScale,
+                  });
     launch(queue, LinearForward{.y = a.branch, .x = layer.attended, .w = w.proj.w});
     join(a.before(l), a.branch, w.proj.b, w.middle_norm, layer.middle);
 
-    launch(queue,
-           LinearActivationForward{
-               .y = layer.hidden, .h = layer.up, .x = layer.middle.norm, .w = w.up.w, .b = w.up.b});
+    launch(queue, LinearActivationForward{
+                      .y = layer.hidden,
+                      .h = layer.up,
+                      .x = layer.middle.norm,
+                      .w = w.up.w,
+                      .b = w.up.b,
+                  });
     launch(queue, LinearForward{.y = a.branch, .x = layer.hidden, .w = w.down.w});
     join(layer.middle, a.branch, w.down.b, w.end_norm, layer.end);
   }
@@ -281,18 +294,20 @@ void forward(const Model& model, const Activations& a) {
 
 // The gradient of a sum is that of both its parts. It comes from the sum behind (`dh`) and through
 // the norm (`d.norm`), and goes to `d.sum`.
-void join_backward(const Stream& at, const Affine& norm, const GradView& dbias,
+void join_backward(const Stream& at, const Weights& norm, const GradView& dbias,
                    const TensorView& dh, const Stream& d) {
-  launch(queue, ResidualBackward{.dx = {d.sum},
-                                 .dbias = dbias,
-                                 .dw = norm.dw,
-                                 .db = norm.db,
-                                 .dh = dh,
-                                 .dy = d.norm,
-                                 .h = at.sum,
-                                 .mean = at.mean,
-                                 .rstd = at.rstd,
-                                 .w = norm.w});
+  launch(queue, ResidualBackward{
+                    .dx = {d.sum},
+                    .dbias = dbias,
+                    .dw = norm.dw,
+                    .db = norm.db,
+                    .dh = dh,
+                    .dy = d.norm,
+                    .h = at.sum,
+                    .mean = at.mean,
+                    .rstd = at.rstd,
+                    .w = norm.w,
+                });
 }
 
 // `da` and `d` hold gradients of what has their names in `a` and in the layer at hand.
@@ -300,72 +315,97 @@ void backward(const Model& model, const Activations& a, const StepScalars* step,
               const Activations& da) {
   const Layer& d = da.layers[0];
   launch(queue, MeanBackward{.dx = {da.losses}, .step = step});
-  launch(queue, CrossEntropyBackward{.dlogits = {da.logits},
-                                     .dloss = da.losses,
-                                     .lse = a.lse,
-                                     .logits = a.logits,
-                                     .targets = a.tokens});
-  launch(queue, LinearBackward{.dx = {d.end.norm},
-                               .dw = model.output.dw,
-                               .dy = da.logits,
-                               .x = a.before(kLayers).norm,
-                               .w = model.output.w});
+  launch(queue, CrossEntropyBackward{
+                    .dlogits = {da.logits},
+                    .dloss = da.losses,
+                    .lse = a.lse,
+                    .logits = a.logits,
+                    .targets = a.tokens,
+                });
+  launch(queue, LinearBackward{
+                    .dx = {d.end.norm},
+                    .dw = model.output.dw,
+                    .dy = da.logits,
+                    .x = a.before(kLayers).norm,
+                    .w = model.output.w,
+                });
   TensorView behind;  // nothing is behind the last sum
   for (int64_t l = kLayers; l-- > 0; behind = d.middle.sum) {
     const Block& w = model.blocks[l];
     const Layer& layer = a.layers[l];
 
     join_backward(layer.end, w.end_norm, w.down.db, behind, d.end);
-    launch(
-        queue,
-        LinearActivationBackward{
-            .dh = d.up, .db = w.up.db, .dy = d.end.sum, .w = w.down.w, .h = layer.up, .b = w.up.b});
-    launch(queue,
-           LinearBackward{.dw = w.down.dw, .dy = d.end.sum, .x = layer.hidden, .w = w.down.w});
-    launch(
-        queue,
-        LinearBackward{
-            .dx = {d.middle.norm}, .dw = w.up.dw, .dy = d.up, .x = layer.middle.norm, .w = w.up.w});
+    launch(queue, LinearActivationBackward{
+                      .dh = d.up,
+                      .db = w.up.db,
+                      .dy = d.end.sum,
+                      .w = w.down.w,
+                      .h = layer.up,
+                      .b = w.up.b,
+                  });
+    launch(queue, LinearBackward{
+                      .dw = w.down.dw,
+                      .dy = d.end.sum,
+                      .x = layer.hidden,
+                      .w = w.down.w,
+                  });
+    launch(queue, LinearBackward{
+                      .dx = {d.middle.norm},
+                      .dw = w.up.dw,
+                      .dy = d.up,
+                      .x = layer.middle.norm,
+                      .w = w.up.w,
+                  });
 
     join_backward(layer.middle, w.middle_norm, w.proj.db, d.end.sum, d.middle);
-    launch(queue, LinearBackward{.dx = {d.attended},
-                                 .dw = w.proj.dw,
-                                 .dy = d.middle.sum,
-                                 .x = layer.attended,
-                                 .w = w.proj.w});
-    launch(queue, AttentionBackward{.dq = heads(d.qkv),
-                                    .dk = heads(d.qkv, 1),
-                                    .dv = heads(d.qkv, 2),
-                                    .delta = d.lse,
-                                    .dy = heads(d.attended),
-                                    .y = heads(layer.attended),
-                                    .lse = layer.lse,
-                                    .q = heads(layer.qkv),
-                                    .k = heads(layer.qkv, 1),
-                                    .v = heads(layer.qkv, 2),
-                                    .maps = model.maps,
-                                    .scale = kScale});
-    launch(queue, LinearBackward{.dx = {d.end.norm},
-                                 .dw = w.qkv.dw,
-                                 .db = w.qkv.db,
-                                 .dy = d.qkv,
-                                 .x = a.before(l).norm,
-                                 .w = w.qkv.w});
+    launch(queue, LinearBackward{
+                      .dx = {d.attended},
+                      .dw = w.proj.dw,
+                      .dy = d.middle.sum,
+                      .x = layer.attended,
+                      .w = w.proj.w,
+                  });
+    launch(queue, AttentionBackward{
+                      .dq = heads(d.qkv),
+                      .dk = heads(d.qkv, 1),
+                      .dv = heads(d.qkv, 2),
+                      .delta = d.lse,
+                      .dy = heads(d.attended),
+                      .y = heads(layer.attended),
+                      .lse = layer.lse,
+                      .q = heads(layer.qkv),
+                      .k = heads(layer.qkv, 1),
+                      .v = heads(layer.qkv, 2),
+                      .maps = model.maps,
+                      .scale = kScale,
+                  });
+    launch(queue, LinearBackward{
+                      .dx = {d.end.norm},
+                      .dw = w.qkv.dw,
+                      .db = w.qkv.db,
+                      .dy = d.qkv,
+                      .x = a.before(l).norm,
+                      .w = w.qkv.w,
+                  });
   }
-  launch(queue, LayerNormBackward{.dx = {behind, true},  // added to what is there
-                                  .dw = model.begin_norm.dw,
-                                  .db = model.begin_norm.db,
-                                  .dy = d.end.norm,
-                                  .x = a.begin.sum,
-                                  .mean = a.begin.mean,
-                                  .rstd = a.begin.rstd,
-                                  .w = model.begin_norm.w});
-  launch(queue, EmbeddingBackward{.dtable = model.token.dw,
-                                  .dstart = model.start.dw,
-                                  .daxis = {model.position.dw},
-                                  .axes = 1,
-                                  .dy = behind,
-                                  .tokens = a.tokens});
+  launch(queue, LayerNormBackward{
+                    .dx = {behind, true},  // added to what is there
+                    .dw = model.begin_norm.dw,
+                    .db = model.begin_norm.db,
+                    .dy = d.end.norm,
+                    .x = a.begin.sum,
+                    .mean = a.begin.mean,
+                    .rstd = a.begin.rstd,
+                    .w = model.begin_norm.w,
+                });
+  launch(queue, EmbeddingBackward{
+                    .dtable = model.token.dw,
+                    .dstart = model.start.dw,
+                    .daxis = {model.position.dw},
+                    .axes = 1,
+                    .dy = behind,
+                    .tokens = a.tokens,
+                });
 }
 
 // ---- training ----
@@ -397,20 +437,29 @@ void train(const Model& model, const std::string& text, int64_t steps) {
 
     forward(model, a);
     launch(queue, CrossEntropyForward{
-                      .loss = a.losses, .lse = a.lse, .logits = a.logits, .targets = a.tokens});
+                      .loss = a.losses,
+                      .lse = a.lse,
+                      .logits = a.logits,
+                      .targets = a.tokens,
+                  });
     launch(queue, MeanForward{.y = mean, .x = a.losses, .results = results});
     backward(model, a, scalars, gradients);
 
-    launch(queue,
-           ClipCoefficient{.results = results, .gradients = model.gradients, .step = scalars});
-    launch(queue, AdamWUpdate{.master = model.master,
-                              .m = model.m,
-                              .v = model.v,
-                              .compute = model.copy,
-                              .gradients = model.gradients,
-                              .decayed = kMatrices,
-                              .step = scalars,
-                              .results = results});
+    launch(queue, ClipCoefficient{
+                      .results = results,
+                      .gradients = model.gradients,
+                      .step = scalars,
+                  });
+    launch(queue, AdamWUpdate{
+                      .master = model.master,
+                      .m = model.m,
+                      .v = model.v,
+                      .compute = model.copy,
+                      .gradients = model.gradients,
+                      .decayed = kMatrices,
+                      .step = scalars,
+                      .results = results,
+                  });
     std::printf("step %ld  loss %.9g\n", step + 1, to_host(queue, mean)[0]);
   }
 }
@@ -472,9 +521,8 @@ int main(int argc, char** argv) try {
   for (int i = 2; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   const char* usage =
       "minimal FILE [--steps N] [--device cpu|cuda] [--attention fixed|strided] [--save FILE]";
-  const bool help = argc == 2 && argv[1] == std::string("--help");
   if (argc % 2 != 0 || options.size() > 4) fail("expected ", usage);
-  if (help)
+  if (argv[1] == std::string("--help"))
     std::puts(usage);
   else
     run(argv[1], options);
