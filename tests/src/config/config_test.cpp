@@ -390,7 +390,11 @@ TEST(Config, CommittedConfigsAreValid) {
 void expect_generated(const std::string& path, const std::string& text) {
   if (const char* update = std::getenv("WEFT_UPDATE"); update && std::string(update) == "1")
     write_file(path, text);
-  EXPECT_EQ(read_file(path), text) << "run weft_tests with WEFT_UPDATE=1 to bring it up to date";
+  const std::string there = read_file(path);
+  const auto differs = std::ranges::mismatch(there, text).in1;
+  EXPECT_TRUE(there == text)
+      << path << " is old from line " << 1 + std::count(there.begin(), differs, '\n')
+      << " on: run WEFT_UPDATE=1 build/cpu/bin/weft_tests --gtest_filter='Config.*Generated'";
 }
 
 bool with_every_part() {
