@@ -203,8 +203,8 @@ namespace {
 // Standard deviation of a weight that sums over `fan_in` inputs.
 double weight_std(const InitConfig& init, int64_t fan_in) {
   const auto n = static_cast<double>(fan_in);
-  return init.weight_rule == "std" ? init.weight_gain / std::sqrt(n)
-                                   : std::sqrt(init.weight_gain / n);
+  return init.weight_rule == WeightRule::standard_deviation ? init.weight_gain / std::sqrt(n)
+                                                            : std::sqrt(init.weight_gain / n);
 }
 
 // The 2 N branches add up in the residual stream: the last matrix of each starts 1 / sqrt(2 N)
@@ -222,7 +222,7 @@ ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, con
                 last_weight_std(m, attention_shape(m).heads * attention_shape(m).v_size), matrices),
       mlp_norm(store, name + ".mlp_norm", m.width, m.norm_eps),
       mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),
-          last_weight_std(m, mlp_width(m)), activation_of(m), matrices) {}
+          last_weight_std(m, mlp_width(m)), m.activation, matrices) {}
 
 DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,
                                     const DecodeKeys& keys) const {

@@ -5,6 +5,7 @@
 #include "kernels/attention/documents.h"
 #include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
+#include "src/config/names.h"
 #include "src/ops/content.h"
 
 #include <algorithm>
@@ -42,10 +43,6 @@ AttentionShape attention_shape(const ModelConfig& m) {
 
 int64_t mlp_width(const ModelConfig& m) {
   return std::llround(m.mlp_ratio * static_cast<double>(m.width));
-}
-
-Activation activation_of(const ModelConfig& m) {
-  return m.activation == name_of(Activation::relu2) ? Activation::relu2 : Activation::gelu;
 }
 
 std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig& m) {
@@ -106,7 +103,7 @@ struct BlockBytes {
     hidden = mlp_width(m) * element;
     norm_rows = 2 * wide_element;
     attention_rows = m.heads * wide_element;
-    qk_rows = m.qk_norm == "rms" ? 2 * m.heads * wide_element : 0;
+    qk_rows = m.qk_norm == QkNorm::rms ? 2 * m.heads * wide_element : 0;
   }
 
   // What ops.cpp keeps: qkv, attended, x after attention, norm, up, x after the MLP. Attention's
@@ -143,8 +140,9 @@ int64_t activation_bytes_of_token(const Config& config, DType compute, bool trai
   const int64_t norm = m.final_norm ? block.stream + block.norm_rows : 0;
   const int64_t losses = 2 * wide_element;  // loss and log-sum-exp
   if (!training) return std::max(block.forward_only(), block.stream + norm + logits + losses);
-  const bool recompute = config.train.recompute == "block";
-  const int64_t dropped = config.train.recompute == "attention" ? block.recomputed_attention() : 0;
+  const bool recompute = config.train.recompute == Recompute::block;
+  const int64_t dropped =
+      config.train.recompute == Recompute::attention ? block.recomputed_attention() : 0;
   const int64_t between = block.stream * (m.layers + 1);
   const int64_t kept =
       recompute ? between : block.stream + block.first_norm() + m.layers * (block.kept() - dropped);
@@ -187,7 +185,7 @@ int64_t content_bytes_of(const Config& config, int64_t batch, int64_t context, b
                                         context, m.context, training);
     sum += bytes, largest = std::max(largest, bytes);
   }
-  return training && config.train.recompute != "block" ? sum : largest;
+  return training && config.train.recompute != Recompute::block ? sum : largest;
 }
 
 // Of each sequence's own maps, with data.separator.
@@ -203,7 +201,7 @@ int64_t document_bytes(const Config& config, int64_t batch, int64_t context) {
 }
 
 MemoryPlan plan_memory(const Config& config, int64_t micro_batch, int64_t context, bool training) {
-  const DType compute = compute_dtype(config);
+  const DType compute = config.precision;
   const auto device = make_device("cpu");  // listing parameters takes no memory
   ParameterStore store;
   make_model(config, store, *device);
@@ -228,7 +226,7 @@ MemoryPlan plan_memory(const Config& config, int64_t micro_batch, int64_t contex
                       share / layers
                 : 0);
   const int64_t angles =
-      config.model.positions == "rotary"
+      config.model.positions == PositionCode::rotary
           ? (config.model.context + 1) * attention_shape(config.model).qk_size * wide_size
           : 0;
   const int64_t activations =

@@ -79,8 +79,7 @@ std::unique_ptr<Model> make_model(const Config&, ParameterStore&, Device&);
 
 // Dqk = qk_ratio * width / heads, Dv = width / heads
 AttentionShape attention_shape(const ModelConfig&);
-int64_t mlp_width(const ModelConfig&);         // mlp_ratio * width
-Activation activation_of(const ModelConfig&);  // of the MLP
+int64_t mlp_width(const ModelConfig&);  // mlp_ratio * width
 // The pattern of each layer: the configured ones, cycled. Layers with equal specs share one object.
 std::vector<std::shared_ptr<const AttentionPattern>> layer_patterns(const ModelConfig&);
 

@@ -22,22 +22,23 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
       config_(config.model),
       conditions_(conditions(config)),
       separator_(config.data.separator),
-      recompute_blocks_(config.train.recompute == "block"),
-      recompute_attention_(config.train.recompute == "attention"),
+      recompute_blocks_(config.train.recompute == Recompute::block),
+      recompute_attention_(config.train.recompute == Recompute::attention),
       store_(store),
       embedding_(store, config_.vocab, config_.width,
-                 config_.positions == "rotary" ? std::vector<int64_t>{} : config_.position_axes,
+                 config_.positions == PositionCode::rotary ? std::vector<int64_t>{}
+                                                           : config_.position_axes,
                  condition_rows(conditions_), config_.init.token_std, config_.init.position_std),
       patterns_(layer_patterns(config_)),
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
   const ParamKind matrices =
-      config.train.optimizer == "muon" ? ParamKind::muon : ParamKind::compute;
+      config.train.optimizer == Optimizer::muon ? ParamKind::muon : ParamKind::compute;
   const auto heads = static_cast<int>(config_.heads);
   for (int64_t i = 0; i < config_.layers; ++i)
     blocks_.emplace_back(
         store, str("blocks.", i), config_, matrices,
         ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads), config_.context,
-                     config.seed, static_cast<uint32_t>(i), config_.qk_norm == "rms"});
+                     config.seed, static_cast<uint32_t>(i), config_.qk_norm == QkNorm::rms});
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform
@@ -116,8 +117,8 @@ Var SparseTransformer::output(Ctx& ctx, ResidualStream x) const {
 // With one axis angles are relative: where a short window lies makes no difference.
 QkOptions SparseTransformer::of_qk(const Sequences& s) {
   QkOptions qk;
-  if (config_.qk_norm == "rms") qk.norm_eps = config_.norm_eps;
-  if (config_.positions != "rotary") return qk;
+  if (config_.qk_norm == QkNorm::rms) qk.norm_eps = config_.norm_eps;
+  if (config_.positions != PositionCode::rotary) return qk;
   if (!rotary_table_) rotary_table_ = rotary_table(device_, config_, wide(store_.compute_dtype()));
   qk.table = rotary_table_;
   qk.positions = s.positions;

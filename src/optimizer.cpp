@@ -15,14 +15,13 @@ namespace weft {
 double learning_rate(const TrainConfig& train, int64_t step) {
   if (step < train.warmup)
     return train.learning_rate * static_cast<double>(step + 1) / static_cast<double>(train.warmup);
-  if (train.schedule == "constant") return train.learning_rate;
+  if (train.schedule == Schedule::constant) return train.learning_rate;
   // 0 at the end of the warm-up, 1 at the last step and after it.
   const auto decay_steps = static_cast<double>(std::max<int64_t>(train.steps - train.warmup, 1));
   const double progress = std::min(1.0, static_cast<double>(step + 1 - train.warmup) / decay_steps);
-  const bool cosine = train.schedule == "cosine";
-  if (!cosine && train.schedule != "linear")
-    fail("train.schedule '", train.schedule, "': expected cosine, linear or constant");
-  const double share = cosine ? 0.5 * (1 + std::cos(std::numbers::pi * progress)) : 1 - progress;
+  const double share = train.schedule == Schedule::cosine
+                           ? 0.5 * (1 + std::cos(std::numbers::pi * progress))
+                           : 1 - progress;
   return train.learning_rate *
          (train.final_learning_rate + (1 - train.final_learning_rate) * share);
 }

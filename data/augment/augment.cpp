@@ -3,6 +3,7 @@
 #include "data/augment/augment.h"
 
 #include "kernels/philox.h"
+#include "src/config/names.h"
 
 #include <algorithm>
 #include <cmath>

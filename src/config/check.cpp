@@ -2,6 +2,7 @@
 // Do the values of a config fit together? Each refusal names the keys and values that would work.
 #include "kernels/philox.h"
 #include "src/config/fields.h"
+#include "src/config/names.h"
 #include "src/patterns/pattern.h"
 
 #include <algorithm>
@@ -52,7 +53,7 @@ class Check {
   void values() const {
     Config copy = config_;
     for_each_field(copy, [&](const Field& field) {
-      std::visit([&](const auto* value) { check_value(field, *value); }, field.value);
+      std::visit([&](const auto& value) { check_value(field, *value); }, field.value);
     });
     const ModelConfig& m = config_.model;
     for (const auto& [key, p] :
@@ -66,10 +67,10 @@ class Check {
 
   template <class T>
   void check_value(const Field& field, const T& value) const {
-    if constexpr (std::is_same_v<T, std::string>) {
-      if (!field.choices.empty() && std::ranges::count(field.choices, value) == 0)
-        refuse({field.key}, field.key, ": expected one of ", joined(field.choices), ", found ",
-               value);
+    if constexpr (std::is_same_v<T, Enumerated>) {
+      if (value.name().empty())
+        refuse({field.key}, field.key, ": expected one of ", joined(field.choices),
+               ", found another value");
     } else if constexpr (std::is_arithmetic_v<T> && !std::is_same_v<T, bool>) {
       if (!field.range.contains(static_cast<double>(value)))
         refuse({field.key}, field.key, ": expected a number", field.range.text(), ", found ",
@@ -126,7 +127,8 @@ class Check {
                axis);
       product *= static_cast<double>(axis);
     }
-    const bool endless = m.positions == "rotary" && axes.size() == 1;  // its angles need no table
+    const bool endless =
+        m.positions == PositionCode::rotary && axes.size() == 1;  // its angles need no table
     if (endless || product >= static_cast<double>(m.context)) return;
     const double rest = product / static_cast<double>(axes[0]);
     refuse({"model.position_axes", "model.context"}, "model.position_axes give ",

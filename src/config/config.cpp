@@ -2,6 +2,7 @@
 #include "src/config/config.h"
 
 #include "src/config/fields.h"
+#include "src/config/names.h"
 #include "src/files/files.h"
 
 #include <algorithm>
@@ -96,6 +97,8 @@ std::string value_text(const std::string& s) {
   return quoted + "\"";
 }
 
+std::string value_text(const Enumerated& v) { return v.name(); }
+
 std::string value_text(bool v) { return v ? "true" : "false"; }
 
 std::string value_text(int64_t v) { return std::to_string(v); }
@@ -154,12 +157,6 @@ Config load_config(const std::string& name, const std::vector<std::string>& over
   return parse_config(read_text(path, kLargestConfig), path, overrides, use);
 }
 
-DType compute_dtype(const Config& config) {
-  return config.precision == "bf16"  ? DType::bf16
-         : config.precision == "f16" ? DType::f16
-                                     : DType::f32;
-}
-
 const char* name_of(Augment kind) {
   static constexpr const char* kNames[kAugments + 1] = {"rotation",     "color",   "transposition",
                                                         "reversal",     "jigsaw",  "randaugment",
@@ -209,7 +206,17 @@ std::string full_comment(const Field& f) {
 }
 
 std::string value_text(const Field& f) {
-  return std::visit([](const auto* v) { return value_text(*v); }, f.value);
+  return std::visit([](const auto& v) { return value_text(*v); }, f.value);
+}
+
+std::string value_text(const Config& config, const std::string& key) {
+  Config copy = config;
+  std::string text;
+  for_each_field(copy, [&](const Field& f) {
+    if (f.key == key) text = value_text(f);
+  });
+  WEFT_CHECK(!text.empty(), "a config has no key ", key);
+  return text;
 }
 
 std::string to_yaml(const Config& config, bool documented) {

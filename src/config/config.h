@@ -5,14 +5,24 @@
 // from it.
 #pragma once
 
-#include "src/config/names.h"
+#include "kernels/dtype.h"
+#include "kernels/layers/activation.h"
 #include "src/patterns/spec.h"
 
+#include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace weft {
+// The enumerations of a config. fields.cpp has the names under which files give them.
+enum class WeightRule : uint8_t { variance, standard_deviation };
+enum class PositionCode : uint8_t { learned, rotary };
+enum class QkNorm : uint8_t { none, rms };
+enum class Optimizer : uint8_t { adamw, muon };
+enum class Schedule : uint8_t { cosine, linear, constant };
+enum class Recompute : uint8_t { none, attention, block };
+
 struct DataConfig {
   std::string path, mix;
   double mix_rate = 0.5;
@@ -35,10 +45,10 @@ struct AugmentConfig {
 };
 
 struct InitConfig {
-  double token_std = 0.1;                // token and start embeddings
-  double position_std = 0.1;             // each position table
-  double weight_gain = 0.125;            // g: weights are N(0, g / fan_in)
-  std::string weight_rule = "variance";  // of g / fan_in; "std": g / sqrt(fan_in) is the std
+  double token_std = 0.1;      // token and start embeddings
+  double position_std = 0.1;   // each position table
+  double weight_gain = 0.125;  // g: weights have variance g / fan_in, or deviation g / sqrt(fan_in)
+  WeightRule weight_rule = WeightRule::variance;
 };
 
 struct ModelConfig {
@@ -50,20 +60,18 @@ struct ModelConfig {
   int64_t heads = 8;
   // width of all queries (and of all keys) / d: 0.5 in the paper's image models
   double qk_ratio = 1.0;
-  double mlp_ratio = 4.0;           // hidden width of the MLP / d: 2 in the paper's image models
-  std::string activation = "gelu";  // between the matrices of the MLP: gelu | relu2
-  double dropout = 0.0;             // at the end of each residual branch
+  double mlp_ratio = 4.0;  // hidden width of the MLP / d: 2 in the paper's image models
+  Activation activation = Activation::gelu;  // between the matrices of the MLP
+  double dropout = 0.0;                      // at the end of each residual branch
   double embedding_dropout = 0.0;
   // logits from the token embedding instead of a zero-initialised output layer
   bool tied_output = false;
   bool final_norm = true;
   double norm_eps = 1e-5;
-  // learned | rotary: embeddings, or queries and keys that are rotated
-  std::string positions = "learned";
+  PositionCode positions = PositionCode::learned;
   // the slowest pair of an axis turns by almost 1 / base a position
   double rotary_base = 10000;
-  // none | rms: of each query and key over the features of its head
-  std::string qk_norm = "none";
+  QkNorm qk_norm = QkNorm::none;  // of each query and key over the features of its head
   // outermost first: text {n / l, l}, {32, 32, 3}
   std::vector<int64_t> position_axes = {96, 128};
   std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers
@@ -76,25 +84,24 @@ struct TrainConfig {
   int64_t batch = 4;
   int64_t batch_tokens = 0;  // instead of batch: tokens a step; 0 in a config that was read
   int64_t accumulation = 1;  // micro-batches in one update (of each process); divides batch
-  // adamw | muon: Muon for the matrices of the blocks, AdamW for the rest
-  std::string optimizer = "adamw";
+  Optimizer optimizer = Optimizer::adamw;  // muon: of the matrices of the blocks
   double learning_rate = 1e-3;
-  double final_learning_rate = 0.1;  // at the last step, as a share of learning_rate
-  int64_t warmup = 200;              // steps of linear warm-up
-  std::string schedule = "cosine";   // cosine | linear | constant
+  double final_learning_rate = 0.1;      // at the last step, as a share of learning_rate
+  int64_t warmup = 200;                  // steps of linear warm-up
+  Schedule schedule = Schedule::cosine;  // after the warm-up
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
   double muon_learning_rate = 0.02;  // at its peak, on the schedule of learning_rate
   double muon_momentum = 0.95, muon_weight_decay = 0.01;
-  double clip = 1.0;               // global gradient norm; 0: off
-  double ema_decay = 0.0;          // 0: no moving average is kept
-  std::string recompute = "none";  // none | attention | block
+  double clip = 1.0;                      // global gradient norm; 0: off
+  double ema_decay = 0.0;                 // 0: no moving average is kept
+  Recompute recompute = Recompute::none;  // what the backward pass computes again
   // {step, context} pairs: from that step on sequences are this long; the tokens of a step stay the
   // same.
   std::vector<std::pair<int64_t, int64_t>> context_schedule;
   double loss_scale = 65536;         // f16: initial value
   int64_t loss_scale_window = 1000;  // f16: good steps before the scale is doubled
   bool graph = true;                 // capture the step as a CUDA graph
-  std::string reduce_dtype = "f32";  // several processes: type of the all-reduce, f32 | bf16
+  DType reduce_dtype = DType::f32;   // several processes: type of the all-reduce, f32 or bf16
   int64_t bucket_mb = 25;            // several processes: MB in one all-reduce, at least
   // several processes: each keeps a part of the optimizer's state
   bool shard_optimizer = false;
@@ -106,7 +113,7 @@ struct TrainConfig {
 struct Config {
   std::string name = "run";
   uint64_t seed = 0;
-  std::string precision = "bf16";  // f32 | f16 | bf16; a CPU computes in f32
+  DType precision = DType::bf16;  // f32, f16 or bf16; a CPU computes in f32
   DataConfig data;
   AugmentConfig augment;
   ModelConfig model;
@@ -127,6 +134,8 @@ Config load_config(const std::string& name, const std::vector<std::string>& over
 // The same from text; `where` is what errors name as the file.
 Config parse_config(const std::string& yaml, const std::string& where,
                     const std::vector<std::string>& overrides = {}, ConfigUse = ConfigUse::model);
+// The value of a key such as "train.recompute", as to_yaml writes it.
+std::string value_text(const Config&, const std::string& key);
 // YAML of every key, which parse_config reads back; with comments when `documented`.
 std::string to_yaml(const Config&, bool documented = false);
 // One pattern as it stands in model.attention, "{kind: local, stride: 64}", and back.
@@ -154,8 +163,6 @@ std::string keys_on_resume(OnResume);
 // Error when values do not fit together: file, keys, nearest values that work. parse_config calls
 // it.
 void check_config(const Config&, ConfigUse = ConfigUse::model);
-
-DType compute_dtype(const Config&);
 
 // ---- what a sequence is told before its first token ----
 

@@ -2,8 +2,12 @@
 // Every config key, once: name, member, comment, limits.
 #include "src/config/fields.h"
 
+#include "src/config/names.h"
+
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,8 +31,20 @@ Field marked(Field field, OnResume rule, const char* effect) {
   return field;
 }
 
-Field one_of(std::vector<std::string> choices, Field field) {
-  field.choices = std::move(choices);
+// A key with an enumeration as its value, and the table of names.
+template <class E>
+Field one_of(const char* key, E* value, std::vector<std::pair<std::string, E>> table,
+             const char* comment) {
+  Field field{key, {}, comment};
+  for (const auto& [name, unused] : table) field.choices.push_back(name);
+  const auto name = [value, table] {
+    const auto at = std::ranges::find(table, *value, &std::pair<std::string, E>::second);
+    return at == table.end() ? "" : at->first;
+  };
+  const auto set_name = [value, table](const std::string& name) {
+    *value = std::ranges::find(table, name, &std::pair<std::string, E>::first)->second;
+  };
+  field.value = std::make_shared<const Enumerated>(Enumerated{name, set_name});
   return field;
 }
 
@@ -91,8 +107,10 @@ void init_fields(InitConfig& c, const Visit& visit) {
   visit({"model.init.position_std", &c.position_std, "of each position table", more_than(0)});
   visit({"model.init.weight_gain", &c.weight_gain, "g: the scale of all other weights",
          more_than(0)});
-  visit(one_of({"variance", "std"}, {"model.init.weight_rule", &c.weight_rule,
-                                     "variance: N(0, g / fan_in); std: N(0, g^2 / fan_in)"}));
+  visit(one_of<WeightRule>(
+      "model.init.weight_rule", &c.weight_rule,
+      {{"variance", WeightRule::variance}, {"std", WeightRule::standard_deviation}},
+      "variance: N(0, g / fan_in); std: N(0, g^2 / fan_in)"));
 }
 
 void model_fields(ModelConfig& c, const Visit& visit) {
@@ -107,18 +125,21 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   visit({"model.qk_ratio", &c.qk_ratio, "width of all queries (and of all keys) / d",
          Range{0, 16, true}});
   visit({"model.mlp_ratio", &c.mlp_ratio, "hidden width of the MLP / d", Range{0, 64, true}});
-  visit(one_of({"gelu", "relu2"}, {"model.activation", &c.activation,
-                                   "of the MLP: x sigmoid(1.702 x) or max(x, 0)^2"}));
+  visit(one_of<Activation>("model.activation", &c.activation,
+                           {{"gelu", Activation::gelu}, {"relu2", Activation::relu2}},
+                           "of the MLP: x sigmoid(1.702 x) or max(x, 0)^2"));
   visit({"model.dropout", &c.dropout, "at the end of each residual branch", share()});
   visit({"model.embedding_dropout", &c.embedding_dropout, "after the embedding", share()});
   visit({"model.tied_output", &c.tied_output, "logits from the token embedding"});
   visit({"model.final_norm", &c.final_norm, "layernorm before the logits"});
   visit({"model.norm_eps", &c.norm_eps, "added to the variance in layernorm", more_than(0)});
-  visit(one_of({"learned", "rotary"},
-               {"model.positions", &c.positions, "embeddings, or rotated queries and keys"}));
+  visit(one_of<PositionCode>("model.positions", &c.positions,
+                             {{"learned", PositionCode::learned}, {"rotary", PositionCode::rotary}},
+                             "embeddings, or rotated queries and keys"));
   visit({"model.rotary_base", &c.rotary_base, "pair j of n turns by base^(-j / n) a position",
          more_than(0)});
-  visit(one_of({"none", "rms"}, {"model.qk_norm", &c.qk_norm, "of queries and keys, by heads"}));
+  visit(one_of<QkNorm>("model.qk_norm", &c.qk_norm, {{"none", QkNorm::none}, {"rms", QkNorm::rms}},
+                       "of queries and keys, by heads"));
   visit({"model.position_axes", &c.position_axes,
          "1 to 3 axes, outermost first, product at least context: text [n / stride, stride], "
          "images [32, 32, "
@@ -129,14 +150,18 @@ void model_fields(ModelConfig& c, const Visit& visit) {
 }
 
 void optimizer_fields(TrainConfig& c, const Visit& visit) {
-  visit(one_of({"adamw", "muon"}, {"train.optimizer", &c.optimizer,
-                                   "muon for the matrices of the blocks, AdamW for the rest"}));
+  visit(one_of<Optimizer>("train.optimizer", &c.optimizer,
+                          {{"adamw", Optimizer::adamw}, {"muon", Optimizer::muon}},
+                          "muon for the matrices of the blocks, AdamW for the rest"));
   visit({"train.learning_rate", &c.learning_rate, "at its peak", more_than(0)});
   visit({"train.final_learning_rate", &c.final_learning_rate, "share of it at the last step",
          between(0, 1)});
   visit({"train.warmup", &c.warmup, "steps of linear warm-up", at_least(0)});
-  visit(one_of({"cosine", "linear", "constant"},
-               {"train.schedule", &c.schedule, "after the warm-up"}));
+  visit(one_of<Schedule>("train.schedule", &c.schedule,
+                         {{"cosine", Schedule::cosine},
+                          {"linear", Schedule::linear},
+                          {"constant", Schedule::constant}},
+                         "after the warm-up"));
   visit({"train.beta1", &c.beta1, "AdamW: decay of the mean", share()});
   visit({"train.beta2", &c.beta2, "AdamW: decay of the mean square", share()});
   visit({"train.eps", &c.eps, "AdamW: added to the root of the mean square", more_than(0)});
@@ -160,10 +185,10 @@ void train_fields(TrainConfig& c, const Visit& visit) {
               "gradients are added up in another order"));
   optimizer_fields(c, visit);
   visit({"train.ema_decay", &c.ema_decay, "moving average of the weights; 0: none", share()});
-  visit(free(
-      one_of({"none", "attention", "block"},
-             {"train.recompute", &c.recompute,
-              "the backward pass recomputes nothing, attention behind q, k and v, or blocks"})));
+  visit(free(one_of<Recompute>(
+      "train.recompute", &c.recompute,
+      {{"none", Recompute::none}, {"attention", Recompute::attention}, {"block", Recompute::block}},
+      "the backward pass recomputes nothing, attention behind q, k and v, or blocks")));
   visit({"train.context_schedule", &c.context_schedule,
          "[step, context] pairs: sequences are this long from that step on; []: always full",
          at_least(0)});
@@ -171,8 +196,9 @@ void train_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.loss_scale_window", &c.loss_scale_window,
          "f16: good steps before the scale is doubled", at_least(1)});
   visit(free({"train.graph", &c.graph, "capture the step as a CUDA graph"}));
-  visit(asked(one_of({"f32", "bf16"}, {"train.reduce_dtype", &c.reduce_dtype,
-                                       "several processes: type of all-reduced gradients"}),
+  visit(asked(one_of<DType>("train.reduce_dtype", &c.reduce_dtype,
+                            {{"f32", DType::f32}, {"bf16", DType::bf16}},
+                            "several processes: type of all-reduced gradients"),
               "gradients are rounded otherwise before they are summed"));
   visit(asked({"train.bucket_mb", &c.bucket_mb,
                "several processes: MB in one all-reduce, at least; 0: all gradients at once",
@@ -207,8 +233,9 @@ std::string Range::text() const {
 void for_each_field(Config& c, const Visit& visit) {
   visit(free({"name", &c.name, "of the run; its folder is runs/<name>"}));
   visit({"seed", &c.seed, "of initial weights, data order and dropout"});
-  visit(one_of({"f32", "f16", "bf16"},
-               {"precision", &c.precision, "of kernels; a CPU computes in f32"}));
+  visit(one_of<DType>("precision", &c.precision,
+                      {{"f32", DType::f32}, {"f16", DType::f16}, {"bf16", DType::bf16}},
+                      "of kernels; a CPU computes in f32"));
   data_fields(c.data, visit);
   augment_fields(c.augment, visit);
   model_fields(c.model, visit);

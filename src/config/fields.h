@@ -8,6 +8,7 @@
 #include <functional>
 #include <limits>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -27,15 +28,22 @@ struct Range {
   std::string text() const;  // " of at least 1 and less than 2"; "" for all numbers
 };
 
+// The value of an enumeration, by its name in a file.
+struct Enumerated {
+  std::function<std::string()> name;                 // "": the table lacks the value
+  std::function<void(const std::string&)> set_name;  // to one of Field::choices
+};
+
 struct Field {
   using Value =
       std::variant<std::string*, bool*, int64_t*, uint64_t*, double*, std::vector<int64_t>*,
-                   std::vector<PatternSpec>*, std::vector<std::pair<int64_t, int64_t>>*>;
+                   std::vector<PatternSpec>*, std::vector<std::pair<int64_t, int64_t>>*,
+                   std::shared_ptr<const Enumerated>>;
   std::string key;  // with its section: "model.width"
   Value value;      // where it is stored
   std::string comment;
   Range range = {};                       // of a number, or of each number of a list
-  std::vector<std::string> choices = {};  // of a text; empty: any
+  std::vector<std::string> choices = {};  // of a text or an enumeration; empty: any
   bool required = false;                  // of a pattern: there is no default that works
   OnResume on_resume = OnResume::same;
   std::string effect = "";  // with OnResume::asked and told

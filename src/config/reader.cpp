@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // YAML to Config.
 #include "src/config/fields.h"
+#include "src/config/names.h"
 
 #include <algorithm>
 #include <cmath>
@@ -216,7 +217,7 @@ class Reader {
   }
 
   void read_field(const Field& field, const YAML::Node& node) {
-    std::visit([&](auto* value) { read_value(field, node, *value); }, field.value);
+    std::visit([&](const auto& value) { read_value(field, node, *value); }, field.value);
   }
 
   [[noreturn]] void expected(const Field& field, const YAML::Node& node, const std::string& what,
@@ -225,6 +226,12 @@ class Reader {
     const auto key = places_.find(field.key);
     const std::string where = node.IsNull() && key != places_.end() ? key->second : place(node);
     fail(where, ": ", field.key, ": expected ", what, ", found ", found_text(node), hint);
+  }
+
+  void read_value(const Field& field, const YAML::Node& node, const Enumerated& value) {
+    std::string name;
+    read_value(field, node, name);
+    value.set_name(name);
   }
 
   void read_value(const Field& field, const YAML::Node& node, std::string& value) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "src/config/names.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 

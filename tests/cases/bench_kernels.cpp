@@ -3,6 +3,7 @@
 #include "tests/cases/bench_kernels.h"
 
 #include "tests/cases/kernel_cases.h"
+#include "src/config/names.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
 #include "train/program/json.h"

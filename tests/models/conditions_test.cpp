@@ -107,8 +107,8 @@ TEST(Conditions, PositionsInOrderAreNoPositions) {
 
 TEST(Conditions, RecomputeGivesTheSameBits) {
   for (const DType compute : {DType::f32, DType::bf16}) {
-    std::map<std::string, std::vector<double>> results;
-    for (const std::string recompute : {"none", "attention", "block"}) {
+    std::map<Recompute, std::vector<double>> results;
+    for (const Recompute recompute : kEveryRecompute) {
       Config config = told_config();
       config.model.dropout = 0.3;
       config.model.embedding_dropout = 0.1;
@@ -124,8 +124,8 @@ TEST(Conditions, RecomputeGivesTheSameBits) {
                          true);
       results[recompute] = told.engine.host(told.store.gradients());
     }
-    EXPECT_EQ(results["none"], results["attention"]);
-    EXPECT_EQ(results["none"], results["block"]);
+    EXPECT_EQ(results[Recompute::none], results[Recompute::attention]);
+    EXPECT_EQ(results[Recompute::none], results[Recompute::block]);
   }
 }
 

@@ -97,8 +97,8 @@ TEST(ContentModel, Gradients) {
 TEST(ContentModel, RecomputeAndMicroBatchesGiveTheSame) {
   for (const std::string& pattern : kKinds) {
     SCOPED_TRACE(pattern);
-    std::map<std::string, std::vector<double>> results;
-    for (const std::string recompute : {"none", "attention", "block"}) {
+    std::map<Recompute, std::vector<double>> results;
+    for (const Recompute recompute : kEveryRecompute) {
       Config config = content_config(pattern);
       config.train.recompute = recompute;
       config.model.dropout = 0.3;
@@ -107,8 +107,8 @@ TEST(ContentModel, RecomputeAndMicroBatchesGiveTheSame) {
       small.differentiate(small.tokens(3, 140), true);
       results[recompute] = small.engine.host(small.store.gradients());
     }
-    EXPECT_EQ(results["none"], results["attention"]);
-    EXPECT_EQ(results["none"], results["block"]);
+    EXPECT_EQ(results[Recompute::none], results[Recompute::attention]);
+    EXPECT_EQ(results[Recompute::none], results[Recompute::block]);
   }
 }
 
@@ -156,16 +156,16 @@ TEST(CudaContentModel, DecodingSeesWhatTheForwardPassSaw) {
 
 TEST(CudaContentModel, RecomputeGivesTheSame) {
   for (const std::string& pattern : kKinds) {
-    std::map<std::string, std::vector<double>> results;
-    for (const std::string recompute : {"none", "attention", "block"}) {
+    std::map<Recompute, std::vector<double>> results;
+    for (const Recompute recompute : kEveryRecompute) {
       Config config = content_config(pattern);
       config.train.recompute = recompute;
       SmallModel small(config, DType::bf16, "cuda");
       small.differentiate(small.tokens(3, 140), true);
       results[recompute] = small.engine.host(small.store.gradients());
     }
-    EXPECT_EQ(results["none"], results["attention"]) << pattern;
-    EXPECT_EQ(results["none"], results["block"]) << pattern;
+    EXPECT_EQ(results[Recompute::none], results[Recompute::attention]) << pattern;
+    EXPECT_EQ(results[Recompute::none], results[Recompute::block]) << pattern;
   }
 }
 #endif

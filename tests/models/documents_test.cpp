@@ -112,7 +112,7 @@ TEST(Documents, GradientsAreTheSumOfEachAlone) {
 
 TEST(Documents, RecomputedGradientsHaveTheSameBits) {
   std::vector<std::vector<double>> gradients;
-  for (const char* recompute : {"none", "attention", "block"}) {
+  for (const Recompute recompute : kEveryRecompute) {
     Config c = documents_config(kPatterns[4]);
     c.train.recompute = recompute;
     SmallModel small(c);
@@ -128,7 +128,7 @@ void check_decoded(const std::string& device) {
     for (const bool rotary : {false, true}) {
       SCOPED_TRACE(pattern);
       Config c = documents_config(pattern);
-      if (!rotary) c.model.positions = "learned";
+      if (!rotary) c.model.positions = PositionCode::learned;
       SmallModel small(c, DType::f32, device);
       for (const int64_t batch : {1, 3}) check_decoding(small, batch, 18);
     }

@@ -56,7 +56,7 @@ class PlainTransformer {
   Var token_losses(Ctx& ctx, const Tensor& tokens) {
     std::vector<PositionTable> learned;
     QkOptions qk;
-    if (config_.positions == "learned") {
+    if (config_.positions == PositionCode::learned) {
       learned = {{var("position.0"), config_.position_axes[1]}, {var("position.1"), 1}};
     } else {
       if (!table_) table_ = rotary_table(device_, config_, DType::f32);
@@ -74,7 +74,7 @@ class PlainTransformer {
       x = residual_dropout(ctx, x, affine(ctx, attended, block + ".attention.proj"),
                            config_.dropout);
       const Affine up = affine(ctx, norm(ctx, x, block + ".mlp_norm"), block + ".mlp.up");
-      const Var hidden = activation(ctx, up, activation_of(config_));
+      const Var hidden = activation(ctx, up, config_.activation);
       x = residual_dropout(ctx, x, affine(ctx, hidden, block + ".mlp.down"), config_.dropout);
     }
     return cross_entropy(ctx, linear(ctx, norm(ctx, x, "final_norm"), var("output.weight"), Var{}),
@@ -171,9 +171,9 @@ TEST(CudaFastStep, LossesAreThoseOfTheUnfusedStepInF32) { check_losses(fast_conf
 
 TEST(CudaFastStep, LossesOfTheModernModelAreThoseOfTheUnfusedStepInF32) {
   Config config = fast_config();
-  config.model.activation = "relu2";
-  config.model.positions = "rotary";
-  config.model.qk_norm = "rms";
+  config.model.activation = Activation::relu2;
+  config.model.positions = PositionCode::rotary;
+  config.model.qk_norm = QkNorm::rms;
   config.model.position_axes = {config.model.context};
   check_losses(config);
 }

@@ -109,7 +109,7 @@ double check_plan(const Config& config, int64_t batch, bool training) {
 TEST(Model, MemoryPlanCountsWhatMuonComputesIn) {
   Config config = small_config({"local", 16, 1, 1});
   config.model.width = 128;
-  config.train.optimizer = "muon";
+  config.train.optimizer = Optimizer::muon;
   const auto device = make_device("cpu");
   ParameterStore store;
   make_model(config, store, *device);
@@ -134,9 +134,9 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
   config.model.embedding_dropout = 0.1;
   for (const int64_t layers : {1, 2, 6}) {
     for (const double mlp_ratio : {1.0, 4.0}) {
-      for (const std::string recompute : {"none", "attention", "block"}) {
+      for (const Recompute recompute : kEveryRecompute) {
         for (const bool training : {true, false}) {
-          SCOPED_TRACE(str(layers, " layers, mlp ", mlp_ratio, ", recompute ", recompute,
+          SCOPED_TRACE(str(layers, " layers, mlp ", mlp_ratio, ", recompute ", text_of(recompute),
                            ", training ", training));
           config.model.layers = layers;
           config.model.mlp_ratio = mlp_ratio;
@@ -147,20 +147,20 @@ TEST(Model, MemoryPlanIsWhatThePoolSees) {
       }
     }
   }
-  for (const std::string recompute : {"none", "attention", "block"})
+  for (const Recompute recompute : kEveryRecompute)
     for (const bool training : {true, false}) {  // angles, and rstd of queries and keys
       config.train.recompute = recompute;
-      config.model.positions = "learned", config.model.qk_norm = "none";
+      config.model.positions = PositionCode::learned, config.model.qk_norm = QkNorm::none;
       const double without = check_plan(config, 4, training);
-      config.model.positions = "rotary", config.model.qk_norm = "rms";
+      config.model.positions = PositionCode::rotary, config.model.qk_norm = QkNorm::rms;
       EXPECT_NEAR(check_plan(config, 4, training), without, 1000)
-          << recompute << ", training " << training;
+          << text_of(recompute) << ", training " << training;
     }
   for (const char* pattern : {"{kind: routing, clusters: 5, window: 70}", "{kind: lsh, window: 20}",
                               "{kind: topk_blocks, block: 64, blocks: 2}"})
-    for (const std::string recompute : {"none", "attention", "block"})
+    for (const Recompute recompute : kEveryRecompute)
       for (const bool training : {true, false}) {
-        SCOPED_TRACE(str(pattern, ", recompute ", recompute, ", training ", training));
+        SCOPED_TRACE(str(pattern, ", recompute ", text_of(recompute), ", training ", training));
         Config content = config;
         content.model.attention = {parse_pattern(pattern, "test")};
         content.train.recompute = recompute;

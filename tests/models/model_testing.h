@@ -19,9 +19,18 @@ namespace weft {
 inline const std::vector<PatternSpec> kPatternSpecs = {
     {"all", 1, 1, 1}, {"local", 5, 1, 1}, {"strided", 5, 1, 1}, {"fixed", 6, 2, 2}};
 
+inline constexpr Recompute kEveryRecompute[] = {Recompute::none, Recompute::attention,
+                                                Recompute::block};
+
+inline std::string text_of(Recompute recompute) {
+  Config c;
+  c.train.recompute = recompute;
+  return value_text(c, "train.recompute");
+}
+
 inline Config small_config(const PatternSpec& pattern) {
   Config c;
-  c.precision = "f32";
+  c.precision = DType::f32;
   c.model.vocab = 7;
   c.model.context = 18;
   c.model.layers = 2;
@@ -36,9 +45,9 @@ inline Config small_config(const PatternSpec& pattern) {
 // The same with QK-norm and rotary positions, along one axis or those of an image.
 inline Config rotary_config(const PatternSpec& pattern, std::vector<int64_t> axes = {18}) {
   Config c = small_config(pattern);
-  c.model.positions = "rotary";
+  c.model.positions = PositionCode::rotary;
   c.model.rotary_base = 30;
-  c.model.qk_norm = "rms";
+  c.model.qk_norm = QkNorm::rms;
   c.model.position_axes = std::move(axes);
   return c;
 }

@@ -25,12 +25,12 @@ TEST(SparseTransformer, GradientsWithEveryOption) {
   config.model.qk_ratio = 0.5;
   config.model.dropout = 0.3;
   config.model.embedding_dropout = 0.2;
-  config.model.activation = "relu2";
+  config.model.activation = Activation::relu2;
   config.model.tied_output = true;
   config.model.final_norm = false;
   config.model.position_axes = {2, 3, 3};
   config.model.attention = {{"strided", 4, 1, 1}, {"local", 4, 1, 1}};
-  config.train.recompute = "block";
+  config.train.recompute = Recompute::block;
   check_model_gradients(config, 11, true);
 }
 
@@ -39,8 +39,8 @@ TEST(SparseTransformer, GradientsWithRotaryPositionsAndQkNorm) {
   config.model.qk_ratio = 2;
   config.model.attention = {{"strided", 4, 1, 1}, {"local", 4, 1, 1}};
   check_model_gradients(config, 11, true);
-  config.model.positions = "learned";
-  config.train.recompute = "attention";
+  config.model.positions = PositionCode::learned;
+  config.train.recompute = Recompute::attention;
   check_model_gradients(config, 11, true);
 }
 
@@ -69,8 +69,8 @@ void check_recompute(Config config, const std::string& device, const std::vector
   config.model.embedding_dropout = 0.1;
   for (const DType compute : types) {
     SCOPED_TRACE(name_of(compute));
-    std::map<std::string, std::vector<double>> results;
-    for (const std::string recompute : {"none", "attention", "block"}) {
+    std::map<Recompute, std::vector<double>> results;
+    for (const Recompute recompute : kEveryRecompute) {
       config.train.recompute = recompute;
       SmallModel small(config, compute, device);
       small.engine.set({.seed = 21, .draw = 2});
@@ -78,9 +78,10 @@ void check_recompute(Config config, const std::string& device, const std::vector
       results[recompute] = small.engine.host(small.store.gradients());
       results[recompute].push_back(loss);
     }
-    EXPECT_EQ(results["none"], results["attention"]);
-    EXPECT_EQ(results["none"], results["block"]);
-    EXPECT_GT(*std::max_element(results["none"].begin(), results["none"].end()), 0);
+    EXPECT_EQ(results[Recompute::none], results[Recompute::attention]);
+    EXPECT_EQ(results[Recompute::none], results[Recompute::block]);
+    EXPECT_GT(*std::max_element(results[Recompute::none].begin(), results[Recompute::none].end()),
+              0);
   }
 }
 
@@ -113,9 +114,9 @@ TEST(SparseTransformer, GradientsAccumulate) {
 
 // What the backward pass says is complete does not change any more, and is told in every block.
 TEST(SparseTransformer, GradientsAreCompleteWhenTheBackwardPassSaysSo) {
-  for (const char* recompute : {"none", "attention", "block"}) {
+  for (const Recompute recompute : kEveryRecompute) {
     for (const bool tied : {false, true}) {
-      SCOPED_TRACE(str(recompute, tied ? ", tied output" : ""));
+      SCOPED_TRACE(str(text_of(recompute), tied ? ", tied output" : ""));
       Config config = small_config({"local", 5, 1, 1});
       config.model.layers = 3;
       config.model.dropout = 0.2;
@@ -235,7 +236,7 @@ TEST_P(EachPattern, DecodingDoesNotDependOnTheBatch) {
 
 TEST(SparseTransformer, DecodesRelu2AsItTrainsAndEachTextAlone) {
   Config config = small_config({"fixed", 6, 2, 2});
-  config.model.activation = "relu2";
+  config.model.activation = Activation::relu2;
   check_decode(config, 3, 18, true);
   check_batch_invariance(config, "cpu", DType::f32);
 }
@@ -268,7 +269,7 @@ TEST(SparseTransformer, NamesOfParameters) {
           "blocks.0.attention.proj.bias", "blocks.0.mlp_norm.weight", "blocks.0.mlp_norm.bias",
           "blocks.0.mlp.up.weight", "blocks.0.mlp.up.bias", "blocks.0.mlp.down.weight",
           "blocks.0.mlp.down.bias", "final_norm.weight", "final_norm.bias", "output.weight"}));
-  config.model.positions = "rotary";  // the same without tables
+  config.model.positions = PositionCode::rotary;  // the same without tables
   ParameterStore rotary;
   make_model(config, rotary, *device);
   std::erase_if(names, [](const std::string& name) { return name.starts_with("position."); });
@@ -298,7 +299,7 @@ TEST(SparseTransformer, InitialValues) {
   EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.attention.proj.weight"), std::sqrt(0.125 / 16) / 2);
   EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.mlp.down.weight"), std::sqrt(0.125 / 32) / 2);
   EXPECT_DOUBLE_EQ(init_std(config, "output.weight"), 0);
-  config.model.init.weight_rule = "std";
+  config.model.init.weight_rule = WeightRule::standard_deviation;
   EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.attention.qkv.weight"), 0.125 / 4);
   EXPECT_DOUBLE_EQ(init_std(config, "blocks.1.attention.proj.weight"), 0.125 / 4 / 2);
 }
@@ -328,7 +329,7 @@ TEST(CudaEngine, DecodesAsItTrains) {
   }
   check_rotary_decode("cuda", 32);
   Config config = small_cuda_config({"fixed", 6, 2, 2});
-  config.model.activation = "relu2";
+  config.model.activation = Activation::relu2;
   check_decode(config, 3, 18, true, "cuda");
 }
 
@@ -342,11 +343,11 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
        {small_config({"fixed", 6, 2, 2}), rotary_config({"fixed", 6, 2, 2}, {2, 3, 3})}) {
     config.model.width = 128;
     config.model.heads = 2;
-    for (const char* const activation : {"gelu", "relu2"})
+    for (const Activation activation : {Activation::gelu, Activation::relu2})
       for (const int64_t batch : {3, 23, 257})
         for (const DType compute : {DType::bf16, DType::f16}) {
-          SCOPED_TRACE(str(config.model.positions, ", ", activation, ", ", name_of(compute),
-                           ", batch ", batch));
+          SCOPED_TRACE(str(value_text(config, "model.positions"), ", ", name_of(activation), ", ",
+                           name_of(compute), ", batch ", batch));
           config.model.activation = activation;
           check_batch_invariance(config, "cuda", compute, batch);
         }

@@ -114,8 +114,8 @@ TEST(Training, OnTheCpuAGraphedStepIsACall) {
 #ifdef WEFT_CUDA
 TEST(CudaEngine, ReplayedStepsAreTheSameBits) {
   for (const DType compute : {DType::f32, DType::bf16, DType::f16}) {
-    for (const std::string recompute : {"none", "attention", "block"}) {
-      SCOPED_TRACE(str(name_of(compute), ", recompute ", recompute));
+    for (const Recompute recompute : kEveryRecompute) {
+      SCOPED_TRACE(str(name_of(compute), ", recompute ", text_of(recompute)));
       Config config = training_config();
       config.model.dropout = 0.3;
       config.model.embedding_dropout = 0.1;

@@ -177,7 +177,7 @@ class EveryKey : public testing::Test {
     shown[memory] =
         str(plan_memory(config, config.train.batch, config.model.context, true).activations);
     shown[folder] = RunFolder(config, "", std::nullopt).path("");
-    shown[dtype] = name_of(compute_dtype(config));
+    shown[dtype] = name_of(config.precision);
     if (what == metrics || what == files) {
       train(config, {.out = dir_ / name, .device = "cpu"});
       shown[metrics] = timeless_metrics(dir_ / name + "/metrics.jsonl");
@@ -194,7 +194,7 @@ class EveryKey : public testing::Test {
     const auto device = make_device("cpu");
     ParameterStore store;
     const auto model = make_model(config, store, *device);
-    const bool is_f16 = config.precision == "f16";
+    const bool is_f16 = config.precision == DType::f16;
     store.allocate(*device, is_f16 ? DType::f16 : DType::f32, config.seed, true,
                    config.train.ema_decay > 0);
     const TokenDataset data(config.data.path, "train", config.model.vocab);

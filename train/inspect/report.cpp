@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/report.h"
 
+#include "src/config/names.h"
 #include "src/files/files.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
@@ -63,18 +64,18 @@ void print_parameters(const ParameterStore& store, std::ostream& out) {
 void print_memory(const Config& config, std::ostream& out) {
   const int64_t micro_batch = config.train.batch / config.train.accumulation;
   out << "\nmemory for training, " << micro_batch << " x " << config.model.context
-      << " tokens at a time, " << name_of(compute_dtype(config)) << "\n";
+      << " tokens at a time, " << name_of(config.precision) << "\n";
   std::vector<std::vector<std::string>> rows = {
       {"recompute", "weights", "gradients", "optimizer", "activations", "workspace", "all"}};
-  for (const char* recompute : {"none", "attention", "block"}) {
+  for (const Recompute recompute : {Recompute::none, Recompute::attention, Recompute::block}) {
     Config variant = config;
     variant.train.recompute = recompute;
     const MemoryPlan plan = plan_memory(variant, micro_batch, config.model.context, true);
     const bool chosen = config.train.recompute == recompute;
-    rows.push_back({str(recompute, chosen ? " (this config)" : ""), bytes_text(plan.weights),
-                    bytes_text(plan.gradients), bytes_text(plan.optimizer),
-                    bytes_text(plan.activations), bytes_text(plan.workspace),
-                    bytes_text(plan.total())});
+    rows.push_back({str(value_text(variant, "train.recompute"), chosen ? " (this config)" : ""),
+                    bytes_text(plan.weights), bytes_text(plan.gradients),
+                    bytes_text(plan.optimizer), bytes_text(plan.activations),
+                    bytes_text(plan.workspace), bytes_text(plan.total())});
   }
   out << text_table(rows, 1);
 }
@@ -137,8 +138,8 @@ void print_report(const Config& config, const Model& model, const ParameterStore
   const ModelConfig& m = config.model;
   out << config.source << ": " << config.name << ", " << m.kind << ", " << m.layers
       << " layers, width " << m.width << ", " << m.heads << " heads, context " << m.context
-      << (m.positions == "rotary" ? ", rotary positions" : "")
-      << (m.qk_norm == "rms" ? ", QK-norm" : "") << "\n\n";
+      << (m.positions == PositionCode::rotary ? ", rotary positions" : "")
+      << (m.qk_norm == QkNorm::rms ? ", QK-norm" : "") << "\n\n";
   print_parameters(store, out);
   print_conditions(config, out);
   print_memory(config, out);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/run_page.h"
 
+#include "src/config/names.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"

@@ -6,7 +6,7 @@
 
 namespace weft {
 DType dtype_on(const Device& device, const Config& config) {
-  return device.is_cuda() ? compute_dtype(config) : DType::f32;
+  return device.is_cuda() ? config.precision : DType::f32;
 }
 
 std::string LoadedModel::weights_text() const {

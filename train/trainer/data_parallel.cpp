@@ -32,7 +32,7 @@ GradientSum::GradientSum(Device& device, ParameterStore& store, Communicator& co
       store_(store),
       communicator_(communicator),
       buckets_(store, bucket_elements(train, store.gradients().dtype())) {
-  if (train.reduce_dtype == "bf16")
+  if (train.reduce_dtype == DType::bf16)
     copy_ = Tensor(*device.pool, {store.gradients().size()}, DType::bf16, "gradient sums");
 }
 

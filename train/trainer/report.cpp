@@ -2,6 +2,7 @@
 #include "train/trainer/report.h"
 
 #include "data/formats/raw_file.h"
+#include "src/config/names.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/trainer/trainer.h"
@@ -140,7 +141,7 @@ std::string parts_text(int64_t batch, int64_t accumulation) {
 
 MemoryPlan planned_memory(const Config& config, const Device& device, bool training) {
   Config here = config;
-  if (!device.is_cuda()) here.precision = "f32";
+  if (!device.is_cuda()) here.precision = DType::f32;
   const StepShape full = step_shape(config, config.train.steps);
   return plan_memory(here, full.micro_batch, full.context, training);
 }
@@ -166,11 +167,11 @@ std::string optimizer_text(const ParameterStore& store, int64_t ranks) {
 std::vector<std::string> summary(const Config& config, const Device& device, DType dtype,
                                  const ParameterStore& store, const Model& model,
                                  const TokenDataset& train, const TokenDataset& valid) {
-  const bool changed = dtype != compute_dtype(config);
+  const bool changed = dtype != config.precision;
   std::vector<std::string> lines{
       str("config      ", config.name, " (", config.source, ")"),
       str("device      ", device.description(), ", ", name_of(dtype),
-          changed ? str(" (precision: ", config.precision, " is for GPUs)") : ""),
+          changed ? str(" (precision: ", name_of(config.precision), " is for GPUs)") : ""),
       str("model       ", config.model.kind, ", ", config.model.layers, " layers, width ",
           config.model.width, ", ", config.model.heads, " heads, context ", config.model.context,
           ", ", count_text(static_cast<double>(store.size())), " parameters")};

@@ -5,6 +5,8 @@
 
 #include "src/config/fields.h"
 #include "src/parts/parts.h"
+
+#include "src/config/names.h"
 #include "tests/temp_dir.h"
 
 #include <algorithm>
@@ -28,7 +30,7 @@ Config unusual_config() {
   Config c;
   c.name = "run 1: \"quoted\" \\ #";
   c.seed = 18446744073709551615u;
-  c.precision = "f16";
+  c.precision = DType::f16;
   c.data.path = "/data/a file.h5";
   c.model.context = 1000;
   c.model.position_axes = {10, 10, 10};
@@ -327,9 +329,9 @@ TEST(Config, StructsFilledByCodeAreCheckedToo) {
   EXPECT_EQ(error_of([&] { check_config(c); }),
             "train.batch: expected a number from 1 to 1048576, found 0");
   c = Config{};
-  c.train.schedule = "step";
+  c.precision = DType::i32;
   EXPECT_EQ(error_of([&] { check_config(c); }),
-            "train.schedule: expected one of cosine, linear, constant, found step");
+            "precision: expected one of f32, f16, bf16, found another value");
 }
 
 TEST(Config, RandomTextNeverCrashes) {

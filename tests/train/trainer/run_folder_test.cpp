@@ -11,6 +11,7 @@
 #include <cmath>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <memory>
 #include <optional>
 #include <set>
 #include <sstream>
@@ -96,6 +97,11 @@ TEST(RunFolder, NamesTheFirstKeyThatDecides) {
 }
 
 struct Perturb {  // to another value
+  const Field& field;
+
+  void operator()(const std::shared_ptr<const Enumerated>& value) const {
+    value->set_name(value->name() == field.choices[0] ? field.choices[1] : field.choices[0]);
+  }
 
   template <class T>
   void operator()(T* value) const {
@@ -147,7 +153,7 @@ TEST(RunFolder, EachKeyHasOneRule) {
   for_each_field(base, [&](const Field& field) {
     Config other = base;
     for_each_field(other, [&](const Field& f) {
-      if (f.key == field.key) std::visit(Perturb(), f.value);
+      if (f.key == field.key) std::visit(Perturb{f}, f.value);
     });
     check(field.key, other);
   });
