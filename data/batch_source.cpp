@@ -3,6 +3,8 @@
 #include "data/batch_source.h"
 
 #include "kernels/philox.h"
+#include "src/config/conditions.h"
+#include "src/config/config.h"
 #include "src/files/hdf5.h"
 
 #include <algorithm>
@@ -42,7 +44,7 @@ bool is_mixed(uint64_t seed, int64_t index, double rate) {
 }  // namespace
 
 BatchSource::BatchSource(const Config& config, const TokenDataset& train, const TokenDataset* mix)
-    : config_(config),
+    : config_(std::make_shared<const Config>(config)),
       train_(train),
       mix_(mix),
       batcher_(train, config.seed) {
@@ -57,7 +59,7 @@ void BatchSource::read(int64_t step, int64_t first, int64_t count, int64_t conte
                        HostBatch& out) const {
   out.tokens.resize(count * context);
   if (!train_.image()) return read_windows(step, first, count, context, out);
-  WEFT_CHECK(context == config_.model.context, "images are read whole: ", config_.model.context,
+  WEFT_CHECK(context == config_->model.context, "images are read whole: ", config_->model.context,
              " tokens, not ", context);
   read_images(step, first, count, out);
 }
@@ -68,12 +70,12 @@ void BatchSource::read_windows(int64_t step, int64_t first, int64_t count, int64
                                HostBatch& out) const {
   batcher_.read(step, first, count, context, out.tokens);
   out.offsets.clear();
-  if (context == config_.model.context) return;
-  const std::vector<int64_t>& axes = config_.model.position_axes;
+  if (context == config_->model.context) return;
+  const std::vector<int64_t>& axes = config_->model.position_axes;
   const int64_t row =
       std::accumulate(axes.begin() + 1, axes.end(), int64_t{1}, std::multiplies<>());
   out.offsets.resize(count);
-  batcher_.read_offsets(step, first, context, config_.model.context, row, out.offsets);
+  batcher_.read_offsets(step, first, context, config_->model.context, row, out.offsets);
 }
 
 void Batcher::read(int64_t step, int64_t first, int64_t count, int64_t context,
@@ -140,44 +142,44 @@ void BatchSource::check_images() const {
   const ImageShape& image = train_.image();
   if (!image) {
     if (mix_) fail("data.mix: ", path, " has a stream of tokens; only images are mixed");
-    if (!augmentations(config_).empty() || config_.augment.flip)
+    if (!augmentations(*config_).empty() || config_->augment.flip)
       fail("augment: ", path, " has a stream of tokens; only images are augmented");
     return;
   }
-  if (image.tokens() != config_.model.context)
-    fail("model.context is ", config_.model.context, ", but an image of ", path, " has ",
+  if (image.tokens() != config_->model.context)
+    fail("model.context is ", config_->model.context, ", but an image of ", path, " has ",
          image.text(), " = ", image.tokens(), " tokens");
-  if (!config_.train.context_schedule.empty())
+  if (!config_->train.context_schedule.empty())
     fail("train.context_schedule: images are trained on whole; leave it out");
   if (mix_ && mix_->image() != image)
     fail("data.mix: ", mix_->path(), " has ",
          mix_->image() ? "images of " + mix_->image().text() : "no images", ", ", path, " has ",
          image.text());
-  if (image_shape(config_) != image)
-    fail("model.position_axes are those of images of ", image_shape(config_).text(), ", ", path,
+  if (image_shape(*config_) != image)
+    fail("model.position_axes are those of images of ", image_shape(*config_).text(), ", ", path,
          " has ", image.text());
 }
 
 void BatchSource::read_images(int64_t step, int64_t first, int64_t count, HostBatch& out) const {
   out.positions.resize(augmenter_->moves_positions() ? out.tokens.size() : 0);
   out.conditions.resize(count * augmenter_->conditions().size());
-  for (int64_t i = 0; i < count; ++i) read_image(step * config_.train.batch + first + i, i, out);
+  for (int64_t i = 0; i < count; ++i) read_image(step * config_->train.batch + first + i, i, out);
 }
 
 // Image `index` of all that training sees, as sequence `place` of the batch.
 void BatchSource::read_image(int64_t index, int64_t place, HostBatch& out) const {
-  const bool mixed = mix_ && is_mixed(config_.seed, index, config_.data.mix_rate);
+  const bool mixed = mix_ && is_mixed(config_->seed, index, config_->data.mix_rate);
   const TokenDataset& data = mixed ? *mix_ : train_;
-  const int64_t limit = config_.data.mix_items, length = config_.model.context;
+  const int64_t limit = config_->data.mix_items, length = config_->model.context;
   const int64_t count = mixed && limit > 0 ? std::min(limit, data.images()) : data.images();
   const auto part = [&](std::vector<int32_t>& all, int64_t size) {
     return std::span(all).subspan(place * size, size);
   };
   const auto tokens = part(out.tokens, length);
-  const int64_t image = image_at(config_.seed, index, count);
+  const int64_t image = image_at(config_->seed, index, count);
   data.read(image * length, tokens);
-  data.expect(image_at(config_.seed, index + config_.train.batch, count) * length, length);
-  AugmentChoice choice = augmenter_->draw(config_.seed, index);
+  data.expect(image_at(config_->seed, index + config_->train.batch, count) * length, length);
+  AugmentChoice choice = augmenter_->draw(config_->seed, index);
   choice[Augment::label] = augmenter_->label(image);
   choice[Augment::dataset] = mixed ? 1 : 0;
   augmenter_->apply(choice, tokens,

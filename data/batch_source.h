@@ -8,6 +8,7 @@
 #include "src/device.h"
 #include "src/ops.h"
 
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -53,7 +54,7 @@ class BatchSource {
   void read_images(int64_t step, int64_t first, int64_t count, HostBatch&) const;
   void read_image(int64_t index, int64_t place, HostBatch&) const;
 
-  Config config_;
+  std::shared_ptr<const Config> config_;
   const TokenDataset& train_;
   const TokenDataset* mix_;
   Batcher batcher_;

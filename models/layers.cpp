@@ -3,6 +3,7 @@
 
 #include "kernels/sampling/decode_linear.h"
 #include "models/model.h"
+#include "src/config/config.h"
 
 #include <cmath>
 #include <cstddef>

@@ -4,7 +4,6 @@
 
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
-#include "src/config/config.h"
 #include "src/ops/content.h"
 #include "src/parameters.h"
 
@@ -15,6 +14,8 @@
 #include <vector>
 
 namespace weft {
+struct ModelConfig;
+
 struct Linear {
   Param weight, bias;  // (out, in), (out)
   Linear(ParameterStore&, const std::string& name, int64_t in, int64_t out, double std,

@@ -5,6 +5,7 @@
 #include "kernels/attention/documents.h"
 #include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
+#include "src/config/config.h"
 #include "src/config/names.h"
 #include "src/ops/content.h"
 

@@ -2,7 +2,6 @@
 // What the trainer, the sampler and evaluation need of a model.
 #pragma once
 
-#include "src/config/config.h"
 #include "src/ops/content.h"
 #include "src/parameters.h"
 
@@ -11,6 +10,9 @@
 #include <vector>
 
 namespace weft {
+struct Config;
+struct ModelConfig;
+
 // What the layers with one pattern cache for a batch of texts; dense: if every head kept every
 // position.
 struct CacheUse {

@@ -9,6 +9,9 @@
 // models/decoding.cpp.
 #include "models/sparse_transformer.h"
 
+#include "src/config/conditions.h"
+#include "src/config/config.h"
+
 #include <cstddef>
 #include <map>
 #include <memory>

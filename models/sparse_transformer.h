@@ -6,6 +6,8 @@
 #include "models/layers.h"
 #include "models/model.h"
 #include "src/attention_maps.h"
+#include "src/config/conditions.h"
+#include "src/config/config.h"
 
 #include <cstddef>
 #include <functional>

@@ -4,6 +4,7 @@
 #include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/reduce.h"
+#include "src/config/config.h"
 
 #include <algorithm>
 #include <cmath>

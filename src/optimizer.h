@@ -3,10 +3,11 @@
 // StepScalars.
 #pragma once
 
-#include "src/config/config.h"
 #include "src/parameters.h"
 
 namespace weft {
+struct TrainConfig;
+
 // Learning rate of update `step` (0-based): linear warm-up to `learning_rate`, then cosine or
 // linear decay to final_learning_rate * learning_rate at the last step, or constant.
 double learning_rate(const TrainConfig&, int64_t step);

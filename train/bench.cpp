@@ -4,6 +4,8 @@
 #include "train/bench/bench.h"
 
 #include "src/config/config.h"
+#include "src/config/read_config.h"
+#include "src/config/write_config.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"

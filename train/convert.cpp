@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // convert: the weights of a checkpoint to safetensors, and back. See train/README.md.
+#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "train/program/loaded_model.h"
 #include "train/program/options.h"
 #include "train/program/program.h"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // train: a config in, a trained model in a run folder out. See train/README.md.
+#include "src/config/read_config.h"
+#include "src/config/write_config.h"
 #include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"

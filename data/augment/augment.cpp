@@ -3,6 +3,8 @@
 #include "data/augment/augment.h"
 
 #include "kernels/philox.h"
+#include "src/config/conditions.h"
+#include "src/config/config.h"
 #include "src/config/names.h"
 
 #include <algorithm>
@@ -175,7 +177,7 @@ Order inverse(const Order& order) {
 }
 
 Augmenter::Augmenter(const Config& config, const ImageShape& shape, std::vector<uint16_t> labels)
-    : config_(config.augment),
+    : config_(std::make_shared<const AugmentConfig>(config.augment)),
       vocab_(config.model.vocab),
       shape_(shape),
       kinds_(augmentations(config)),
@@ -183,49 +185,50 @@ Augmenter::Augmenter(const Config& config, const ImageShape& shape, std::vector<
       labels_(std::move(labels)) {
   if (!any()) return;
   check_shape();
-  if (config_.flip) flip_ = flip_order(shape_);
+  if (config_->flip) flip_ = flip_order(shape_);
   for (const Condition& k : kinds_) {
     // The 9! orders of 3 x 3 tiles would not fit into memory.
     if (!reorders(k.kind) || k.kind == Augment::jigsaw) continue;
     for (int64_t value = 0; value < k.values; ++value)
-      orders_[static_cast<std::size_t>(k.kind)].push_back(order_of(k.kind, value, shape_, config_));
+      orders_[static_cast<std::size_t>(k.kind)].push_back(
+          order_of(k.kind, value, shape_, *config_));
   }
 }
 
 void Augmenter::check_shape() const {
   const std::string size = shape_.text();
   if (!shape_) fail("augment: only images are augmented, the data has none");
-  for (const auto& [used, key] : {std::pair{config_.rotation, "augment.rotation"},
-                                  std::pair{config_.transposition, "augment.transposition"}}) {
+  for (const auto& [used, key] : {std::pair{config_->rotation, "augment.rotation"},
+                                  std::pair{config_->transposition, "augment.transposition"}}) {
     if (used && shape_.height != shape_.width)
       fail(key, ": images must be square, these are ", size, "; augment.reversal works for any");
   }
-  if (config_.jigsaw > 1 &&
-      (shape_.height % config_.jigsaw != 0 || shape_.width % config_.jigsaw != 0))
-    fail("augment.jigsaw: ", config_.jigsaw, " does not divide the sides of images of ", size);
-  for (const auto& [used, key] : {std::pair{config_.color, "augment.color"},
-                                  std::pair{config_.randaugment > 0, "augment.randaugment"}}) {
+  if (config_->jigsaw > 1 &&
+      (shape_.height % config_->jigsaw != 0 || shape_.width % config_->jigsaw != 0))
+    fail("augment.jigsaw: ", config_->jigsaw, " does not divide the sides of images of ", size);
+  for (const auto& [used, key] : {std::pair{config_->color, "augment.color"},
+                                  std::pair{config_->randaugment > 0, "augment.randaugment"}}) {
     if (used && shape_.channels != 3) fail(key, ": images must have 3 channels, these are ", size);
   }
-  if (config_.randaugment > 0 && vocab_ != 256)
+  if (config_->randaugment > 0 && vocab_ != 256)
     fail("augment.randaugment: wants images of 8 bits, model.vocab 256, not ", vocab_);
-  if (config_.random_order > 0 && config_.random_order_seeds.empty())
+  if (config_->random_order > 0 && config_->random_order_seeds.empty())
     fail("augment.random_order_seeds: at least one seed is needed, for example [42]");
 }
 
-bool Augmenter::any() const { return !kinds_.empty() || config_.flip; }
+bool Augmenter::any() const { return !kinds_.empty() || config_->flip; }
 
 bool Augmenter::moves_positions() const {
-  return config_.permute_positions &&
+  return config_->permute_positions &&
          std::ranges::any_of(kinds_, [](const Condition& k) { return reorders(k.kind); });
 }
 
 int64_t Augmenter::draw_value(const Condition& k, uint32_t bits) const {
   const double uniform = bits * 0x1p-32;
   if (k.kind == Augment::dataset) return 0;
-  if (k.kind == Augment::randaugment) return uniform < config_.randaugment_rate ? 1 : 0;
-  if (config_.unaugmented_rate <= 0) return uniform_below(bits, k.values);
-  const double same = std::pow(config_.unaugmented_rate, 1.0 / static_cast<double>(kinds_.size()));
+  if (k.kind == Augment::randaugment) return uniform < config_->randaugment_rate ? 1 : 0;
+  if (config_->unaugmented_rate <= 0) return uniform_below(bits, k.values);
+  const double same = std::pow(config_->unaugmented_rate, 1.0 / static_cast<double>(kinds_.size()));
   if (uniform < same) return 0;
   const double share = (uniform - same) / (1 - same) * static_cast<double>(k.values - 1);
   return std::min(1 + static_cast<int64_t>(share), k.values - 1);
@@ -244,7 +247,7 @@ AugmentChoice Augmenter::draw(uint64_t seed, int64_t index) const {
   AugmentChoice choice;
   for (const Condition& k : kinds_)
     choice[k.kind] = static_cast<int32_t>(draw_value(k, words[static_cast<std::size_t>(k.kind)]));
-  choice.flip = config_.flip && words[kAugments] >> 31 == 1;
+  choice.flip = config_->flip && words[kAugments] >> 31 == 1;
   choice.key = uint64_t{words[kAugments + 2]} << 32 | words[kAugments + 1];
   return choice;
 }
@@ -258,7 +261,7 @@ Order Augmenter::place(const AugmentChoice& choice) const {
                " has values 0 to ", k.values - 1, ", not ", value);
     if (value == 0 || !reorders(k.kind)) continue;
     if (k.kind == Augment::jigsaw)
-      then(jigsaw_order(shape_, config_.jigsaw, value));
+      then(jigsaw_order(shape_, config_->jigsaw, value));
     else
       then(orders_[static_cast<std::size_t>(k.kind)][value]);
   }
@@ -293,7 +296,7 @@ void Augmenter::apply(const AugmentChoice& choice, std::span<int32_t> tokens,
 void Augmenter::randaugment(const AugmentChoice& choice, std::span<int32_t> tokens) const {
   RgbImage image{shape_.height, shape_.width, {tokens.begin(), tokens.end()}};
   for (const RandOperation& o :
-       draw_operations(choice.key, config_.randaugment, config_.randaugment_magnitude,
+       draw_operations(choice.key, config_->randaugment, config_->randaugment_magnitude,
                        shape_.height, shape_.width))
     weft::apply(o, image);
   std::ranges::copy(image.pixels, tokens.begin());

@@ -4,15 +4,19 @@
 #pragma once
 
 #include "data/dataset.h"
-#include "src/config/config.h"
+#include "src/config/conditions.h"
 
 #include <array>
 #include <cstddef>
+#include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
 namespace weft {
+struct AugmentConfig;
+struct Config;
+
 // Permutations of the sub-pixels of an image, for distribution augmentation (Jun et al. 2020).
 // Token t of the result is token order[t] of the image. Tokens run over rows, columns and channels,
 // channels fastest.
@@ -88,7 +92,7 @@ class Augmenter {
   Order place(const AugmentChoice&) const;
   void randaugment(const AugmentChoice&, std::span<int32_t> tokens) const;
 
-  AugmentConfig config_;
+  std::shared_ptr<const AugmentConfig> config_;
   int64_t vocab_;
   ImageShape shape_;
   std::vector<Condition> kinds_, conditions_;

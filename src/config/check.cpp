@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Do the values of a config fit together? Each refusal names the keys and values that would work.
 #include "kernels/philox.h"
+#include "src/config/conditions.h"
 #include "src/config/fields.h"
 #include "src/config/names.h"
 #include "src/patterns/pattern.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The config file: YAML read strictly into plain structs. An unknown key, a wrong type or an
-// impossible value is an Error with file:line, what was expected, and the nearest known name.
-// fields.cpp says once what each key means: reading, writing, --set and configs/reference.yaml come
-// from it.
+// The config: every key, in plain structs. fields.cpp says once what each key means: reading,
+// writing, --set and configs/reference.yaml come from it.
+// To pass a config on, declare `struct Config;` and leave this header out.
 #pragma once
 
 #include "kernels/dtype.h"
@@ -123,75 +122,4 @@ struct Config {
   std::string source;
   int64_t ranks = 1;
 };
-
-// What a config is read for: the patterns of a model have to be causal, a picture shows any.
-enum class ConfigUse { model, picture };
-
-// Reads a config. A name that is not a path is looked for in configs/. `overrides` are "a.b=c" as
-// for --set.
-Config load_config(const std::string& name, const std::vector<std::string>& overrides = {},
-                   ConfigUse = ConfigUse::model);
-// The same from text; `where` is what errors name as the file.
-Config parse_config(const std::string& yaml, const std::string& where,
-                    const std::vector<std::string>& overrides = {}, ConfigUse = ConfigUse::model);
-// The value of a key such as "train.recompute", as to_yaml writes it.
-std::string value_text(const Config&, const std::string& key);
-// YAML of every key, which parse_config reads back; with comments when `documented`.
-std::string to_yaml(const Config&, bool documented = false);
-// One pattern as it stands in model.attention, "{kind: local, stride: 64}", and back.
-PatternSpec parse_pattern(const std::string& yaml, const std::string& where);
-std::string to_yaml(const PatternSpec&);
-// What a key may do when a run is resumed.
-enum class OnResume : uint8_t {
-  same,   // refused: it decides what a step computes
-  asked,  // changes how sums round: allowed with `train --allow-changes`, which says so
-  told,   // changes what is trained from here on, for which it was set: allowed, and said
-  free,   // may differ: the weights are the same bits
-};
-
-// A key on which two configs disagree; values as to_yaml writes them.
-struct KeyDifference {
-  std::string key, there, here;
-  OnResume rule = OnResume::same;
-  std::string effect;  // with asked and told: what it changes
-};
-
-// Files of data differ when their names do: folders may move.
-std::vector<KeyDifference> config_differences(const Config& there, const Config& here);
-// The keys with a rule, "a, b, c".
-std::string keys_on_resume(OnResume);
-// Error when values do not fit together: file, keys, nearest values that work. parse_config calls
-// it.
-void check_config(const Config&, ConfigUse = ConfigUse::model);
-
-// ---- what a sequence is told before its first token ----
-
-// The value of each kind of augmentation that training uses, and the class of the image: the sum of
-// their embeddings replaces the plain start vector. The kinds, in the order in which they are
-// applied to an image.
-enum class Augment : uint8_t {
-  rotation,
-  color,
-  transposition,
-  reversal,
-  jigsaw,
-  randaugment,
-  random_order,
-  dataset,
-  label  // of the data, not drawn
-};
-inline constexpr int kAugments = 8;  // that are drawn
-const char* name_of(Augment);
-
-struct Condition {
-  Augment kind;
-  int64_t values = 0;     // 0 .. values - 1; 0: not augmented
-  int64_t first_row = 0;  // row of the start table that value 0 has
-};
-
-// The kinds that a config applies, whether or not the model is told.
-std::vector<Condition> augmentations(const Config&);
-// Those that the model is told, and the label with data.labels; empty: it has a plain start vector.
-std::vector<Condition> conditions(const Config&);
-int64_t condition_rows(const std::vector<Condition>&);
 }  // namespace weft

@@ -4,6 +4,8 @@
 #pragma once
 
 #include "src/config/config.h"
+#include "src/config/differences.h"
+#include "src/config/read_config.h"
 
 #include <functional>
 #include <limits>

@@ -6,7 +6,6 @@
 // Written to a temporary file, synced, renamed: an earlier checkpoint is never lost.
 #pragma once
 
-#include "src/config/config.h"
 #include "src/parameters.h"
 
 #include <functional>
@@ -15,6 +14,8 @@
 #include <vector>
 
 namespace weft {
+struct Config;
+
 inline constexpr int64_t kCheckpointFormat = 1;
 
 // Everything but the tensors that decides how training goes on.

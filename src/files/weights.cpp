@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
+#include "src/config/config.h"
+#include "src/config/differences.h"
 #include "src/config/names.h"
+#include "src/config/read_config.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 

@@ -2,8 +2,8 @@
 // `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
 #include "tests/cases/bench_kernels.h"
 
-#include "tests/cases/kernel_cases.h"
 #include "src/config/names.h"
+#include "tests/cases/kernel_cases.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
 #include "train/program/json.h"

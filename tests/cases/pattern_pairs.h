@@ -2,6 +2,7 @@
 // Pairs of (query, key) of one head: those of the predicate, of the key lists and of tile tables.
 #pragma once
 
+#include "src/config/names.h"
 #include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"
 

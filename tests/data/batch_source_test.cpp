@@ -4,6 +4,7 @@
 #include "data/batch_source.h"
 
 #include "data/dataset.h"
+#include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
 

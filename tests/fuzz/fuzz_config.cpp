@@ -3,6 +3,8 @@
 // written and read again to the same text.
 #include "kernels/view.h"
 #include "src/config/config.h"
+#include "src/config/read_config.h"
+#include "src/config/write_config.h"
 
 #include <cstddef>
 #include <cstdlib>

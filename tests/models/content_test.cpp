@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Models where content decides what a head sees: causality, decoding, recompute, documents, memory.
 #include "models/sparse_transformer.h"
+#include "src/config/read_config.h"
 #include "tests/models/model_testing.h"
 #include "tests/temp_dir.h"
 

@@ -2,6 +2,8 @@
 // Decoding against the forward pass of training, for every causal pattern; what the caches hold.
 #include "models/decoding.h"
 
+#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "tests/models/model_testing.h"
 #include "tests/src/patterns/drawings.h"
 #include "tests/src/patterns/pattern_testing.h"

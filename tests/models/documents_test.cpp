@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Packed documents (data.separator): each is computed as if it were alone.
+#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "tests/models/model_testing.h"
 #include "train/bench/check.h"
 

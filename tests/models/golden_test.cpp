@@ -2,6 +2,7 @@
 // The model against PyTorch: the same weights and tokens give the same logits, loss and gradients
 // (tests/golden/make_golden.py).
 #include "models/model.h"
+#include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"

@@ -3,6 +3,8 @@
 // against the pool.
 #include "models/model.h"
 
+#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"
 

@@ -4,6 +4,8 @@
 #pragma once
 
 #include "models/model.h"
+#include "src/config/config.h"
+#include "src/config/write_config.h"
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // model.norm_eps reaches every norm.
+#include "src/config/config.h"
 #include "tests/models/model_testing.h"
 
 #include <algorithm>

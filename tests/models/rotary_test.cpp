@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Rotary positions of a model: its table of angles, and where short windows lie.
 #include "models/layers.h"
+#include "src/config/config.h"
 #include "tests/models/model_testing.h"
 
 #include <cmath>

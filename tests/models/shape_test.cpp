@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Patterns of the layers: the configured list, cycled.
 #include "models/model.h"
+#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "src/patterns/pattern.h"
 
 #include <gtest/gtest.h>

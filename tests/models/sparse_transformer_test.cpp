@@ -2,6 +2,8 @@
 // The model: gradients, causality, recompute, decoding, parameters.
 #include "models/sparse_transformer.h"
 
+#include "src/config/read_config.h"
+#include "src/config/write_config.h"
 #include "tests/models/model_testing.h"
 
 #include <algorithm>

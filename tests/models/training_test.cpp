@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Whole steps: graphs against plain calls, CPU against CUDA, a loss that falls.
 #include "kernels/layers/pointwise.h"
+#include "src/config/config.h"
 #include "src/device.h"
 #include "src/optimizer.h"
 #include "tests/models/model_testing.h"

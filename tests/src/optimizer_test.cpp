@@ -3,6 +3,7 @@
 #include "src/optimizer.h"
 
 #include "kernels/optimizer/loss_scale.h"
+#include "src/config/config.h"
 #include "src/ops.h"
 #include "tests/src/engine_testing.h"
 

@@ -3,6 +3,8 @@
 #include "tests/train/image_training.h"
 
 #include "kernels/philox.h"
+#include "src/config/config.h"
+#include "src/config/read_config.h"
 
 namespace weft {
 namespace {
@@ -34,7 +36,7 @@ void write_tiny_images(const std::string& path, int64_t valid, ImageShape shape,
   write_image_file(path, shape, split(24, 1), split(valid, 2), split(5, 3), "made by a test");
 }
 
-Config tiny_image_config(const std::string& folder, const std::vector<std::string>& overrides) {
+RunConfig tiny_image_config(const std::string& folder, const std::vector<std::string>& overrides) {
   return parse_config(
       str("name: tiny_images\nseed: 3\nprecision: f32\ndata:\n  path: ", folder,
           "/images.h5\n"

@@ -19,5 +19,6 @@ void write_tiny_images(const std::string& path, int64_t valid = 7, ImageShape = 
 
 // Two layers (strided, local) over 48 positions, batch 4, f32, with a moving average; reads
 // <folder>/images.h5.
-Config tiny_image_config(const std::string& folder, const std::vector<std::string>& overrides = {});
+RunConfig tiny_image_config(const std::string& folder,
+                            const std::vector<std::string>& overrides = {});
 }  // namespace weft

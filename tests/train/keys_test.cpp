@@ -3,7 +3,10 @@
 // --set and a checkpoint, --resume compares it, and a run of a tiny model shows it. A new key needs
 // a row in kRows.
 #include "data/batch_source.h"
+#include "src/config/differences.h"
 #include "src/config/fields.h"
+#include "src/config/read_config.h"
+#include "src/config/write_config.h"
 #include "src/files/checkpoint.h"
 #include "tests/models/model_testing.h"
 #include "tests/train/image_training.h"

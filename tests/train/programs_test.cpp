@@ -6,6 +6,7 @@
 #include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
+#include "train/trainer/run_folder.h"
 
 #include <algorithm>
 #include <chrono>

@@ -4,6 +4,7 @@
 
 #include "data/dataset.h"
 #include "kernels/philox.h"
+#include "src/config/read_config.h"
 #include "src/files/hdf5.h"
 
 #include <cstddef>
@@ -42,7 +43,10 @@ std::string small_yaml(const std::string& folder) {
       "  log_every: 4\n  eval_every: 8\n  save_every: 6\n  eval_tokens: 500\n");
 }
 
-Config small_config(const std::string& folder, const std::vector<std::string>& overrides) {
+RunConfig::RunConfig(const Config& config)
+    : config_(std::make_shared<const Config>(config)) {}
+
+RunConfig small_config(const std::string& folder, const std::vector<std::string>& overrides) {
   return parse_config(small_yaml(folder), folder + "/small.yaml", overrides);
 }
 

@@ -3,13 +3,13 @@
 // processes.
 #pragma once
 
-#include "src/config/config.h"
 #include "tests/temp_dir.h"
-#include "train/trainer/trainer.h"
+#include "train/trainer/options.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <gtest/gtest.h>
+#include <memory>
 #include <string>
 #include <sys/types.h>
 #include <vector>
@@ -29,8 +29,20 @@ inline constexpr const char* kContentLayers =
 // Two layers (local, strided) of width 32, context 64, batch 4, dropout, f32; reads
 // <folder>/corpus.h5.
 std::string small_yaml(const std::string& folder);
-// The same after "a.b=c" overrides.
-Config small_config(const std::string& folder, const std::vector<std::string>& overrides = {});
+
+// A config to pass on. Tests that read its keys copy it into a Config and include config.h.
+class RunConfig {
+ public:
+  RunConfig(const Config& config);  // NOLINT: the same, passed on
+
+  operator const Config&() const { return *config_; }  // NOLINT
+
+ private:
+  std::shared_ptr<const Config> config_;
+};
+
+// The config of small_yaml after "a.b=c" overrides.
+RunConfig small_config(const std::string& folder, const std::vector<std::string>& overrides = {});
 
 // Trains, with what a person would read as the result.
 std::string train(const Config&, const TrainOptions&);

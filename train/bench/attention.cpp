@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // `bench attention`: the shapes of the paper's models; each pattern is checked, then timed.
 #include "kernels/attention/select.h"
-
 #include "src/config/names.h"
 #include "train/bench/bench.h"
 #include "train/bench/check.h"

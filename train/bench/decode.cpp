@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: MIT
 // `bench decode`: checks a model with random weights, then times it as `sample` runs it.
+#include "src/config/conditions.h"
+#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "train/bench/bench.h"
 #include "train/bench/check.h"
 #include "train/program/json.h"

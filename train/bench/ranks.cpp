@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/diagnostics/timer.h"
+#include "src/config/config.h"
 #include "train/bench/run_timer.h"
 #include "train/bench/step_breakdown.h"
 #include "train/program/loaded_model.h"

@@ -3,6 +3,9 @@
 #include "train/trainer/step.h"
 
 #include "kernels/launch_profile.h"
+#include "src/config/conditions.h"
+#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
 #include "train/bench/step_breakdown.h"

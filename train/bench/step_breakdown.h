@@ -4,6 +4,7 @@
 #pragma once
 
 #include "data/batch_source.h"
+#include "kernels/diagnostics/timer.h"
 #include "kernels/launch_profile.h"
 #include "models/model.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/evaluation/evaluate_run.h"
 
+#include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/counts.h"

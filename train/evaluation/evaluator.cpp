@@ -3,6 +3,8 @@
 
 #include "data/batch_source.h"
 #include "kernels/layers/pointwise.h"
+#include "src/config/conditions.h"
+#include "src/config/config.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "src/config/config.h"
 #include "train/inspect/run_page.h"
 #include "train/sampling/sample_run.h"
 

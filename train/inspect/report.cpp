@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/report.h"
 
+#include "src/config/conditions.h"
+#include "src/config/config.h"
 #include "src/config/names.h"
+#include "src/config/read_config.h"
+#include "src/config/write_config.h"
 #include "src/files/files.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/loaded_model.h"
 
+#include "src/config/config.h"
+#include "src/config/read_config.h"
+
 #include <memory>
 #include <string>
 

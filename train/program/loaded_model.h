@@ -4,6 +4,7 @@
 #pragma once
 
 #include "models/model.h"
+#include "src/config/config.h"
 #include "src/files/checkpoint.h"
 #include "train/ranks/ranks.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "data/batch_source.h"
 #include "data/formats/image_files.h"
+#include "src/config/config.h"
 #include "train/evaluation/evaluator.h"
 #include "train/sampling/sample_run.h"
 

@@ -2,6 +2,7 @@
 #include "train/sampling/sample_run.h"
 
 #include "data/formats/audio_file.h"
+#include "src/config/config.h"
 #include "train/program/json.h"
 #include "train/program/program.h"
 

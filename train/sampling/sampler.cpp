@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sampler.h"
 
+#include "src/config/config.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"

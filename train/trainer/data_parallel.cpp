@@ -3,6 +3,7 @@
 
 #include "kernels/layers/pointwise.h"
 #include "kernels/optimizer/reduce.h"
+#include "src/config/config.h"
 
 #include <algorithm>
 #include <chrono>

@@ -10,6 +10,8 @@
 #include <vector>
 
 namespace weft {
+struct TrainConfig;
+
 // How many elements of the gradients are all-reduced at a time, at least: train.bucket_mb.
 int64_t bucket_elements(const TrainConfig&, DType gradients);
 // How the optimizer is shared, by train.shard_optimizer; null: a process alone.

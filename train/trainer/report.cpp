@@ -2,7 +2,10 @@
 #include "train/trainer/report.h"
 
 #include "data/formats/raw_file.h"
+#include "src/config/conditions.h"
+#include "src/config/config.h"
 #include "src/config/names.h"
+#include "src/config/read_config.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/trainer/trainer.h"

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/run_folder.h"
 
+#include "src/config/config.h"
+#include "src/config/differences.h"
+#include "src/config/read_config.h"
+#include "src/config/write_config.h"
+
 #include <bit>
 #include <chrono>
 #include <cmath>

@@ -2,6 +2,8 @@
 // The training step, from the top down.
 #include "train/trainer/step.h"
 
+#include "src/config/config.h"
+
 #include <cstddef>
 #include <functional>
 #include <memory>
@@ -108,6 +110,31 @@ double least_backward_seconds(const Config& config, const StepShape& shape) {
   return 2.0 / 3 * flops_per_token(config.model, shape.context) * tokens / kMostFlops;
 }
 }  // namespace
+
+StepShape step_shape(const Config& config, int64_t step) {
+  const int64_t context = context_at(config.train, config.model.context, step);
+  const int64_t sequences = config.train.batch * config.model.context / context;
+  const int64_t accumulation = config.train.accumulation, ranks = config.ranks;
+  const StepShape shape{context, sequences / (accumulation * ranks), accumulation, ranks};
+  WEFT_CHECK(shape.tokens() == config.train.batch * config.model.context,
+             "train.batch x model.context tokens must be a whole number of windows of ", context,
+             " tokens in ", accumulation * ranks, " micro-batches");
+  return shape;
+}
+
+StepScalars step_scalars(const Config& config, int64_t step) {
+  const TrainConfig& train = config.train;
+  StepScalars s;
+  s.seed = config.seed;
+  s.draw = static_cast<uint64_t>(step);
+  const double rate = learning_rate(train, step);
+  s.learning_rate = static_cast<float>(rate);
+  s.muon_learning_rate = static_cast<float>(rate / train.learning_rate * train.muon_learning_rate);
+  set_corrections(s, train.beta1, train.beta2, train.ema_decay, train.muon_momentum, step + 1);
+  s.loss_gradient =
+      static_cast<float>(1.0 / static_cast<double>(train.accumulation * config.ranks));
+  return s;
+}
 
 TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const Config& config,
                      Communicator* communicator)

@@ -2,6 +2,9 @@
 #include "train/trainer/trainer.h"
 
 #include "kernels/interruption.h"
+#include "src/config/config.h"
+#include "src/config/read_config.h"
+#include "src/config/write_config.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
 #include "train/program/program.h"

@@ -2,6 +2,8 @@
 // Distribution augmentation: what is drawn, what becomes of an image, what the model is told.
 #include "data/augment/augment.h"
 
+#include "src/config/conditions.h"
+#include "src/config/config.h"
 #include "tests/temp_dir.h"
 
 #include <algorithm>

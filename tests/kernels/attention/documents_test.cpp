@@ -2,7 +2,7 @@
 // Maps that part documents, in place of segments, for every kind of pattern; where documents begin.
 #include "kernels/attention/documents.h"
 
-#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "tests/kernels/attention/attention_gpu.h"
 
 #include <algorithm>

@@ -2,6 +2,7 @@
 // Configs of images: what fits together. The published models of images and of sound.
 #include "models/model.h"
 #include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "tests/temp_dir.h"
 
 #include <cmath>

@@ -4,9 +4,10 @@
 #include "src/config/config.h"
 
 #include "src/config/fields.h"
-#include "src/parts/parts.h"
-
 #include "src/config/names.h"
+#include "src/config/read_config.h"
+#include "src/config/write_config.h"
+#include "src/parts/parts.h"
 #include "tests/temp_dir.h"
 
 #include <algorithm>

@@ -4,8 +4,9 @@
 // themselves.
 #pragma once
 
-#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "src/parts/parts.h"
+#include "src/patterns/spec.h"
 
 #include <algorithm>
 #include <filesystem>

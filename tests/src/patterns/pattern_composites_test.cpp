@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Patterns made of others (merged, heads) and modified ones (prefix, documents, length): their
 // parts, their causality, their errors, and the arithmetic of runs under them.
-#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "src/patterns/combine.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"

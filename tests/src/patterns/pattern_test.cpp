@@ -2,9 +2,9 @@
 // Patterns against their definitions: runs == attends(), pair counts == closed forms, errors ==
 // texts.
 #include "src/attention_maps.h"
-#include "src/config/config.h"
 #include "src/config/fields.h"
 #include "src/config/names.h"
+#include "src/config/read_config.h"
 #include "tests/src/patterns/drawings.h"
 #include "tests/src/patterns/pattern_testing.h"
 

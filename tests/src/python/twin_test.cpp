@@ -2,6 +2,9 @@
 // weft_attention/sparse_transformer.py, the model in stock PyTorch: weights that travel give the
 // same logits.
 #include "models/model.h"
+#include "src/config/config.h"
+#include "src/config/read_config.h"
+#include "src/config/write_config.h"
 #include "src/files/checkpoint.h"
 #include "tests/run_python.h"
 #include "tests/src/engine_testing.h"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What `bench step` of several ranks measures with, and what it prints.
+#include "kernels/diagnostics/timer.h"
+#include "src/config/config.h"
 #include "tests/train/training.h"
 #include "train/bench/run_timer.h"
 #include "train/bench/step_breakdown.h"

@@ -7,6 +7,7 @@
 #include "tests/train/training.h"
 #include "train/evaluation/evaluator.h"
 #include "train/inspect/report.h"
+#include "train/trainer/run_folder.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -2,6 +2,7 @@
 // Evaluation scores every token once, with the context that was asked for.
 #include "train/evaluation/evaluator.h"
 
+#include "src/config/config.h"
 #include "tests/train/training.h"
 
 #include <algorithm>

@@ -9,6 +9,7 @@
 #include "train/evaluation/evaluator.h"
 #include "train/inspect/report.h"
 #include "train/program/loaded_model.h"
+#include "train/trainer/run_folder.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
 // Counts of the report against their definitions, and the program as a user calls it.
-#include "src/config/config.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
 #include "train/inspect/report.h"

@@ -3,6 +3,7 @@
 // definitions.
 #include "train/inspect/picture.h"
 
+#include "src/config/read_config.h"
 #include "src/patterns/pattern.h"
 #include "tests/src/patterns/drawings.h"
 

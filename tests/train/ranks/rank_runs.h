@@ -4,6 +4,7 @@
 
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
+#include "train/trainer/trainer.h"
 
 #include <chrono>
 #include <gtest/gtest.h>

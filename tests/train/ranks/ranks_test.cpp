@@ -8,6 +8,7 @@
 #include "tests/train/ranks/ranks_testing.h"
 #include "train/program/loaded_model.h"
 #include "train/sampling/sampler.h"
+#include "train/trainer/run_folder.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -3,6 +3,7 @@
 // told.
 #include "train/sampling/sampler.h"
 
+#include "src/config/config.h"
 #include "src/patterns/pattern.h"
 #include "tests/train/training.h"
 

@@ -5,6 +5,7 @@
 
 #include "src/files/hdf5.h"
 #include "tests/train/ranks/rank_runs.h"
+#include "train/trainer/trainer.h"
 
 #include <gtest/gtest.h>
 #include <string>

@@ -2,7 +2,9 @@
 // Does it learn what it can, and only that: one batch by heart, copying across a distance, the same
 // with gradients accumulated and with a context that grows.
 #include "kernels/philox.h"
+#include "src/config/config.h"
 #include "tests/train/training.h"
+#include "train/trainer/step.h"
 
 #include <cmath>
 #include <cstddef>

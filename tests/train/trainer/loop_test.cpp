@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
 // The loop around the steps: what it logs, when it stops, which checkpoints it keeps, what it
 // blames.
+#include "src/config/config.h"
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"
 #include "train/trainer/report.h"
+#include "train/trainer/trainer.h"
 
 #include <algorithm>
 #include <chrono>
@@ -51,12 +53,12 @@ class LoopTest : public RankRuns {
 
 TEST_F(LoopTest, LogsTheRateOfItsStep) {
   train_with({"train.log_every=1", "train.eval_every=0", "train.warmup=7"});
-  const TrainConfig config = small_config(dir.path(), {"train.warmup=7"}).train;
+  const Config config = small_config(dir.path(), {"train.warmup=7"});
   const std::vector<double> rates = of("run", "lr");
   ASSERT_EQ(rates.size(), 20u);
   for (std::size_t i = 0; i < rates.size(); ++i)
     EXPECT_FLOAT_EQ(static_cast<float>(rates[i]),
-                    static_cast<float>(learning_rate(config, static_cast<int64_t>(i))));
+                    static_cast<float>(learning_rate(config.train, static_cast<int64_t>(i))));
 }
 
 // Tokens of all processes in the time between two lines, whatever the windows are.

@@ -3,11 +3,13 @@
 // launched is the run that waits for each step.
 #include "kernels/optimizer/loss_scale.h"
 
+#include "src/config/config.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/trainer/step.h"
+#include "train/trainer/trainer.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // --batch: what fits, what divides, and that a run goes on as it was.
+#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "tests/train/training.h"
 #include "train/trainer/report.h"
 

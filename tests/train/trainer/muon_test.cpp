@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // train.optimizer muon: what an update changes, and that ranks, pieces of weights and breaks change
 // nothing.
+#include "src/config/config.h"
 #include "src/optimizer.h"
 #include "tests/testing.h"
 #include "tests/train/ranks/rank_runs.h"
+#include "train/trainer/trainer.h"
 
 #include <cmath>
 #include <cstddef>

@@ -4,6 +4,7 @@
 #include "tests/train/trainer/faults.h"
 #include "tests/train/trainer/steps.h"
 #include "train/trainer/report.h"
+#include "train/trainer/trainer.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
 // A run that was stopped, killed or resumed ends in the same bytes as one that was not.
+#include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
+#include "train/trainer/trainer.h"
 
 #include <chrono>
 #include <cstddef>

@@ -3,9 +3,11 @@
 #include "train/trainer/run_folder.h"
 
 #include "src/config/fields.h"
+#include "src/config/write_config.h"
 #include "src/ranks/sockets.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/train/training.h"
+#include "train/program/progress.h"
 #include "train/trainer/report.h"
 
 #include <cmath>

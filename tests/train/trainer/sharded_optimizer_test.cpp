@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // ZeRO-1: each process updates its pieces of the weights, and nobody can tell from losses or
 // checkpoints.
+#include "src/config/config.h"
 #include "src/files/checkpoint.h"
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"

@@ -2,6 +2,7 @@
 // Training steps without a Trainer.
 #pragma once
 
+#include "src/config/config.h"
 #include "tests/train/training.h"
 #include "train/program/loaded_model.h"
 #include "train/trainer/step.h"

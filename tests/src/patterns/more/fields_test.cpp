@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Fields without a default are asked for; a pattern of one size passes it on.
 #include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "src/patterns/pattern.h"
 #include "tests/temp_dir.h"
 #include "train/inspect/report.h"

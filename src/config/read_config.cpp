@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// YAML to Config.
+#include "src/config/read_config.h"
+
 #include "src/config/fields.h"
 #include "src/config/names.h"
+#include "src/config/write_config.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+// What a caller of the trainer chooses besides the config.
+#pragma once
+
+#include "kernels/dtype.h"
+#include "train/trainer/extension.h"
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace weft {
+struct TrainOptions {
+  // "": latest.h5 of the run folder, otherwise a checkpoint
+  std::optional<std::string> resume = {};
+  std::string init = "";  // a file of weights to start from
+  std::string out = "";   // "": runs/<config name>
+  std::string device = "auto";
+  std::string batch = "";    // train/trainer/report.h; "": train.accumulation as it is
+  int64_t max_steps = 0;     // stop and save when this step is done; 0: train.steps
+  double max_minutes = 0;    // stop and save after this long; 0: no limit
+  int64_t verify_every = 0;  // run every such update twice and compare the bits; 0: none
+  bool rank_log = false;     // log lines of every rank, too
+  // resume although other keys change rounding (OnResume::asked)
+  bool allow_changes = false;
+  std::optional<DType> dtype = {};     // of activations; nothing: dtype_on(), f32 on a CPU
+  std::string program = "train";       // how this program was called
+  int gpus = 0;                        // processes that it was told to start
+  std::vector<TrainHooks> hooks = {};  // of parts
+};
+}  // namespace weft
