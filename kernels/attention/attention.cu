@@ -34,7 +34,7 @@ void launch(CudaQueue& queue, Kernel kernel, const AttentionForward& f, const At
   switch (kernel) {
     case Kernel::simple: return simple::launch_forward(queue, f, pass);
     case Kernel::general: return ampere::launch_forward(queue, f, pass);
-    case Kernel::general_rows16: return ampere::launch_rows16_forward(queue, f, pass);
+    case Kernel::general_small_tiles: return small_tile_kernels()->forward(queue, f, pass);
     case Kernel::hopper_band: return hopper::launch_band_forward(queue, f, pass);
     case Kernel::hopper_window: return hopper::launch_window_forward(queue, f, pass);
     case Kernel::hopper_column: return hopper::launch_column_forward(queue, f, pass);
@@ -47,7 +47,7 @@ void launch(CudaQueue& queue, Kernel kernel, const AttentionBackward& g,
   switch (kernel) {
     case Kernel::simple: return simple::launch_backward(queue, g, pass);
     case Kernel::general: return ampere::launch_backward(queue, g, pass);
-    case Kernel::general_rows16: return ampere::launch_rows16_backward(queue, g, pass);
+    case Kernel::general_small_tiles: return small_tile_kernels()->backward(queue, g, pass);
     case Kernel::hopper: return hopper::launch_backward(queue, g, pass);
     case Kernel::hopper_fused: return hopper::launch_fused_backward(queue, g, pass);
     case Kernel::hopper_band: return hopper::launch_band_backward(queue, g, pass);

@@ -5,7 +5,6 @@
 
 #include "kernels/attention/attention.h"
 
-#include <algorithm>
 #include <cuda_runtime.h>
 
 namespace weft::attention {
@@ -25,17 +24,6 @@ void with_head_sizes(const X& x, F&& f) {
     if (x.q.size <= 64 && x.v.size <= 64) return f.template operator()<T, 64, 64>();
     if (x.q.size <= 64) return f.template operator()<T, 64, 128>();
     return f.template operator()<T, 128, 128>();
-  });
-}
-
-// The same for tiles of edge 16, whose kernels take any size that there is.
-template <class X, class F>
-void with_rows16_head_sizes(const X& x, F&& f) {
-  const int64_t larger = std::max(x.q.size, x.v.size);
-  if (larger <= 128) return with_head_sizes(x, f);
-  with_type(x, [&]<class T>() {
-    if (larger <= 192) return f.template operator()<T, 192, 192>();
-    return f.template operator()<T, 256, 256>();
   });
 }
 

@@ -13,8 +13,6 @@ void launch_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&)
 namespace ampere {
 void launch_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 void launch_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-void launch_rows16_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void launch_rows16_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 }  // namespace ampere
 
 namespace hopper {

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <initializer_list>
+#include <optional>
 
 namespace weft {
 const char* name_of(AttentionForm form) {
@@ -125,19 +126,23 @@ std::string reason_against_hopper(const Problem& x, const AttentionPass& pass,
   return x.segments ? "it takes no segments" : "";
 }
 
+std::string reason_against_general(const Problem& x, const AttentionPass& pass) {
+  if (const std::string why = reason_against_16_bits(x.dtype); !why.empty()) return why;
+  const bool small_tiles = small_tile_kernels() != nullptr;
+  if (pass.edge != kTile)
+    return small_tiles ? "" : str("it takes tiles of edge ", kTile, ", got ", pass.edge);
+  if (head_size(x) <= 128) return "";
+  // Accumulators and tiles of rows must fit the registers and the shared memory of a thread block.
+  return str("with tiles of edge ", kTile, " it takes heads up to 128, got ", head_size(x),
+             small_tiles ? str("; edge ", kSmallTile, " takes 256") : "");
+}
+
 // Why a form does not cover a case; empty where it does.
 std::string reason_against(AttentionForm form, const Problem& x, const AttentionPass& pass,
                            int compute_capability) {
   switch (form) {
     case AttentionForm::simple: return "";
-    case AttentionForm::general:
-      if (const std::string why = reason_against_16_bits(x.dtype); !why.empty()) return why;
-      // Accumulators and tiles of rows must fit the registers and the shared memory of a thread
-      // block.
-      if (pass.edge == kTile && head_size(x) > 128)
-        return str("with tiles of edge ", kTile, " it takes heads up to 128, got ", head_size(x),
-                   "; edge ", kSmallTile, " takes 256");
-      return "";
+    case AttentionForm::general: return reason_against_general(x, pass);
     case AttentionForm::hopper: return reason_against_hopper(x, pass, compute_capability);
     case AttentionForm::automatic: break;
   }
@@ -147,7 +152,7 @@ std::string reason_against(AttentionForm form, const Problem& x, const Attention
 Kernel kernel_of(AttentionForm form, const Problem& x, const AttentionPass& pass) {
   if (form == AttentionForm::hopper) return hopper_kernel(x, pass);
   if (form == AttentionForm::simple) return Kernel::simple;
-  return pass.edge == kTile ? Kernel::general : Kernel::general_rows16;
+  return pass.edge == kTile ? Kernel::general : Kernel::general_small_tiles;
 }
 
 // Of what forward and backward have in common.
@@ -178,6 +183,20 @@ std::string text_of(const Parameters& x, int compute_capability) {
 }
 }  // namespace
 
+namespace {
+std::optional<SmallTileKernels>& registered_small_tiles() {
+  static std::optional<SmallTileKernels> kernels;
+  return kernels;
+}
+}  // namespace
+
+void set_small_tile_kernels(const SmallTileKernels& kernels) { registered_small_tiles() = kernels; }
+
+const SmallTileKernels* small_tile_kernels() {
+  const auto& kernels = registered_small_tiles();
+  return kernels ? &*kernels : nullptr;
+}
+
 AttentionForm parse_form(std::string_view name) {
   for (const AttentionForm form : {AttentionForm::automatic, AttentionForm::simple,
                                    AttentionForm::general, AttentionForm::hopper})
@@ -186,7 +205,7 @@ AttentionForm parse_form(std::string_view name) {
 }
 
 const char* name_of(Kernel kernel) {
-  constexpr const char* kNames[] = {"simple",         "general",       "general/rows16",
+  constexpr const char* kNames[] = {"simple",         "general",       "general/small_tiles",
                                     "hopper",         "hopper/fused",  "hopper/band",
                                     "hopper/head128", "hopper/window", "hopper/column"};
   return kNames[static_cast<int>(kernel)];

@@ -19,9 +19,9 @@ AttentionForm parse_form(std::string_view name);
 // of 64. Rows are those of a column of a Band; select.cpp has all conditions, and the figures
 // behind them.
 enum class Kernel {
-  simple,          // simple/: every case, in f32
-  general,         // ampere/: tiles of 64, heads up to 128
-  general_rows16,  // ampere/rows16_*: tiles of 16, heads up to 256
+  simple,               // simple/: every case, in f32
+  general,              // ampere/: tiles of 64, heads up to 128
+  general_small_tiles,  // tiles of 16, heads up to 256: SmallTileKernels
   // hopper/: any tiles; backward as two kernels, query-stationary and key-stationary
   hopper,
   // hopper/fused: backward of an only pass as one kernel, heads up to 64, with scratch
@@ -38,6 +38,19 @@ enum class Kernel {
                  // rows, heads up to 64
 };
 const char* name_of(Kernel);
+
+// CUDA kernels for tiles of edge kSmallTile in f16 and bf16, with heads up to 256: a part may bring
+// them. Without them tables have tiles of kTile alone, and `simple` takes heads above 128.
+struct SmallTileKernels {
+  // Null in builds without CUDA.
+  void (*forward)(CudaQueue&, const AttentionForward&, const AttentionPass&) = nullptr;
+  void (*backward)(CudaQueue&, const AttentionBackward&, const AttentionPass&) = nullptr;
+};
+
+// Called by the part when it registers: before tables are built, and before select().
+void set_small_tile_kernels(const SmallTileKernels&);
+// Null where there are none.
+const SmallTileKernels* small_tile_kernels();
 
 // What the choice depends on besides the pass and the GPU.
 struct Problem {

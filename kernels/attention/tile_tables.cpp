@@ -3,6 +3,8 @@
 // PackedTables: tables of equal edge that do not depend on each other share a pass.
 #include "kernels/attention/tile_tables.h"
 
+#include "kernels/attention/select.h"
+
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -358,6 +360,7 @@ TileTables build_best_tables(const AttendedPairs& pairs, int64_t head_size) {
   // Time of an executed pair, in large tiles 1, measured on an H200: a key read serves 16 queries,
   // not 64.
   constexpr int64_t kSmallTileCost = 2;
+  if (!attention::small_tile_kernels()) return build_tile_tables(pairs, kTile);
   if (head_size > kMostInLargeTiles) return build_tile_tables(pairs, kSmallTile);
   TileTables large = build_tile_tables(pairs, kTile);
   if (large.pairs.waste() <= kGoodWaste) return large;

@@ -68,8 +68,9 @@ struct TileTables {
 // In time that grows with runs and tiles. `edge`: kTile or kSmallTile.
 TileTables build_tile_tables(const AttendedPairs&, int edge = kTile);
 
-// The same with the edge that suits: small tiles where large ones would be mostly empty, and for
-// heads of more than 128 numbers, whose rows fill the registers by sixteens.
+// The same with the edge that suits. Where there are kernels for small tiles (select.h): small ones
+// if large ones would be mostly empty, and for heads of more than 128 numbers, whose rows fill the
+// registers by sixteens.
 TileTables build_best_tables(const AttendedPairs&, int64_t head_size);
 
 // Tables of all groups of heads in one piece of memory, as AttentionMaps.

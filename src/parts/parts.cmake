@@ -90,4 +90,8 @@ weft_part(bindings WEFT_WITH_BINDINGS "the C library and the Python package"
   REQUIRES more_patterns
   REGISTERS_NOTHING)
 
+weft_part(rows16 WEFT_WITH_ROWS16 "attention over tiles of 16 rows, and heads of 136 to 256 on tensor cores"
+  FOLDERS kernels/rows16
+  C_LIBRARY)
+
 weft_write_parts()

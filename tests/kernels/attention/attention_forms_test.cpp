@@ -49,15 +49,6 @@ TEST(AttentionForms, AutomaticTakesTheFastestThatCovers) {
   EXPECT_EQ(selected({.size = 128, .v_size = 8, .compute_capability = 80}), Kernel::general);
   EXPECT_EQ(selected({.dtype = DType::f16, .size = 8, .v_size = 136, .compute_capability = 80}),
             Kernel::simple);
-  EXPECT_EQ(selected({
-                .dtype = DType::f16,
-                .edge = kSmallTile,
-                .size = 8,
-                .v_size = 256,
-                .segments = true,
-                .compute_capability = 89,
-            }),
-            Kernel::general_rows16);
 }
 
 TEST(AttentionForms, TheTextNamesPassesAndDirections) {
@@ -69,8 +60,7 @@ TEST(AttentionForms, TheTextNamesPassesAndDirections) {
   f.form = AttentionForm::simple;
   EXPECT_EQ(attention::kernels_text(f, g, 80), "simple; backward general");
   g.maps.passes = 2;
-  g.maps.pass[1].edge = kSmallTile;
-  EXPECT_EQ(attention::kernels_text(f, g, 80), "simple; backward general + general/rows16");
+  EXPECT_EQ(attention::kernels_text(f, g, 80), "simple; backward general + general");
 }
 
 TEST(AttentionForms, AForcedFormRunsOrIsRefusedByName) {
@@ -93,7 +83,6 @@ TEST(AttentionForms, HopperIsForItsGpuItsTypesAndItsTiles) {
   EXPECT_NE(refusal(AttentionForm::hopper, DType::f16).find("90a"), std::string::npos);
 #endif
   EXPECT_EQ(selected({.segments = true}), Kernel::general);
-  EXPECT_EQ(selected({.edge = kSmallTile}), Kernel::general_rows16);
   EXPECT_EQ(selected({.dtype = DType::f32}), Kernel::simple);
   EXPECT_EQ(selected({.dtype = DType::f16, .size = 136}), Kernel::simple);
   EXPECT_EQ(selected({.compute_capability = 100}), Kernel::general);
@@ -125,8 +114,6 @@ TEST(AttentionForms, BandsOfAShortReachHaveAKernelOfTheirOwn) {
 #ifdef WEFT_SM90A
   EXPECT_EQ(selected({.edge = kSmallTile, .band = {1, 128, 0}}), Kernel::hopper_band);
 #endif
-  EXPECT_EQ(selected({.edge = kSmallTile, .segments = true, .band = {1, 128, 0}}),
-            Kernel::general_rows16);
 }
 
 // A kernel that no test of select() names would never be missed.

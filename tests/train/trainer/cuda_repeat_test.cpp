@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <vector>
 #ifdef WEFT_CUDA
+#include "kernels/attention/select.h"
 #include "kernels/optimizer/reduce.h"
 #include "tests/kernels/attention/attention_gpu.h"
 #include "tests/train/trainer/steps.h"
@@ -94,7 +95,8 @@ void add_problems(std::vector<Repeated>& all) {
   using enum AttentionForm;
   for (const AttentionForm form : {simple, general})
     all.push_back(repeated<T>({"fixed", 32, 8}, some, form));
-  all.push_back(repeated<T>({"fixed", 16, 4}, some, general, kSmallTile));
+  if (attention::small_tile_kernels())
+    all.push_back(repeated<T>({"fixed", 16, 4}, some, general, kSmallTile));
   if (gpu().compute_capability != 90) return;
   for (const bool scratch : {false, true}) {
     all.push_back(repeated<T>({"all"}, {1, 1500, 8, 64, 64}, hopper, kTile, scratch));
@@ -118,8 +120,9 @@ TEST(CudaRepeat, AttentionHasOneBitPattern) {
   for (const Repeated& problem : problems)
     kernels.insert(problem.kernels.begin(), problem.kernels.end());
   if (gpu().compute_capability == 90) {
-    EXPECT_EQ(kernels.size(), std::size_t{1} + static_cast<std::size_t>(Kernel::hopper_column))
-        << "each of them";
+    const std::size_t all = 1 + static_cast<std::size_t>(Kernel::hopper_column),
+                      absent = attention::small_tile_kernels() ? 0 : 1;
+    EXPECT_EQ(kernels.size(), all - absent) << "each of them";
   }
   const Tensor sums(*gpu().pool, {static_cast<int64_t>(8 * problems.size())}, DType::u8);
   auto* sum = static_cast<uint64_t*>(sums.view().data);

@@ -6,6 +6,9 @@
 
 #include "kernels/attention/ampere/fragments.cuh"
 #include "kernels/attention/ampere/mainloop.cuh"
+#include "kernels/attention/launch.cuh"
+
+#include <algorithm>
 
 namespace weft::attention::ampere {
 inline constexpr int kRows16Warps = 2;  // of a block: they share nothing but its place in the grid
@@ -243,4 +246,15 @@ struct Rows16Shape {
   static constexpr int kEntries = kLarger <= 64 ? 2 : 1, N = kEntries * kSmallTile;
   static constexpr int kThreads = kRows16Warps * 32;
 };
+
+// As with_head_sizes(): these kernels take any size that there is.
+template <class X, class F>
+void with_rows16_head_sizes(const X& x, F&& f) {
+  const int64_t larger = std::max(x.q.size, x.v.size);
+  if (larger <= 128) return with_head_sizes(x, f);
+  with_type(x, [&]<class T>() {
+    if (larger <= 192) return f.template operator()<T, 192, 192>();
+    return f.template operator()<T, 256, 256>();
+  });
+}
 }  // namespace weft::attention::ampere
