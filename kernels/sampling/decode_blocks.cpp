@@ -5,6 +5,8 @@
 #include "kernels/sampling/decode_blocks_steps.h"
 #include "kernels/view.h"
 
+#include <vector>
+
 namespace weft {
 namespace {
 void check(const DecodeNorm& norm, DType t, int64_t width, const char* what) {
@@ -52,6 +54,17 @@ void check(const DecodeBlocks& k) {
   if (k.qk) check(qk_step(k));
   for (const DecodeBlock& block : k.blocks) check(block, k);
 }
+
+namespace {
+std::vector<BlocksDecoder>& decoders() {
+  static std::vector<BlocksDecoder> all;
+  return all;
+}
+}  // namespace
+
+void add_blocks_decoder(const BlocksDecoder& decoder) { decoders().push_back(decoder); }
+
+const std::vector<BlocksDecoder>& blocks_decoders() { return decoders(); }
 
 void compute(CpuQueue& queue, const DecodeBlocks& k) {
   if (k.y.size() > 0) run_in_steps(queue, k);

@@ -40,8 +40,8 @@ struct DecodeBlock {
   // As in AttentionDecode, in the queue's memory.
   const int32_t *keys = nullptr, *key_start = nullptr, *key_positions = nullptr,
                 *group_of_head = nullptr, *first_row = nullptr, *own_row = nullptr;
-  int64_t longest = 0;                   // no list is longer; 0: not known
-  std::vector<DecodeContent> content{};  // CUDA takes steps where there is any
+  int64_t longest = 0;  // no list is longer; 0: not known
+  std::vector<DecodeContent> content{};
   TensorView own_list{}, own_count{};
 };
 
@@ -54,7 +54,7 @@ struct DecodeBlocks {
   double scale = 1;
   QkForm qk;  // of the queries and the new keys
   Activation f = Activation::gelu;
-  // (B)  i32: as in AttentionDecode, or absent. CUDA takes five launches a block then
+  // (B)  i32: as in AttentionDecode, or absent
   TensorView first_key;
   // Scratch: (B, H * (2 Dqk + Dv)), (B, H * Dv), (B, M)  T. Of no meaning afterwards.
   TensorView packed, attended, hidden;
@@ -63,4 +63,16 @@ struct DecodeBlocks {
 };
 
 WEFT_KERNEL(DecodeBlocks);
+
+// A faster CUDA form of DecodeBlocks, which a part adds. compute() of a CudaQueue takes the first
+// that covers the case, else five launches a block.
+struct BlocksDecoder {
+  // Depends on the model and the lengths of texts, never on the batch: forms differ in rounding.
+  bool (*covers)(const DecodeBlocks&);
+  void (*compute)(CudaQueue&, const DecodeBlocks&);
+};
+
+// Called by a part when it registers, before the first device is made.
+void add_blocks_decoder(const BlocksDecoder&);
+const std::vector<BlocksDecoder>& blocks_decoders();
 }  // namespace weft

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// DecodeBlocks as five launches a block: the definition, and CUDA's form for what no cluster kernel
-// takes.
+// DecodeBlocks as five launches a block: the definition, and CUDA's form for what no
+// BlocksDecoder takes.
 #pragma once
 
 #include "kernels/sampling/decode_attention.h"

@@ -94,4 +94,7 @@ weft_part(rows16 WEFT_WITH_ROWS16 "attention over tiles of 16 rows, and heads of
   FOLDERS kernels/rows16
   C_LIBRARY)
 
+weft_part(decode WEFT_WITH_DECODE "sampling with one persistent kernel for all blocks, on Hopper"
+  FOLDERS kernels/decode)
+
 weft_write_parts()

@@ -21,10 +21,10 @@
 // A thread that waits about two seconds traps: an error is better than a hang.
 #pragma once
 
+#include "kernels/decode/plan.h"
 #include "kernels/device/vector8.cuh"
 #include "kernels/layers/rotary.cuh"
 #include "kernels/sampling/decode_blocks.h"
-#include "kernels/sampling/decode_persistent.h"
 
 namespace weft::decode_persistent {
 inline constexpr uint32_t kAbsent = 0xffffffffu, kOtherNan = 0x7fff7fffu;

@@ -149,19 +149,19 @@ void expect_equal_in_batches(const Model& m, DType type) {
 }
 
 TEST(CudaDecodeBlocks, TextIsTheSameInEveryBatch) {
-  if (!persistent_here()) GTEST_SKIP() << "five launches a block here";
+  if (!persistent_here()) GTEST_SKIP() << "not a Hopper GPU";
   for (const DType type : {DType::bf16, DType::f16}) expect_equal_in_batches(kText, type);
 }
 
 TEST(CudaDecodeBlocks, ImagesAreTheSameInEveryBatch) {
-  if (!persistent_here()) GTEST_SKIP() << "five launches a block here";
+  if (!persistent_here()) GTEST_SKIP() << "not a Hopper GPU";
   expect_equal_in_batches(kImages, DType::bf16);
   expect_equal_in_batches(kWideHeads, DType::f16);
 }
 
 // More layers than a launch takes.
 TEST(CudaDecodeBlocks, ManyLayersTakeTwoLaunches) {
-  if (!persistent_here()) GTEST_SKIP() << "five launches a block here";
+  if (!persistent_here()) GTEST_SKIP() << "not a Hopper GPU";
   expect_equal_in_batches(kOdd, DType::f16);
 }
 }  // namespace

@@ -5,8 +5,8 @@
 // for two MMAs. The first weights are in flight before the rows are there.
 #pragma once
 
+#include "kernels/decode/persistent.cuh"
 #include "kernels/sampling/decode_linear.cuh"
-#include "kernels/sampling/decode_persistent.cuh"
 
 namespace weft::decode_persistent {
 // Rows of the group to the operand in shared memory, as they are: as many warps a row as there are.
