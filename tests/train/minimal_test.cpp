@@ -2,6 +2,7 @@
 // train/minimal.cpp against `train` with configs/minimal.yaml: the same bits of losses and weights.
 #include "data/prepare/prepare.h"
 #include "models/model.h"
+#include "src/config/config.h"
 #include "src/config/read_config.h"
 #include "src/files/checkpoint.h"
 #include "tests/train/training.h"

@@ -4,8 +4,12 @@
 
 #include "data/dataset.h"
 #include "kernels/philox.h"
+#include "src/config/config.h"
 #include "src/config/read_config.h"
 #include "src/files/hdf5.h"
+#include "train/program/json.h"
+#include "train/program/progress.h"
+#include "train/trainer/trainer.h"
 
 #include <cstddef>
 #include <fcntl.h>
