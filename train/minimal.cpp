@@ -16,7 +16,6 @@
 #include "kernels/philox.h"
 #include "kernels/step_scalars.h"
 
-#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -310,7 +309,69 @@ void join_backward(const Stream& at, const Weights& norm, const GradView& dbias,
                 });
 }
 
-// `da` and `d` hold gradients of what has their names in `a` and in the layer at hand.
+// `d` holds gradients of what has their names in the layer. `behind`: the gradient of the sum
+// behind it, absent in the last layer.
+void layer_backward(const Model& model, int64_t l, const Activations& a, const TensorView& behind,
+                    const Layer& d) {
+  const Block& w = model.blocks[l];
+  const Layer& layer = a.layers[l];
+
+  join_backward(layer.end, w.end_norm, w.down.db, behind, d.end);
+  launch(queue, LinearActivationBackward{
+                    .dh = d.up,
+                    .db = w.up.db,
+                    .dy = d.end.sum,
+                    .w = w.down.w,
+                    .h = layer.up,
+                    .b = w.up.b,
+                });
+  launch(queue, LinearBackward{
+                    .dw = w.down.dw,
+                    .dy = d.end.sum,
+                    .x = layer.hidden,
+                    .w = w.down.w,
+                });
+  launch(queue, LinearBackward{
+                    .dx = {d.middle.norm},
+                    .dw = w.up.dw,
+                    .dy = d.up,
+                    .x = layer.middle.norm,
+                    .w = w.up.w,
+                });
+
+  join_backward(layer.middle, w.middle_norm, w.proj.db, d.end.sum, d.middle);
+  launch(queue, LinearBackward{
+                    .dx = {d.attended},
+                    .dw = w.proj.dw,
+                    .dy = d.middle.sum,
+                    .x = layer.attended,
+                    .w = w.proj.w,
+                });
+  launch(queue, AttentionBackward{
+                    .dq = heads(d.qkv),
+                    .dk = heads(d.qkv, 1),
+                    .dv = heads(d.qkv, 2),
+                    .delta = d.lse,  // scratch, of the shape of lse
+                    .dy = heads(d.attended),
+                    .y = heads(layer.attended),
+                    .lse = layer.lse,
+                    .q = heads(layer.qkv),
+                    .k = heads(layer.qkv, 1),
+                    .v = heads(layer.qkv, 2),
+                    .maps = model.maps,
+                    .scale = kScale,
+                });
+  launch(queue, LinearBackward{
+                    .dx = {d.end.norm},
+                    .dw = w.qkv.dw,
+                    .db = w.qkv.db,
+                    .dy = d.qkv,
+                    .x = a.before(l).norm,
+                    .w = w.qkv.w,
+                });
+}
+
+// `da` holds gradients of what has their names in `a`, and of one layer at a time.
 void backward(const Model& model, const Activations& a, const StepScalars* step,
               const Activations& da) {
   const Layer& d = da.layers[0];
@@ -329,65 +390,8 @@ void backward(const Model& model, const Activations& a, const StepScalars* step,
                     .x = a.before(kLayers).norm,
                     .w = model.output.w,
                 });
-  TensorView behind;  // nothing is behind the last sum
-  for (int64_t l = kLayers; l-- > 0; behind = d.middle.sum) {
-    const Block& w = model.blocks[l];
-    const Layer& layer = a.layers[l];
-
-    join_backward(layer.end, w.end_norm, w.down.db, behind, d.end);
-    launch(queue, LinearActivationBackward{
-                      .dh = d.up,
-                      .db = w.up.db,
-                      .dy = d.end.sum,
-                      .w = w.down.w,
-                      .h = layer.up,
-                      .b = w.up.b,
-                  });
-    launch(queue, LinearBackward{
-                      .dw = w.down.dw,
-                      .dy = d.end.sum,
-                      .x = layer.hidden,
-                      .w = w.down.w,
-                  });
-    launch(queue, LinearBackward{
-                      .dx = {d.middle.norm},
-                      .dw = w.up.dw,
-                      .dy = d.up,
-                      .x = layer.middle.norm,
-                      .w = w.up.w,
-                  });
-
-    join_backward(layer.middle, w.middle_norm, w.proj.db, d.end.sum, d.middle);
-    launch(queue, LinearBackward{
-                      .dx = {d.attended},
-                      .dw = w.proj.dw,
-                      .dy = d.middle.sum,
-                      .x = layer.attended,
-                      .w = w.proj.w,
-                  });
-    launch(queue, AttentionBackward{
-                      .dq = heads(d.qkv),
-                      .dk = heads(d.qkv, 1),
-                      .dv = heads(d.qkv, 2),
-                      .delta = d.lse,
-                      .dy = heads(d.attended),
-                      .y = heads(layer.attended),
-                      .lse = layer.lse,
-                      .q = heads(layer.qkv),
-                      .k = heads(layer.qkv, 1),
-                      .v = heads(layer.qkv, 2),
-                      .maps = model.maps,
-                      .scale = kScale,
-                  });
-    launch(queue, LinearBackward{
-                      .dx = {d.end.norm},
-                      .dw = w.qkv.dw,
-                      .db = w.qkv.db,
-                      .dy = d.qkv,
-                      .x = a.before(l).norm,
-                      .w = w.qkv.w,
-                  });
-  }
+  TensorView behind;
+  for (int64_t l = kLayers; l-- > 0; behind = d.middle.sum) layer_backward(model, l, a, behind, d);
   launch(queue, LayerNormBackward{
                     .dx = {behind, true},  // added to what is there
                     .dw = model.begin_norm.dw,
@@ -410,12 +414,12 @@ void backward(const Model& model, const Activations& a, const StepScalars* step,
 
 // ---- training ----
 
-// Windows at random places of the text: a function of seed, step and place in the batch.
+// Windows at random places of the text: a function of seed, step and place in the batch. The key is
+// one of its own, apart from that of the weights.
 std::vector<int32_t> windows(const std::string& text, uint32_t step) {
-  constexpr uint64_t kOrder = 0x6f72646572;  // apart from other draws
   std::vector<int32_t> tokens;
   for (uint32_t i = 0; i < kBatch; ++i) {
-    const Philox4 bits = philox4x32({i, 0, step, 0}, kSeed ^ kOrder);
+    const Philox4 bits = philox4x32({i, 0, step, 0}, kSeed ^ 0x6f72646572);
     const unsigned __int128 uniform = uint64_t{bits[1]} << 32 | bits[0];
     const std::size_t first = uniform * (text.size() - kContext + 1) >> 64;
     for (const unsigned char byte : text.substr(first, kContext)) tokens.push_back(byte);
@@ -483,18 +487,12 @@ void sample(const Model& model) {
 
 // ---- the program ----
 
-// The part of a file that `prepare` gives to training.
-std::string training_text(const char* path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) fail(path, ": cannot be read");
-  std::string text(std::istreambuf_iterator<char>(file), {});
-  text.resize(std::llround(0.9 * text.size()));
-  if (text.size() < kContext) fail(path, ": is too short: ", kContext, " bytes make a window");
-  return text;
-}
-
 void run(const char* path, std::map<std::string, std::string>& options) {
-  const std::string text = training_text(path), count = options["--steps"];
+  std::ifstream in(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(in), {}), count = options["--steps"];
+  if (!in) fail(path, ": cannot be read");
+  text.resize(std::llround(0.9 * text.size()));  // what `prepare` gives to training
+  if (text.size() < kContext) fail(path, ": is too short: ", kContext, " bytes make a window");
   const int64_t steps = std::atoll(count.c_str());
   if (steps < 1 || std::to_string(steps) != count) fail("--steps: expected 1, 2, ..., got ", count);
   queue = open_queue(options["--device"]);
@@ -508,25 +506,27 @@ void run(const char* path, std::map<std::string, std::string>& options) {
   sample(model);
 
   if (options["--save"].empty()) return;
-  std::ofstream file(options["--save"], std::ios::binary);
+  std::ofstream out(options["--save"], std::ios::binary);
   for (const float weight : to_host(queue, model.master))
-    file.write(reinterpret_cast<const char*>(&weight), sizeof weight);
-  if (!file.flush()) fail(options["--save"], ": cannot be written");
+    out.write(reinterpret_cast<const char*>(&weight), sizeof weight);
+  if (!out.flush()) fail(options["--save"], ": cannot be written");
 }
 }  // namespace
 
-int main(int argc, char** argv) try {
+int main(int argc, char** argv) {
   std::map<std::string, std::string> options{
       {"--steps", "500"}, {"--device", "cpu"}, {"--attention", "fixed"}, {"--save", ""}};
-  for (int i = 2; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
   const char* usage =
       "minimal FILE [--steps N] [--device cpu|cuda] [--attention fixed|strided] [--save FILE]";
-  if (argc % 2 != 0 || options.size() > 4) fail("expected ", usage);
-  if (argv[1] == std::string("--help"))
-    std::puts(usage);
-  else
-    run(argv[1], options);
-} catch (const Error& error) {
-  std::fprintf(stderr, "error: %s\n", error.what());
-  return 1;
+  for (int i = 2; i + 1 < argc; i += 2) options[argv[i]] = argv[i + 1];
+  try {
+    if (argc % 2 != 0 || options.size() > 4) fail("expected ", usage);
+    if (argv[1] == std::string("--help"))
+      std::puts(usage);
+    else
+      run(argv[1], options);
+  } catch (const Error& error) {
+    std::fprintf(stderr, "error: %s\n", error.what());
+    return 1;
+  }
 }
