@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""The core stands alone. Usage: check_parts.py [--part NAME | --all-at-once | --of-the-day]
+"""The core stands alone.
+Usage: check_parts.py [--part NAME | --all-at-once | --of-the-day] [--without SUITES] [--scratch DIR]
 In a copy of the tree it deletes the folders of a part, configures, builds and runs the quick tests
 that are left: for each part in turn, then for all of them at once. Leaves with 1 when one fails.
 --all-at-once: that run alone. --part NAME: one part. --of-the-day: one part, another each day.
+--without SUITES: these tests are left out, too (a filter of GoogleTest: "Ops.*:Selftest.*").
 --scratch DIR: where copy and build lie, kept for the next run (default: in the folder for temporary
 files). Uses ccache where there is one."""
 import argparse
@@ -76,7 +78,7 @@ def build(source, folder, log):
     return "the build" if run_logged(["cmake", "--build", folder, "-j", jobs], log) else None
 
 
-def run_tests(source, folder, log):
+def run_tests(source, folder, log, without):
     """Numbers of tests that passed and that failed; a process for each processor."""
     shards = os.cpu_count()
     running = []
@@ -84,7 +86,7 @@ def run_tests(source, folder, log):
         out = open(f"{log}.tests{shard}", "w+", encoding="utf-8")
         env = {**os.environ, "GTEST_TOTAL_SHARDS": str(shards), "GTEST_SHARD_INDEX": str(shard),
                "OMP_WAIT_POLICY": "passive"}
-        command = [os.path.join(folder, "bin/weft_tests"), f"--gtest_filter={QUICK}"]
+        command = [os.path.join(folder, "bin/weft_tests"), f"--gtest_filter={QUICK}:{without}"]
         running.append((subprocess.Popen(command, cwd=source, env=env, stdout=out,
                                          stderr=subprocess.STDOUT), out))
     passed = failed = 0
@@ -103,7 +105,7 @@ def run_tests(source, folder, log):
     return passed, failed
 
 
-def check(deleted, scratch):
+def check(deleted, scratch, without):
     """Whether the tree without these parts builds and passes; prints what it found."""
     what = ", ".join(part.name for part in deleted)
     source, folder = os.path.join(scratch, "source"), os.path.join(scratch, "build")
@@ -119,7 +121,7 @@ def check(deleted, scratch):
             print("".join(file.readlines()[-40:]))
         return False
     built = time.time()
-    passed, failed = run_tests(source, folder, log)
+    passed, failed = run_tests(source, folder, log, without)
     print(f"{text}, built in {built - started:.0f} s; {passed} tests passed, {failed} FAILED"
           f" in {time.time() - built:.0f} s" if failed else
           f"{text}, built in {built - started:.0f} s; {passed} tests passed"
@@ -135,6 +137,7 @@ def main():
     chosen.add_argument("--part", choices=[part.name for part in every])
     chosen.add_argument("--all-at-once", action="store_true")
     chosen.add_argument("--of-the-day", action="store_true")
+    parser.add_argument("--without", default="")
     parser.add_argument("--scratch",
                         default=os.path.join(tempfile.gettempdir(), f"weft_parts_{os.getuid()}"))
     options = parser.parse_args()
@@ -147,7 +150,8 @@ def main():
     else:
         runs = [[part] for part in every] + [every]
     print(f"with every part: {tokens(ROOT, files()):,} tokens", flush=True)
-    if not all([check(deleted, os.path.abspath(options.scratch)) for deleted in runs]):
+    scratch = os.path.abspath(options.scratch)
+    if not all([check(deleted, scratch, options.without) for deleted in runs]):
         sys.exit(1)
 
 
