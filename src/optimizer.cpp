@@ -35,45 +35,6 @@ int64_t context_at(const TrainConfig& train, int64_t full_context, int64_t step)
 }
 
 namespace {
-// Each rank sums the squares of its parts of the gradients. All ranks add the same f64 sums in one
-// order.
-Tensor gather_squares(Ctx& ctx, const ParameterStore& store, Communicator& communicator) {
-  const std::vector<OwnPart> parts = store.own_parts();
-  const std::size_t shards = store.shards().size();
-  const auto launches = static_cast<int64_t>((shards + SquareSum::kMost - 1) / SquareSum::kMost),
-             all = launches * communicator.size();
-  const Tensor squares = ctx.empty({all + 1}, DType::f64, "norm");
-  const auto sum = [&](std::size_t first, std::size_t end, int64_t at) {
-    SquareSum k{.y = squares.slice(at, {1}), .xs = {}};
-    for (std::size_t i = first; i < end; ++i)
-      k.xs.push_back(store.slice_of(store.gradients(), parts[i]));
-    ctx.launch(k);
-  };
-  for (int64_t i = 0; i < launches; ++i) {
-    const std::size_t first = static_cast<std::size_t>(i) * SquareSum::kMost;
-    sum(first, std::min(first + SquareSum::kMost, shards), communicator.rank() * launches + i);
-  }
-  sum(shards, shards + 1, all);  // what every rank has
-  communicator.all_gather(squares.slice(0, {all}));
-  return squares;
-}
-
-void clip(Ctx& ctx, const ParameterStore& store, const TrainConfig& train,
-          Communicator* communicator) {
-  ClipCoefficient clip{.results = ctx.results, .step = ctx.step, .clip = train.clip};
-  const Tensor squares =
-      store.shards().empty() ? Tensor() : gather_squares(ctx, store, *communicator);
-  (squares ? clip.squares : clip.gradients) = squares ? squares : store.gradients();
-  ctx.launch(clip);
-}
-
-// What of a part lies in [begin, end).
-OwnPart within(const OwnPart& part, int64_t begin, int64_t end) {
-  begin = std::max(begin, part.begin);
-  return {begin, std::max<int64_t>(std::min(end, part.begin + part.size) - begin, 0),
-          part.state + begin - part.begin};
-}
-
 TensorView ema_of(const ParameterStore& store, const OwnPart& part) {
   return store.ema() ? store.slice_of(store.ema(), part).view() : TensorView{};
 }
@@ -101,12 +62,13 @@ void adamw(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, cons
       .results = ctx.results,
   });
 }
+}  // namespace
 
-// The elements of store.muon(): `count` times the same matrices, each time `period` elements on.
-struct MuonBlocks {
-  int64_t count = 0, period = 0;
-  std::vector<MuonMatrix> matrices;
-};
+OwnPart within(const OwnPart& part, int64_t begin, int64_t end) {
+  begin = std::max(begin, part.begin);
+  return {begin, std::max<int64_t>(std::min(end, part.begin + part.size) - begin, 0),
+          part.state + begin - part.begin};
+}
 
 MuonBlocks muon_blocks(const ParameterStore& store) {
   std::vector<MuonMatrix> all;
@@ -129,46 +91,33 @@ MuonBlocks muon_blocks(const ParameterStore& store) {
   return {};
 }
 
-// o of all of store.muon(). Each rank computes u of its own parts and orthogonalises a share of the
-// blocks.
-Tensor muon_directions(Ctx& ctx, const ParameterStore& store, Communicator* communicator) {
+void muon_momentum(Ctx& ctx, const ParameterStore& store, const OwnPart& part, const Tensor& u) {
+  ctx.launch(MuonMomentum{
+      .u = u,
+      .m = store.slice_of(store.m(), part),
+      .gradients = store.slice_of(store.gradients(), part),
+      .step = ctx.step,
+      .results = ctx.results,
+  });
+}
+
+void orthogonalise(Ctx& ctx, const MuonBlocks& blocks, const Tensor& x) {
+  NewtonSchulz k{.x = x, .matrices = blocks.matrices, .other = {}, .squares = {}};
+  const Tensor other = ctx.empty(x.shape(), x.dtype(), "optimizer"),
+               squares = ctx.empty({2, k.square_elements()}, x.dtype(), "optimizer");
+  k.other = other, k.squares = squares;
+  ctx.launch(k);
+}
+
+namespace {
+// o of all of store.muon().
+Tensor muon_directions(Ctx& ctx, const ParameterStore& store) {
   const GradientRange muon = store.muon();
-  std::vector<GradientRange> cut;  // the shards that hold some of it
-  for (const GradientRange& s : store.shards())
-    if (s.begin < muon.end && s.end > muon.begin) cut.push_back(s);
+  const Tensor u = ctx.empty({muon.size()}, muon_dtype(store.compute_dtype()), "optimizer");
+  muon_momentum(ctx, store, within(store.own_parts()[0], muon.begin, muon.end), u);
   const MuonBlocks blocks = muon_blocks(store);
-  const int64_t ranks = communicator ? communicator->size() : 1,
-                rank = ranks > 1 ? communicator->rank() : 0;
-  const int64_t share = (blocks.count + ranks - 1) / ranks, all = ranks * share * blocks.period;
-  const int64_t begin = cut.empty() ? muon.begin : std::min(muon.begin, cut.front().begin),
-                end = std::max(muon.begin + all, cut.empty() ? 0 : cut.back().end);
-  const DType type = muon_dtype(store.compute_dtype());
-  const Tensor u = ctx.empty({end - begin}, type, "optimizer");
-  for (const OwnPart& own : store.own_parts())
-    if (const OwnPart part = within(own, muon.begin, muon.end); part.size > 0)
-      ctx.launch(MuonMomentum{
-          .u = u.slice(part.begin - begin, {part.size}),
-          .m = store.slice_of(store.m(), part),
-          .gradients = store.slice_of(store.gradients(), part),
-          .step = ctx.step,
-          .results = ctx.results,
-      });
-  for (const GradientRange& s : cut) communicator->all_gather(u.slice(s.begin - begin, {s.size()}));
-  const int64_t own = std::clamp<int64_t>(blocks.count - rank * share, 0, share);
-  if (own > 0) {
-    NewtonSchulz k{
-        .x = u.slice(muon.begin - begin + rank * share * blocks.period, {own, blocks.period}),
-        .matrices = blocks.matrices,
-        .other = {},
-        .squares = {},
-    };
-    const Tensor other = ctx.empty({own, blocks.period}, type, "optimizer"),
-                 squares = ctx.empty({2, k.square_elements()}, type, "optimizer");
-    k.other = other, k.squares = squares;
-    ctx.launch(k);
-  }
-  if (ranks > 1) communicator->all_gather(u.slice(muon.begin - begin, {all}));
-  return u.slice(muon.begin - begin, {muon.size()});
+  orthogonalise(ctx, blocks, u.slice(0, {blocks.count, blocks.period}));
+  return u;
 }
 
 void muon(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const OwnPart& part,
@@ -186,37 +135,38 @@ void muon(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const
 }
 }  // namespace
 
-void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train,
-                       Communicator* communicator) {
+void prepare_update(Ctx& ctx, const ParameterStore& store, const TrainConfig& train,
+                    const Tensor& squares) {
   WEFT_CHECK(ctx.step && ctx.results, "update_parameters: ctx.step and ctx.results must be set");
   WEFT_CHECK(store.gradients(), "update_parameters: the store was allocated without training");
-  const std::size_t shards = store.shards().size();
-  WEFT_CHECK(shards == 0 || communicator,
-             "update_parameters: a store with shards needs a communicator");
-  clip(ctx, store, train, communicator);
-  if (ctx.loss_scale)
-    ctx.launch(UpdateLossScale{
-        .state = ctx.loss_scale,
-        .results = ctx.results,
-        .step = ctx.step,
-        .window = train.loss_scale_window,
-        .beta1 = train.beta1,
-        .beta2 = train.beta2,
-        .ema_decay = train.ema_decay,
-        .momentum = train.muon_momentum,
-    });
-  const std::vector<OwnPart> parts = store.own_parts();
+  ClipCoefficient clip{.results = ctx.results, .step = ctx.step, .clip = train.clip};
+  (squares ? clip.squares : clip.gradients) = squares ? squares : store.gradients();
+  ctx.launch(clip);
+  if (!ctx.loss_scale) return;
+  ctx.launch(UpdateLossScale{
+      .state = ctx.loss_scale,
+      .results = ctx.results,
+      .step = ctx.step,
+      .window = train.loss_scale_window,
+      .beta1 = train.beta1,
+      .beta2 = train.beta2,
+      .ema_decay = train.ema_decay,
+      .momentum = train.muon_momentum,
+  });
+}
+
+void update_part(Ctx& ctx, const ParameterStore& store, const TrainConfig& train,
+                 const OwnPart& part, const Tensor& o) {
   const GradientRange of_muon = store.muon();
-  const Tensor o = of_muon.size() > 0 ? muon_directions(ctx, store, communicator) : Tensor();
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    adamw(ctx, store, train, within(parts[i], 0, of_muon.begin));
-    muon(ctx, store, train, within(parts[i], of_muon.begin, of_muon.end), o);
-    adamw(ctx, store, train, within(parts[i], of_muon.end, store.gradients().size()));
-    if (i == shards) continue;
-    communicator->fork();  // the all-gather overlaps the update of the next part
-    communicator->all_gather(
-        store.compute().slice(store.shards()[i].begin, {store.shards()[i].size()}));
-  }
-  if (shards > 0) communicator->join();
+  adamw(ctx, store, train, within(part, 0, of_muon.begin));
+  muon(ctx, store, train, within(part, of_muon.begin, of_muon.end), o);
+  adamw(ctx, store, train, within(part, of_muon.end, store.gradients().size()));
+}
+
+void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train) {
+  WEFT_CHECK(!store.sharing(), "update_parameters: this process has a share of the store alone");
+  prepare_update(ctx, store, train);
+  const Tensor o = store.muon().size() > 0 ? muon_directions(ctx, store) : Tensor();
+  update_part(ctx, store, train, store.own_parts()[0], o);
 }
 }  // namespace weft

@@ -3,7 +3,7 @@
 // EMA), so that clipping, the optimizer, checkpoints and reductions over GPUs are each one call.
 #pragma once
 
-#include "src/ranks/communicator.h"
+#include "src/device.h"
 #include "src/tape.h"
 
 #include <algorithm>
@@ -46,6 +46,11 @@ struct ParamInfo {
   int64_t size = 0;
 };
 
+// Elements: every parameter starts where 16-byte access to f16 is allowed.
+inline constexpr int64_t kAlign = 8;
+
+inline int64_t aligned(int64_t n, int64_t to = kAlign) { return (n + to - 1) / to * to; }
+
 // elements of the flat gradient block, and of the weights as kernels read them
 struct GradientRange {
   int64_t begin = 0, end = 0;
@@ -55,12 +60,6 @@ struct GradientRange {
   bool operator==(const GradientRange&) const = default;
 };
 
-// Whether `size` elements start an all-reduce, with `left` to come and at least `least` wanted.
-// Ranges shrink towards the end: the last all-reduce overlaps with nothing.
-inline bool enough(int64_t size, int64_t left, int64_t least) {
-  return least > 0 && size >= std::min(least, std::max<int64_t>(left, 1));
-}
-
 // Elements of the flat blocks that this process updates, and their place in blocks that hold own
 // parts alone.
 struct OwnPart {
@@ -68,13 +67,29 @@ struct OwnPart {
   bool operator==(const OwnPart&) const = default;
 };
 
-// ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054, section 5.1): each rank keeps optimizer state
-// and master weights of its own part. Decayed parameters form ranges of at least `least` elements
-// (0: one range), cut into equal pieces of eights, one a rank. Every rank has biases and norms
-// whole.
-struct Sharding {
-  Communicator* communicator = nullptr;  // null, or of one rank: no sharding
-  int64_t least = 0;
+class ParameterStore;
+
+// How processes share what the optimizer keeps: each has master weights, m, v and moving average of
+// its own parts alone. A part brings it.
+class Sharing {
+ public:
+  virtual ~Sharing() = default;
+
+  // While the store lays out its blocks: where parameter `i` may begin, at `offset` or later, and
+  // where the decayed parameters end. `unit()`: matrices of Muon begin at multiples of it.
+  virtual int64_t unit() const = 0;
+  virtual int64_t begin_parameter(std::span<const ParamInfo>, std::size_t i, int64_t offset) = 0;
+  virtual int64_t end_of_decayed(int64_t offset) = 0;
+
+  // Of a block of `size` elements; the last part is what is not decayed.
+  virtual std::vector<OwnPart> own_parts(int64_t size) const = 0;
+  // Collective: every process gets the parts of all in a whole block.
+  virtual void gather(const Tensor& block) const = 0;
+  // ParameterStore::visit_whole() of a block of own parts; gathers in the place of the gradients.
+  using Visit = std::function<void(const ParamInfo&, const TensorView&)>;
+  virtual void visit(const ParameterStore&, const Tensor& block, const Visit&) const = 0;
+  // For people: what this process keeps of the optimizer's state, and what all would.
+  virtual std::string text(const ParameterStore&) const = 0;
 };
 
 class ParameterStore {
@@ -83,15 +98,16 @@ class ParameterStore {
   Param add(std::string name, Shape shape, Init init, ParamKind kind = ParamKind::compute);
 
   // Once, after all add(): lays out and allocates the blocks, draws initial values. `compute` f64
-  // makes all f64 (tests). Without `training`: no gradients, no optimizer state. Collective with
-  // `sharding`.
-  void allocate(Device&, DType compute, uint64_t seed, bool training, bool ema, Sharding = {});
+  // makes all f64 (tests). Without `training`: no gradients, no optimizer state. `sharing`: null
+  // for a process that has everything; otherwise collective.
+  void allocate(Device&, DType compute, uint64_t seed, bool training, bool ema,
+                std::shared_ptr<Sharing> sharing = nullptr);
 
-  // The ranges that are cut into pieces, ascending, from 0 to decayed(); none without sharding.
-  std::span<const GradientRange> shards() const { return shards_; }
+  Device& device() const { return *device_; }
 
-  // What this process updates: its piece of each of the shards(), then the rest; without sharding
-  // all.
+  const Sharing* sharing() const { return sharing_.get(); }
+
+  // What this process updates: all, or its share.
   std::vector<OwnPart> own_parts() const;
 
   // The elements that Muon updates: n blocks of matrices, alike and at equal distances; none
@@ -100,18 +116,18 @@ class ParameterStore {
 
   // The slice of `block` (any of those below) that holds a part.
   Tensor slice_of(const Tensor& block, const OwnPart&) const;
-  // Calls `visit` for every parameter with all its values in `block`. With sharding it is
-  // collective and gathers in the place of the gradients, which are lost.
-  using Visit = std::function<void(const ParamInfo&, const TensorView&)>;
-  void visit_whole(const Tensor& block, const Visit& visit) const;
+
+  // Whether this process has the whole block.
+  bool has_whole(const Tensor& block) const { return block.size() == size_of_block_; }
+
+  // Calls `visit` for every parameter with all its values in `block`. With sharing it is collective
+  // and gathers in the place of the gradients, which are lost.
+  void visit_whole(const Tensor& block, const Sharing::Visit& visit) const;
   // Copies from the host what this process keeps of a parameter in `block`.
   void upload(const Tensor& block, const ParamInfo&, const void* values) const;
-  // Bytes of master weights apart from compute(), m, v and ema: on this process, and without
-  // sharding.
+  // Bytes of master weights apart from compute(), m, v and ema, on this process.
   int64_t state_bytes() const;
-  int64_t whole_state_bytes() const;
-  // What must be the same bits on every rank: the weights.
-  std::vector<TensorView> replicated() const;
+  std::string state_text() const;  // for people
 
   // Marks all gradients "not written": the first backward kernel of a step stores, later ones add.
   void begin_step();
@@ -119,7 +135,7 @@ class ParameterStore {
   void finish_gradients(Ctx&);
   void finish_gradients(int64_t begin, int64_t end);
   // Makes compute of master; after load, init, or a switch to the EMA weights. Collective with
-  // sharding.
+  // sharing.
   void refresh_compute(Ctx&) const;
 
   std::span<const ParamInfo> params() const { return params_; }
@@ -133,7 +149,7 @@ class ParameterStore {
   DType compute_dtype() const { return compute_dtype_; }
 
   // Flat blocks; null views where absent. compute() is master() when the compute type is wide. With
-  // sharding m(), v() and ema() are own_parts() alone, and so is master() where compute() is
+  // sharing m(), v() and ema() are own_parts() alone, and so is master() where compute() is
   // another block.
   const Tensor& master() const { return master_; }
 
@@ -151,49 +167,17 @@ class ParameterStore {
   Var var(Param) const;
 
  private:
-  void lay_out(int64_t least);
-
-  bool is_part(const Tensor& block) const { return block.size() != size_of_block_; }
-
+  void lay_out();
   void draw_initial_values(uint64_t seed);
 
-  Device* device_ = nullptr;              // given by allocate()
-  Communicator* communicator_ = nullptr;  // with sharding
+  Device* device_ = nullptr;  // given by allocate()
+  std::shared_ptr<Sharing> sharing_;
   std::vector<ParamInfo> params_;
   std::unordered_set<std::string> names_;
-  std::vector<GradientRange> shards_;
   std::vector<std::shared_ptr<Gradient>> gradient_of_;  // by parameter: its slice of gradients_
   int64_t size_ = 0, decayed_ = 0, size_of_block_ = 0;
   GradientRange muon_;
   DType compute_dtype_ = DType::f32;
   Tensor master_, compute_, gradients_, m_, v_, ema_;
-};
-
-// The flat gradient block in the parts in which processes that train together all-reduce it.
-// Backward passes complete parameters from last to first. Decayed parameters lie in order, so those
-// between two marks (Ctx::mark) are one range. A bucket is the shortest such range of `least`
-// elements, or of as many as are left to come. Undecayed parameters and those before the first mark
-// come last. `least` 0: one range, last. With shards(), a bucket is whole shards, or what they
-// leave out.
-class GradientBuckets {
- public:
-  // The store outlives it.
-  GradientBuckets(const ParameterStore& store, int64_t least)
-      : store_(store),
-        least_(least) {
-    begin();
-  }
-
-  void begin() { from_ = store_.decayed(); }  // of a backward pass
-
-  // All parameters numbered `first` and above are complete: what there is to reduce now; empty:
-  // nothing yet.
-  GradientRange passed(int32_t first);
-  // All are: the ranges that remain.
-  std::vector<GradientRange> rest();  // neighbours as one
-
- private:
-  const ParameterStore& store_;
-  int64_t least_, from_ = 0;  // from_: what lies before it in the decayed part waits
 };
 }  // namespace weft

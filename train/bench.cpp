@@ -6,9 +6,9 @@
 #include "src/config/config.h"
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
+#include "train/program/launcher.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
-#include "train/ranks/ranks.h"
 
 #include <functional>
 #include <iostream>
@@ -19,13 +19,13 @@ struct BenchArguments {
   BenchAttentionOptions attention;
   BenchDecodeOptions decode;
   BenchStepOptions step;
-  int gpus = 0;  // of step
 };
 
-static void run_step(const BenchStepOptions& step, int gpus) {
+static void run_step(const BenchStepOptions& step) {
   const auto config = [&] { return to_yaml(load_config(step.config, step.overrides)); };
-  with_ranks({gpus, step.device}, config,
-             [&](ProcessGroup& group) { bench_step(step, group, rank_output(group, std::cout)); });
+  launcher().run(step.device, config, [&](Processes& group) {
+    bench_step(step, group, first_output(group, std::cout));
+  });
 }
 
 static void add_bench_commands(Commands commands, BenchArguments& arguments) {
@@ -64,11 +64,11 @@ static void add_bench_commands(Commands commands, BenchArguments& arguments) {
       ->check(at_least(0));
   decode->add_flag("--json", d.json, "one JSON object");
   BenchStepOptions& s = arguments.step;
-  CLI::App* step = commands.add("step", "whole updates of a config, on random tokens",
-                                [&] { run_step(s, arguments.gpus); });
+  CLI::App* step =
+      commands.add("step", "whole updates of a config, on random tokens", [&] { run_step(s); });
   add_config(*step, s.config, s.overrides)->required();
   add_device(*step, s.device);
-  add_gpus(*step, arguments.gpus);
+  launcher().add_options(*step);
   step->add_option("--steps", s.steps, "steps that are timed (default 20)");
   step->add_flag("--json", s.json, "one JSON object");
   step->add_flag("--breakdown,!--no-breakdown", s.breakdown,

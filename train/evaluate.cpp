@@ -27,7 +27,7 @@ static void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
              "HDF5 file to write: nats and tokens, by image, row, column, channel");
   add_device(app, a.device);
   add_no_verify(app);
-  add_gpus(app, a.gpus);
+  launcher().add_options(app);
   app.footer(
       "Prints one JSON object: bits (per token: per byte for byte data, per dimension for images), "
       "tokens, "

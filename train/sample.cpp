@@ -66,7 +66,7 @@ static void add_sample_options(CLI::App& app, SampleArguments& a) {
   app.add_flag("--json", a.json, "the speed as one JSON object, to stderr");
   add_device(app, a.device);
   add_no_verify(app);
-  add_gpus(app, a.gpus);
+  launcher().add_options(app);
   add_image_options(app, a);
   app.footer(
       "Writes what follows the prompt, as it comes; several samples one after the other, a line "

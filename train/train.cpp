@@ -3,9 +3,9 @@
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
 #include "train/inspect/run_page.h"
+#include "train/program/launcher.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
-#include "train/ranks/ranks.h"
 
 #include <csignal>
 #include <filesystem>
@@ -80,23 +80,15 @@ static void add_options_of_train(CLI::App& app, TrainArguments& a) {
       ->check(CLI::Validator(folder_trouble, ""));
   add_device(app, a.options.device);
   add_no_verify(app);
-  add_gpus(app, a.options.gpus);
-  app.add_flag("--rank-log", a.options.rank_log, "at each log line, a line of every process, too");
+  launcher().add_options(app);
   app.add_option("--batch", a.options.batch,
                  "sequences at a time, the rest of an update by accumulation: a number, or auto: "
                  "the most that "
                  "the device has memory for; a resumed run may have other ones then");
-  app.add_option(
-         "--verify-every", a.options.verify_every,
-         "run every N-th update twice and compare the bits of gradients and weights: a device that "
-         "computes wrongly ends the run; takes memory for another copy of weights and optimizer")
-      ->check(at_least(1));
   app.add_option("--max-steps", a.options.max_steps, "stop and save when this step is done")
       ->check(at_least(0));
   app.add_option("--max-minutes", a.options.max_minutes, "stop and save after this long")
       ->check(at_least(0));
-  a.of_parts.push_back(add_report(app));
-  for (const AddTrainOptions& add : train_options()) a.of_parts.push_back(add(app));
   app.footer(
       "SIGINT, SIGTERM and SIGHUP finish the step at hand (one that takes longer than two seconds "
       "is given "
@@ -110,10 +102,9 @@ static void add_options_of_train(CLI::App& app, TrainArguments& a) {
       "  train --config tiny.yaml --resume\n"
       "  train --config tiny.yaml --init runs/novels/best.h5 --set train.learning_rate=1e-4 --out "
       "runs/tuned\n"
-      "  train --config enwik8.yaml --gpus 8\n"
-      "  torchrun --no-python --nproc-per-node 8 train --config enwik8.yaml\n"
-      "  mpirun -n 8 train --config enwik8.yaml\n"
       "  train --config tiny.yaml --resume runs/tiny/step_00001000.h5 --set train.steps=4000");
+  a.of_parts.push_back(add_report(app));
+  for (const AddTrainOptions& add : train_options()) a.of_parts.push_back(add(app));
 }
 
 int main(int argc, char** argv) {
@@ -131,8 +122,8 @@ int main(int argc, char** argv) {
     TrainOptions& options = arguments.options;
     for (const HooksAsked& asked : arguments.of_parts)
       if (const auto hooks = asked()) options.hooks.push_back(*hooks);
-    with_ranks({options.gpus, options.device}, read_config, [&](ProcessGroup& group) {
-      Progress progress = rank_progress(group, std::cout, STDOUT_FILENO);
+    launcher().run(options.device, read_config, [&](Processes& group) {
+      Progress progress = first_progress(group, std::cout, STDOUT_FILENO);
       Trainer(config, options, progress, group).run();
     });
   };

@@ -343,4 +343,10 @@ bool check_seal(const std::string& path, int file) {
   if (verify_seals) check_once(file, "seal", check);
   return true;
 }
+
+std::string host_name() {
+  char name[256] = "?";
+  gethostname(name, sizeof name - 1);
+  return name;
+}
 }  // namespace weft

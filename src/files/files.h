@@ -48,6 +48,8 @@ class Descriptor {
   int number_;
 };
 
+std::string host_name();
+
 // "No space left on device; free some space there or write to another disk", of an errno.
 std::string disk_error(int error);
 

@@ -97,4 +97,13 @@ weft_part(rows16 WEFT_WITH_ROWS16 "attention over tiles of 16 rows, and heads of
 weft_part(decode WEFT_WITH_DECODE "sampling with one persistent kernel for all blocks, on Hopper"
   FOLDERS kernels/decode)
 
+weft_part(ranks WEFT_WITH_RANKS "several processes that train together, one a GPU"
+  FOLDERS src/ranks train/ranks
+  HOLDS --gpus --rank-log train.reduce_dtype train.bucket_mb train.shard_optimizer WORLD_SIZE OMPI_COMM_WORLD_SIZE
+    SLURM_STEP_NUM_TASKS)
+
+weft_part(replay WEFT_WITH_REPLAY "updates that are run twice, to find faults of a device"
+  FOLDERS train/replay
+  HOLDS --verify-every)
+
 weft_write_parts()

@@ -4,10 +4,10 @@
 #pragma once
 
 #include "kernels/view.h"
+#include "src/processes.h"
 
 #include <chrono>
 #include <cstddef>
-#include <cstring>
 #include <functional>
 #include <memory>
 #include <string>
@@ -44,20 +44,10 @@ struct ErrorOfAllRanks : Error {
 using EnvironmentLookup = std::function<const char*(const char* name)>;
 World world_from(const EnvironmentLookup& lookup);
 
-// Numbers as a message, and back: all ranks are the same program on the same kind of machine.
-template <class T>
-std::string message_of(const std::vector<T>& numbers) {
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(T)};
-}
+// The device of a rank: --device, and of several ranks on a host each its own GPU.
+std::string rank_device(const World&, const std::string& device);
 
-template <class T>
-void append_numbers(std::vector<T>& numbers, const std::string& message) {
-  const std::size_t before = numbers.size();
-  numbers.resize(before + message.size() / sizeof(T));
-  if (!message.empty()) std::memcpy(numbers.data() + before, message.data(), message.size());
-}
-
-class ProcessGroup {
+class ProcessGroup : public Processes {
  public:
   // Meets the others: rank 0 listens, the others connect. `identity` (lines: version, config ...)
   // must be equal everywhere. Throws Error after `patience`: one line from rank 0 that names the
@@ -65,20 +55,18 @@ class ProcessGroup {
   // launcher may hold the port.
   ProcessGroup(const World&, const std::string& identity,
                std::chrono::seconds patience = std::chrono::seconds(60));
-  ~ProcessGroup();  // says goodbye: a rank that leaves after it is not taken for dead
+  ~ProcessGroup() override;  // says goodbye: a rank that leaves after it is not taken for dead
 
   const World& world() const;
 
-  int rank() const { return world().rank; }
+  int rank() const override { return world().rank; }
 
-  int size() const { return world().size; }
+  int size() const override { return world().size; }
 
-  // Collective: every rank calls them in the same order. Bytes, by rank.
-  std::vector<std::string> all_gather(const std::string& mine);
-  std::string broadcast(const std::string& of_rank_0);
-  void barrier();
-  // for rank 0; the others get an empty list
-  std::vector<std::string> gather(const std::string& mine);
+  std::vector<std::string> all_gather(const std::string& mine) override;
+  std::vector<std::string> gather(const std::string& mine) override;
+  void barrier() override;
+  std::string broadcast(const std::string& of_rank_0);  // collective, too
   // `trouble`: "" when all is well. Otherwise all leave with exit code 1, and rank 0 prints one
   // line with each rank's trouble; a process alone throws an Error.
   void require_all(const std::string& trouble);
@@ -96,9 +84,13 @@ class ProcessGroup {
   // ten limits until two steps are reported, at first and after take_time(), which announces work
   // outside steps. Checkpoints are safe: they are renamed when whole.
   void watch(std::chrono::seconds limit);
-  void report_step(int64_t step);
-  void report_progress();
-  void take_time();
+  void report_step(int64_t step) override;
+  void report_progress() override;
+  void take_time() override;
+
+  std::string device(const std::string& asked) const override {
+    return rank_device(world(), asked);
+  }
 
  private:
   struct State;

@@ -363,10 +363,4 @@ void leave_quietly() {
   std::fflush(nullptr);
   _exit(1);
 }
-
-std::string host_name() {
-  char name[256] = "?";
-  gethostname(name, sizeof name - 1);
-  return name;
-}
 }  // namespace weft

@@ -74,6 +74,4 @@ struct Meeting {
 Meeting meet(const World&, const std::string& identity, std::chrono::seconds patience);
 
 [[noreturn]] void leave_quietly();  // exit code 1: another process has said why
-
-std::string host_name();
 }  // namespace weft

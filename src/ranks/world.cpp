@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/config/names.h"
+#include "src/device.h"
 #include "src/ranks/process_group.h"
 
 #include <charconv>
@@ -240,5 +241,17 @@ World world_from(const EnvironmentLookup& lookup) {
 
 World world_from_environment() {
   return world_from([](const char* name) { return std::getenv(name); });
+}
+
+std::string rank_device(const World& world, const std::string& device) {
+  if (world.size == 1 || device == "cpu") return device;
+  if (device.starts_with("cuda:") && world.local_size > 1)
+    fail("--device ", device, ": the ", world.local_size,
+         " processes of this host each take a GPU of their own; say cuda");
+  if (device == "auto" && gpu_count() == 0) return "cpu";
+  if (device != "auto" && device != "cuda") return device;
+  // srun may show each process its own GPU and no other.
+  const bool bound = world.source == "srun" && gpu_count() == 1;
+  return str("cuda:", bound ? 0 : world.local_rank);
 }
 }  // namespace weft

@@ -64,7 +64,7 @@ TEST_F(BadInputTest, MistypedWordsNameTheNearest) {
                   "did you mean --length?");
   EXPECT_CONTAINS(error_line("train", {"foo"}), "--config is required; found foo");
   EXPECT_CONTAINS(error_line("bench", {"stepp"}), "found stepp; did you mean step?");
-  EXPECT_CONTAINS(error_line("bench", {"step", "--gpu", "2"}), "did you mean --gpus?");
+  EXPECT_CONTAINS(error_line("bench", {"step", "--step", "2"}), "did you mean --steps?");
   EXPECT_CONTAINS(error_line("prepare", {"foo"}), "text, audio, tokens, enwik8");
   EXPECT_CONTAINS(error_line("prepare", {}), "text, audio, tokens, enwik8");
 }

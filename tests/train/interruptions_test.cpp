@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What comes from outside while programs run: signals, a reader that leaves, too little memory; and
 // the line that says how a stopped run goes on.
+#include "tests/train/interruptions.h"
+
 #include "src/files/hdf5.h"
-#include "tests/train/shell_test.h"
 #include "train/program/program.h"
 
 #include <csignal>
@@ -13,42 +14,10 @@
 #include <unistd.h>
 #include <vector>
 
-namespace fs = std::filesystem;
-
 namespace weft {
 namespace {
-class InterruptionsTest : public ShellTest {
- protected:
-  // Starts `command` in the background, `endless` training, and waits until it has logged two
-  // lines.
-  static std::string running(const std::string& command) {
-    return command +
-           " & p=$!; until [ \"$(cat run/metrics.jsonl 2>/dev/null | wc -l)\" -ge 2 ] || ! kill -0 "
-           "$p "
-           "2>/dev/null; do sleep 0.02; done; ";
-  }
-
-  int64_t saved_step() const {
-    return Hdf5File::open(dir / "run/latest.h5").int_attribute("step").value_or(-1);
-  }
-
-  std::vector<double> steps() const { return metric(dir / "run/metrics.jsonl", "step"); }
-
-  const std::string endless =
-      "train --config small.yaml --device cpu --out run --set train.steps=1000000 --set "
-      "train.save_every=0"
-      " --set train.eval_every=0";
-};
-
 // The shell says that the terminal is gone, and then the kernel.
-TEST_F(InterruptionsTest, AHangUpSavesAsSigtermDoes) {
-  for (const char* more : {"", " --gpus 2"}) {
-    EXPECT_EQ(shell(running(endless + more) + "kill -HUP $p; kill -HUP $p; wait $p"), 0) << err_;
-    EXPECT_CONTAINS(out_, "SIGHUP: stopped after step ");
-    EXPECT_GE(saved_step(), 4);
-    fs::remove_all(dir / "run");
-  }
-}
+TEST_F(InterruptionsTest, AHangUpSavesAsSigtermDoes) { a_hang_up_saves(""); }
 
 TEST(StopSignal, ASecondOneAtOnceIsAnEcho) {
   const StopSignal signal(true);
@@ -80,39 +49,12 @@ TEST(StopSignal, ItsEndBringsBackWhatWasBefore) {
 }
 
 // timeout(1) signals the program, and then its whole group.
-TEST_F(InterruptionsTest, ALimitOfTheShellSaves) {
-  for (const char* more : {"", " --gpus 2"}) {
-    EXPECT_EQ(shell("timeout 4 " + endless + more), 124) << err_;
-    EXPECT_CONTAINS(out_, "SIGTERM: stopped after step ");
-    EXPECT_GE(saved_step(), 1);
-    fs::remove_all(dir / "run");
-  }
-}
+TEST_F(InterruptionsTest, ALimitOfTheShellSaves) { a_limit_saves(""); }
 
-TEST_F(InterruptionsTest, NohupGoesOn) {
-  for (const char* more : {"", " --gpus 2"}) {
-    EXPECT_EQ(
-        shell("trap '' HUP; " + running(endless + more) +
-              "kill -HUP $p; n=$(cat run/metrics.jsonl | wc -l); until [ $(cat run/metrics.jsonl | "
-              "wc -l) "
-              "-gt $((n + 2)) ] || ! kill -0 $p; do sleep 0.02; done; kill -TERM $p; wait $p"),
-        0)
-        << err_;
-    EXPECT_CONTAINS(out_, "SIGTERM: stopped after step ");
-    fs::remove_all(dir / "run");
-  }
-}
+TEST_F(InterruptionsTest, NohupGoesOn) { nohup_goes_on(""); }
 
 TEST_F(InterruptionsTest, ALogThatNobodyReadsIsNotTheEnd) {
-  for (const char* more : {"", " --gpus 2"}) {
-    const std::string train = str("train --config small.yaml --device cpu --out run", more);
-    EXPECT_EQ(shell("set -o pipefail; " + train + " | head -n 1 > /dev/null"), 0) << err_;
-    EXPECT_EQ(saved_step(), 20);
-    EXPECT_EQ(steps().back(), 20);
-    EXPECT_EQ(err_,
-              "warning: the output goes nowhere from here on (Broken pipe); the work goes on\n");
-    fs::remove_all(dir / "run");
-  }
+  an_unread_log_is_not_the_end("");
   // Nor where nobody can be told.
   EXPECT_EQ(shell("set -o pipefail; train --config small.yaml --device cpu --out run 2>&1 | true"),
             0);
@@ -121,22 +63,14 @@ TEST_F(InterruptionsTest, ALogThatNobodyReadsIsNotTheEnd) {
 
 // The line, pasted into a shell, goes on to the bits of a run that was not stopped.
 TEST_F(InterruptionsTest, TheLineThatGoesOnDoes) {
-  const auto pasted = [&] {
-    const std::size_t at = out_.find("go on with: ");
-    EXPECT_NE(at, std::string::npos) << out_ << err_;
-    return out_.substr(at + 12, out_.find('\n', at) - at - 12);
-  };
-  EXPECT_EQ(shell("train --config small.yaml --device cpu --out whole --batch 2 --gpus 2"), 0)
-      << err_;
-  EXPECT_EQ(shell("train --config small.yaml --device cpu --out \"a 'b' \\$c; d\" --batch 2 --gpus "
-                  "2 --rank-log "
+  EXPECT_EQ(shell("train --config small.yaml --device cpu --out whole --batch 2"), 0) << err_;
+  EXPECT_EQ(shell("train --config small.yaml --device cpu --out \"a 'b' \\$c; d\" --batch 2 "
                   "--max-minutes 500 --max-steps 7"),
             0)
       << err_;
   EXPECT_EQ(pasted(),
             "train --config 'a '\\''b'\\'' $c; d/config.yaml' --out 'a '\\''b'\\'' $c; d/' "
-            "--resume --device cpu "
-            "--gpus 2 --batch 2 --rank-log --max-minutes 500");
+            "--resume --device cpu --batch 2 --max-minutes 500");
   EXPECT_EQ(shell(pasted()), 0) << err_;
   EXPECT_TRUE(read_file(dir / "whole/latest.h5") == read_file(dir / "a 'b' $c; d/latest.h5"));
   // A limit that was not reached stays.
@@ -153,13 +87,6 @@ TEST_F(InterruptionsTest, FoldersThatCannotBe) {
                     "--out: no folder: File name too long");
   EXPECT_CONTAINS(refused(train + "small.yaml/run"), "--out: no folder: Not a directory");
   EXPECT_CONTAINS(refused(train + "small.yaml"), "small.yaml is not a folder");
-}
-
-TEST_F(InterruptionsTest, RanksThatCannotBe) {
-  EXPECT_CONTAINS(
-      refused("RANK=-1 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "
-              "MASTER_PORT=29500 train --config small.yaml --device cpu"),
-      "RANK=-1: expected a number from 0");
 }
 
 // Every program ends by itself, well or with one line, however little memory it may have: from less

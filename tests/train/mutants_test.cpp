@@ -160,7 +160,7 @@ class SlowMutants : public testing::Test {
     const auto evaluate = [=, this](const std::string& from, const std::string& data) {
       std::ostringstream out;
       Progress progress(out, false);
-      ProcessGroup alone(World{}, "");
+      Processes alone;
       EvaluateArguments a;
       a.checkpoint = from, a.data = data, a.device = "cpu";
       run_evaluate(a, alone, out, progress);
@@ -183,7 +183,7 @@ class SlowMutants : public testing::Test {
              [=] {
                std::ostringstream out;
                Progress notes(out, false);
-               ProcessGroup alone(World{}, "");
+               Processes alone;
                SampleArguments a;
                a.checkpoint = path, a.device = "cpu", a.options.length = 3;
                run_sample(a, alone, out, notes);

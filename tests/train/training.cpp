@@ -57,7 +57,7 @@ RunConfig small_config(const std::string& folder, const std::vector<std::string>
 std::string train(const Config& config, const TrainOptions& options) {
   std::ostringstream text;
   Progress progress(text, false);
-  ProcessGroup alone(World{}, "");
+  Processes alone;
   Trainer(config, options, progress, alone).run();
   return text.str();
 }

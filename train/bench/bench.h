@@ -3,9 +3,13 @@
 // wrong.
 #pragma once
 
-#include "src/ranks/process_group.h"
+#include "data/dataset.h"
+#include "models/model.h"
+#include "src/processes.h"
+#include "train/trainer/data_parallel.h"
 
 #include <iosfwd>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -67,7 +71,24 @@ struct BenchStepOptions {
 
 // Milliseconds a step (median, fastest, slowest, and back to back), tokens/s, FLOP/s of the needed
 // pairs, MFU of the measured GEMM rate, peak memory, the seconds up to the end of the first step,
-// and where the time of a step goes (train/bench/step_breakdown.h). Several ranks time the update
-// of all of them, then what they lose to each other (train/bench/ranks.h). `out` counts on rank 0.
-void bench_step(const BenchStepOptions&, ProcessGroup&, std::ostream& out);
+// and where the time of a step goes (train/bench/step_breakdown.h). Several processes time the
+// update of all of them, then what they lose to each other. `out` counts on rank 0.
+void bench_step(const BenchStepOptions&, Processes&, std::ostream& out);
+
+// What several processes add to it; a part sets it (src/parts/parts.h).
+struct BenchExchange {
+  // For people, and members of a JSON object, each with a comma before it.
+  struct Result {
+    std::string text, json;
+  };
+
+  // What they lose to each other. Collective.
+  Result (*measure)(Device&, DataParallel&, Model&, ParameterStore&, const Config&,
+                    const TokenDataset&, int64_t steps) = nullptr;
+  // A step in which they wait for each other, and sums take next to no time.
+  std::unique_ptr<SharedStep> (*lockstep)(DataParallel&, ParameterStore&,
+                                          const TrainConfig&) = nullptr;
+};
+
+void set_bench_exchange(BenchExchange);
 }  // namespace weft

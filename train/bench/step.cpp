@@ -87,7 +87,7 @@ struct Report {
   std::string optimizer = "";  // that, as text
   double update_ms = 0;
   double peak_flops = 0;  // FLOP/s of each rank
-  std::optional<Exchange> exchange = {};
+  std::optional<BenchExchange::Result> exchange = {};
   std::optional<StepBreakdown> breakdown = {};
 
   double tokens_per_s() const {
@@ -117,7 +117,7 @@ void write_json(const Report& r, std::ostream& out) {
   add({{"first_step_s", t.start.last()},
        {"first_step_parts_s", JsonMember::Raw{json_object(parts)}}});
   members.emplace_back("ranks", r.config.ranks);
-  out << "{" << json_members(members) << (r.exchange ? exchange_json(*r.exchange) : "")
+  out << "{" << json_members(members) << (r.exchange ? r.exchange->json : "")
       << (r.breakdown ? ", " + breakdown_json(*r.breakdown, r.timing.median()) : "") << "}"
       << std::endl;
 }
@@ -135,7 +135,7 @@ void write_text(const Report& r, std::ostream& out) {
       << "optimizer   " << r.optimizer << "; update " << r.update_ms << " ms\n"
       << "first step  " << r.timing.start.last() << " s after the start: " << r.timing.start.text()
       << std::endl;
-  if (r.exchange) out << exchange_text(*r.exchange, r.config.ranks) << std::endl;
+  if (r.exchange) out << r.exchange->text << std::endl;
   if (r.breakdown) print_breakdown(*r.breakdown, r.timing.median(), out);
 }
 
@@ -205,29 +205,37 @@ void add_attention_flops(std::vector<KernelGroup>& groups, const Config& config)
 double share(const KernelGroup& g) {
   return g.milliseconds > 0 ? g.roofline_ms / g.milliseconds : 0;
 }
+
+BenchExchange& bench_exchange() {
+  static BenchExchange exchange;
+  return exchange;
+}
 }  // namespace
 
-void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostream& out) {
+void set_bench_exchange(BenchExchange exchange) { bench_exchange() = exchange; }
+
+void bench_step(const BenchStepOptions& options, Processes& group, std::ostream& out) {
   Laps start;
   if (options.steps < 1) fail("--steps must be at least 1, got ", options.steps);
   Config config = load_config(options.config, options.overrides);
   config.ranks = group.size();
   check_config(config);
-  const auto device = start.lap("device", make_device(rank_device(group.world(), options.device)));
-  const auto communicator = group.size() > 1 ? make_communicator(*device, group) : nullptr;
+  const auto device = start.lap("device", make_device(group.device(options.device)));
+  const auto parallel = make_data_parallel(*device, group);
   const DType dtype = dtype_on(*device, config);
   check_memory(config, *device);
   ParameterStore store;
   const auto model = make_model(config, store, *device);
   store.allocate(*device, dtype, config.seed, true, config.train.ema_decay > 0,
-                 sharding_of(config.train, communicator.get(), dtype));
+                 parallel->sharing(config.train, dtype));
   start.lap("weights");
   const bool augmented = !augmentations(config).empty() || config.augment.flip;
   const TokenDataset data =
       TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
                            augmented ? image_shape(config) : ImageShape{});
   const BatchSource source(config, data, config.data.mix.empty() ? nullptr : &data);
-  auto step = std::make_unique<TrainStep>(*device, *model, store, config, communicator.get());
+  auto shared = parallel->share_step(store, config.train);
+  auto step = std::make_unique<TrainStep>(*device, *model, store, config, shared.get());
   Report report{config,
                 *device,
                 dtype,
@@ -235,16 +243,18 @@ void bench_step(const BenchStepOptions& options, ProcessGroup& group, std::ostre
                 time_steps(*step, *device, source, options.steps, start),
                 device->pool->peak(),
                 store.state_bytes(),
-                optimizer_text(store, config.ranks),
+                store.state_text(),
                 time_update(*step, *device, std::max(options.steps, kWarmUp))};
   report.peak_flops = device->peak_flops(dtype);
   step.reset();  // its graphs hold memory
+  shared.reset();
   device->pool->trim();
-  if (communicator)
-    report.exchange = measure_exchange(*device, group, *communicator, *model, store, config, data,
-                                       std::max<int64_t>(options.steps / 4, 2));
+  if (group.size() > 1)
+    report.exchange = bench_exchange().measure(*device, *parallel, *model, store, config, data,
+                                               std::max<int64_t>(options.steps / 4, 2));
   device->pool->trim();
-  const auto lockstep = communicator ? make_lockstep(*device, *communicator) : nullptr;
+  const auto lockstep =
+      group.size() > 1 ? bench_exchange().lockstep(*parallel, store, config.train) : nullptr;
   if (options.breakdown)
     report.breakdown = measure_breakdown(*device, *model, store, config, source, lockstep.get());
   options.json ? write_json(report, out) : write_text(report, out);
@@ -266,10 +276,10 @@ std::vector<KernelGroup> group_launches(const std::vector<LaunchRecord>& launche
 
 StepBreakdown measure_breakdown(Device& device, Model& model, ParameterStore& store,
                                 const Config& config, const BatchSource& source,
-                                Communicator* communicator) {
+                                SharedStep* shared) {
   Config eager = config;
   eager.train.graph = false;
-  TrainStep step(device, model, store, eager, communicator);
+  TrainStep step(device, model, store, eager, shared);
   const auto run = [&](int64_t i) { step.run(source, i); };
   run(0);
   const auto flush = l2_flush(device);

@@ -74,12 +74,12 @@ const char* unit_of(const TokenDataset& data) {
 
 class Evaluation {
  public:
-  Evaluation(const EvaluateArguments& arguments, ProcessGroup& group, Progress& progress)
+  Evaluation(const EvaluateArguments& arguments, Processes& group, Progress& progress)
       : a_(arguments),
         group_(group),
         progress_(progress),
         loaded_(load_model(
-            a_.checkpoint, [&] { return open_rank_device(group, a_.device); },
+            a_.checkpoint, [&] { return make_device(group.device(a_.device)); },
             weights_from(a_.weights))),
         path_(a_.data.empty() ? find_data(loaded_->config.data.path, a_.checkpoint) : a_.data),
         data_(path_, a_.split, loaded_->config.model.vocab),
@@ -184,7 +184,7 @@ class Evaluation {
   }
 
   const EvaluateArguments& a_;
-  ProcessGroup& group_;
+  Processes& group_;
   Progress& progress_;
   std::unique_ptr<LoadedModel> loaded_;
   std::string path_;
@@ -284,7 +284,7 @@ std::string HeatMap::text() const {
          scale(0, shape_.channels).text("bits of a channel", shape_.width);
 }
 
-void run_evaluate(const EvaluateArguments& arguments, ProcessGroup& group, std::ostream& out,
+void run_evaluate(const EvaluateArguments& arguments, Processes& group, std::ostream& out,
                   Progress& progress) {
   Evaluation(arguments, group, progress).run(out);
 }

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "data/dataset.h"
-#include "src/ranks/process_group.h"
+#include "src/processes.h"
 #include "train/inspect/picture.h"
 #include "train/program/progress.h"
 
@@ -14,7 +14,6 @@ namespace weft {
 struct EvaluateArguments {
   // data "": the file named in the checkpoint
   std::string checkpoint, data, split = "test", device = "auto";
-  int gpus = 0;
   int64_t min_context = 0;
   int64_t batch = 0;            // 0: that of training
   std::string weights;          // "ema", "last"; "": ema where it was kept
@@ -25,7 +24,7 @@ struct EvaluateArguments {
 
 // A JSON line for each evaluation to `out`, a sentence to `progress`. Collective; rank 0 writes the
 // files.
-void run_evaluate(const EvaluateArguments&, ProcessGroup&, std::ostream& out, Progress& progress);
+void run_evaluate(const EvaluateArguments&, Processes&, std::ostream& out, Progress& progress);
 
 // Where a model finds it hard: mean bits by position, as a picture.
 class HeatMap {

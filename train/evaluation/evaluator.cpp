@@ -98,7 +98,7 @@ Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data,
 
 // The values of all ranks one after the other, on every rank, or with `to_first` on rank 0 alone.
 template <class T>
-void gather(ProcessGroup& group, std::vector<T>& values, bool to_first) {
+void gather(Processes& group, std::vector<T>& values, bool to_first) {
   const std::string mine = message_of(values);
   values.clear();
   for (const std::string& of_rank : to_first ? group.gather(mine) : group.all_gather(mine))

@@ -4,6 +4,7 @@
 
 #include "data/augment/augment.h"
 #include "models/model.h"
+#include "src/processes.h"
 
 #include <functional>
 #include <optional>
@@ -42,7 +43,7 @@ struct EvalOptions {
   // called for every window, in the order of the split; on rank 0
   OnLosses on_losses = {};
   // whose ranks share the windows out, batch by batch; null: none
-  ProcessGroup* group = nullptr;
+  Processes* group = nullptr;
 };
 
 struct EvalResult {

@@ -6,7 +6,7 @@
 #include "models/model.h"
 #include "src/config/config.h"
 #include "src/files/checkpoint.h"
-#include "train/ranks/ranks.h"
+#include "train/program/launcher.h"
 
 #include <functional>
 #include <iostream>
@@ -40,14 +40,14 @@ std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std
 using OpenDevice = std::function<std::unique_ptr<Device>()>;
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const OpenDevice&, Weights);
 
-// Runs a program on a checkpoint, on every rank; output goes to rank 0's stdout, progress to its
-// stderr.
+// Runs a program on a checkpoint, in every process; output goes to the first one's stdout, progress
+// to its stderr.
 template <class Arguments, class Work>
 void work_on_checkpoint(const Arguments& a, const Work& work) {
   const auto config = [&] { return checkpoint_config(a.checkpoint); };
-  with_ranks({a.gpus, a.device}, config, [&](ProcessGroup& group) {
-    Progress progress = rank_progress(group, std::cerr, STDERR_FILENO);
-    work(a, group, rank_output(group, std::cout), progress);
+  launcher().run(a.device, config, [&](Processes& group) {
+    Progress progress = first_progress(group, std::cerr, STDERR_FILENO);
+    work(a, group, first_output(group, std::cout), progress);
   });
 }
 }  // namespace weft

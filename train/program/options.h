@@ -86,15 +86,6 @@ inline CLI::Option* add_config(CLI::App& app, std::string& config,
   return file;
 }
 
-inline void add_gpus(CLI::App& app, int& gpus) {
-  app.add_option("--gpus", gpus,
-                 "start so many processes on this host, one a GPU (with --device cpu without any); "
-                 "torchrun "
-                 "--no-python, mpirun and srun start them otherwise")
-      ->type_name("N")
-      ->check(at_least(1));
-}
-
 inline void add_no_verify(CLI::App& app) {
   app.add_flag_callback(
       "--no-verify", [] { verify_seals = false; },

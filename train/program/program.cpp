@@ -5,7 +5,7 @@
 #include "src/config/names.h"
 #include "src/files/files.h"
 #include "src/parts/parts.h"
-#include "train/ranks/ranks.h"
+#include "train/program/launcher.h"
 
 #include <CLI/CLI.hpp>
 #include <atomic>
@@ -81,9 +81,10 @@ std::optional<int> parse(const Program& program, CLI::App& app, int argc, char**
     app.parse(argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& e) {
-    if (e.get_exit_code() == 0) return program.has_ranks && !is_first_process() ? 0 : app.exit(e);
+    if (e.get_exit_code() == 0)
+      return program.has_ranks && !launcher().is_first() ? 0 : app.exit(e);
     const std::string what = e.what() + help_with(app, e.what()) + " (try --help)";
-    program.has_ranks ? fail_before_work(what) : fail(what);
+    program.has_ranks ? launcher().fail_before_work(what) : fail(what);
   }
 }
 
@@ -149,7 +150,7 @@ int run_program(const Program& program, int argc, char** argv) {
   try {
     program.add_options(app);
     const auto stop = parse(program, app, argc, argv);
-    // else those of each rank (train/ranks/ranks.h)
+    // else those of each process (launcher.h)
     if (!stop && !program.has_ranks) start_threads();
     if (!stop) program.work();
     check_stdout();

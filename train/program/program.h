@@ -17,7 +17,7 @@ struct Program {
   const char* purpose;
   std::function<void(CLI::App&)> add_options;
   std::function<void()> work;  // runs when the command line has been parsed
-  bool has_ranks = false;      // works on a model, which processes may share (train/ranks/ranks.h)
+  bool has_ranks = false;      // works on a model, which processes may share (launcher.h)
 };
 
 struct SaidElsewhere {};  // thrown by `work` when another process says what went wrong

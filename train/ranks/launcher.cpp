@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: MIT
+#include "src/device.h"
 #include "src/ranks/sockets.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"

@@ -13,11 +13,9 @@
 #include <exception>
 #include <functional>
 #include <link.h>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <thread>
-#include <unistd.h>
 #include <vector>
 
 namespace weft {
@@ -164,33 +162,7 @@ bool is_first_process() {
   }
 }
 
-std::string rank_device(const World& world, const std::string& device) {
-  if (world.size == 1 || device == "cpu") return device;
-  if (device.starts_with("cuda:") && world.local_size > 1)
-    fail("--device ", device, ": the ", world.local_size,
-         " processes of this host each take a GPU of their own; say cuda");
-  if (device == "auto" && gpu_count() == 0) return "cpu";
-  if (device != "auto" && device != "cuda") return device;
-  // srun may show each process its own GPU and no other.
-  const bool bound = world.source == "srun" && gpu_count() == 1;
-  return str("cuda:", bound ? 0 : world.local_rank);
-}
-
-std::unique_ptr<Device> open_rank_device(ProcessGroup& group, const std::string& device) {
-  return make_device(rank_device(group.world(), device));
-}
-
-std::ostream& rank_output(const ProcessGroup& group, std::ostream& of_rank_0) {
-  static std::ostream nothing(nullptr);
-  return group.rank() == 0 ? of_rank_0 : nothing;
-}
-
-Progress rank_progress(const ProcessGroup& group, std::ostream& of_rank_0, int file_descriptor) {
-  return {rank_output(group, of_rank_0), group.rank() == 0 && isatty(file_descriptor) != 0,
-          group.rank() == 0 ? file_descriptor : -1};
-}
-
-void print_rank_lines(ProcessGroup& group, Progress& progress, const std::string& text) {
+void print_rank_lines(Processes& group, Progress& progress, const std::string& text) {
   const std::vector<std::string> lines = group.all_gather(text);
   for (std::size_t rank = 0; group.rank() == 0 && rank < lines.size(); ++rank)
     progress.line(str("rank ", rank, "  ", lines[rank]));

@@ -2,13 +2,11 @@
 // Programs that run as several processes, one for each GPU: start, identity, output and errors.
 #pragma once
 
-#include "src/device.h"
 #include "src/ranks/process_group.h"
 #include "train/program/progress.h"
 
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -35,16 +33,8 @@ void with_ranks(const RankOptions&, const std::function<std::string()>& config,
 [[noreturn]] void fail_before_work(const std::string& what);
 bool is_first_process();  // rank 0 by the environment: it speaks for all
 
-// The device of this rank: --device, and of several ranks on a host each its own GPU.
-std::string rank_device(const World&, const std::string& device);
-std::unique_ptr<Device> open_rank_device(ProcessGroup&, const std::string& device);
-
-// `of_rank_0` there, a stream that drops everything on the other ranks; lines for people likewise.
-std::ostream& rank_output(const ProcessGroup&, std::ostream& of_rank_0);
-Progress rank_progress(const ProcessGroup&, std::ostream& of_rank_0, int file_descriptor);
-
 // Collective: rank 0 shows "rank 0  <text>", "rank 1  <text>" ..., each as that rank gave it.
-void print_rank_lines(ProcessGroup&, Progress&, const std::string& text);
+void print_rank_lines(Processes&, Progress&, const std::string& text);
 
 std::chrono::seconds hang_limit();  // for ProcessGroup::watch(): WEFT_HANG_SECONDS, or 45 s
 

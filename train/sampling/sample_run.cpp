@@ -256,9 +256,9 @@ void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
 }
 }  // namespace
 
-void run_sample(SampleArguments a, ProcessGroup& group, std::ostream& text, Progress& notes) {
+void run_sample(SampleArguments a, Processes& group, std::ostream& text, Progress& notes) {
   const auto loaded = load_model(
-      a.checkpoint, [&] { return open_rank_device(group, a.device); }, weights_from(a.weights));
+      a.checkpoint, [&] { return make_device(group.device(a.device)); }, weights_from(a.weights));
   a.options.group = &group;
   const bool image = a.options.length == 0 && draws_images(loaded->config),
              sound = a.out.ends_with(".wav");

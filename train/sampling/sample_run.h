@@ -16,7 +16,6 @@ struct SampleArguments {
   std::string checkpoint, prompt, prompt_file, out, device = "auto";  // out: text, .png or .wav
   std::string weights;  // "ema", "last"; "": ema where it was kept
   SampleOptions options;
-  int gpus = 0;
   int64_t batch = 0;  // 0: as many as have room, or images of about 800,000 tokens
   bool stats = false, json = false, tokens = false;
   std::string stop;          // texts end before it
@@ -34,7 +33,7 @@ struct SampleArguments {
 
 // Text to `text` or the file --out, images and sound to files (of rank 0), the rest to `notes`.
 // Collective.
-void run_sample(SampleArguments, ProcessGroup&, std::ostream& text, Progress& notes);
+void run_sample(SampleArguments, Processes&, std::ostream& text, Progress& notes);
 
 // ---- images drawn by a model, or completed by it from their upper rows ----
 

@@ -253,7 +253,7 @@ SampleOptions part_of(const SampleOptions& all, int64_t rank, int64_t ranks) {
 // Draws this rank's samples; rank 0 then hands out those of all ranks.
 void sample_part(Device& device, Model& model, int64_t context, const SampleOptions& options,
                  SampleStats& stats, const OnToken& on_token, const OnPositions& on_positions) {
-  ProcessGroup& group = *options.group;
+  Processes& group = *options.group;
   const SampleOptions part = part_of(options, group.rank(), group.size());
   std::vector<int32_t> drawn(part.count * part.length);
   const auto keep = [&](int64_t sample, int64_t position, int32_t token) {

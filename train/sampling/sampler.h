@@ -5,6 +5,7 @@
 
 #include "kernels/sampling/choose_token.h"
 #include "models/model.h"
+#include "src/processes.h"
 
 #include <cstddef>
 #include <functional>
@@ -31,7 +32,7 @@ struct SampleOptions {
                                         // texts in another order; empty: 0, 1, 2 ...
   bool graph = true;                    // on a GPU: launches of a position are replayed as one
   int64_t first = 0;                    // number of the first sample: these may be a part of more
-  ProcessGroup* group = nullptr;        // whose ranks share the samples out; null: none
+  Processes* group = nullptr;           // whose ranks share the samples out; null: none
   // For a process alone. Asked now and then: no more is wanted of the samples first .. first +
   // count - 1.
   std::function<bool(int64_t first, int64_t count)> ended = {};

@@ -1,91 +1,82 @@
 // SPDX-License-Identifier: MIT
-// Data parallelism: gradients are reduced during the backward pass, losses averaged, decisions
-// agreed on.
+// What processes that train together do for each other. What is here is a process alone; several
+// come with a part.
 #pragma once
 
+#include "src/optimizer.h"
+#include "src/processes.h"
 #include "train/trainer/report.h"
 
-#include <chrono>
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 namespace weft {
 struct TrainConfig;
 
-// How many elements of the gradients are all-reduced at a time, at least: train.bucket_mb.
-int64_t bucket_elements(const TrainConfig&, DType gradients);
-// How the optimizer is shared, by train.shard_optimizer; null: a process alone.
-Sharding sharding_of(const TrainConfig&, Communicator*, DType compute);
-
-// All-reduces gradients over the ranks. Each bucket starts when the backward pass has completed it,
-// and overlaps with later kernels. With shards(), reduce-scatters: each rank gets the sums of its
-// own_parts().
-class GradientSum {
+// A training step that several processes share: their gradients are summed while the backward pass
+// of the last micro-batch goes on, and they update together.
+class SharedStep {
  public:
-  // train.reduce_dtype bf16 rounds buckets to bf16 and halves the bytes; f32 copies nothing.
-  GradientSum(Device&, ParameterStore&, Communicator&, const TrainConfig&);
+  virtual ~SharedStep() = default;
 
-  void plan(double seconds);           // that a backward pass takes at least
-  void begin();                        // of the backward pass of the last micro-batch
-  void complete(Ctx&, int32_t first);  // called by Ctx::mark
-  void finish(Ctx&);                   // after it: what remains; the queue then waits for all
-  // From now on keeps the Fingerprint of this process's own gradients of a pass, before they are
-  // added up.
-  const Tensor& keep_fingerprint();
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
 
-  int64_t collectives() const { return collectives_; }  // of the last pass
+  virtual void plan(double seconds) = 0;              // that a backward pass takes at least
+  virtual void begin() = 0;                           // of that backward pass
+  virtual void complete(Ctx&, int32_t first) = 0;     // called by Ctx::mark
+  virtual void finish(Ctx&) = 0;                      // after it; the queue then waits for all
+  virtual void update(Ctx&, const TrainConfig&) = 0;  // as update_parameters()
 
-  int64_t bytes() const { return bytes_; }  // that each rank gave to them
-
- private:
-  Tensor ready(Ctx&, const GradientRange&);
-  void start(Ctx&, const std::vector<GradientRange>&);
-
-  Device& device_;
-  ParameterStore& store_;
-  Communicator& communicator_;
-  GradientBuckets buckets_;
-  Tensor copy_;  // bf16, or empty
-  Tensor own_;   // the bytes of a Fingerprint, or empty
-  int64_t collectives_ = 0, bytes_ = 0;
+  // Called with each range of this process's own gradients before it is summed; may be captured.
+  std::function<void(Ctx&, const GradientRange&, const Tensor&)> on_own_gradients;
 };
 
-// Losses of every step averaged over the ranks, in their order; collective. The rest is the same
-// everywhere.
-void average_losses(ProcessGroup&, std::vector<StepResults>&);
-
-// Why to stop, agreed: a signal or a clock is seen by one rank, at a step of its own.
-class StopAgreement {
+class DataParallel {
  public:
-  explicit StopAgreement(ProcessGroup& group)
-      : group_(group) {}
+  virtual ~DataParallel() = default;
 
-  // Every rank calls it before update `step` with its own reason or ""; returns the first rank's
-  // that has one. Ranks communicate about every half second, not at each step.
-  std::string agree(int64_t step, const std::string& mine);
+  // For people: how many processes there are and what carries their sums; "": one.
+  virtual std::string text() { return ""; }
 
- private:
-  using Clock = std::chrono::steady_clock;
-  ProcessGroup& group_;
-  int64_t pause_ = 1, next_ = 0;  // steps between the last two agreements; of the next
-  Clock::time_point spoken_ = Clock::now();
+  // Who started the processes: "torchrun"; "": this program.
+  virtual std::string started_by() const { return ""; }
+
+  // How they share the optimizer's state; null: each has everything.
+  virtual std::shared_ptr<Sharing> sharing(const TrainConfig&, DType /*compute*/) {
+    return nullptr;
+  }
+
+  // Null: there is one process. The store outlives it.
+  virtual std::unique_ptr<SharedStep> share_step(ParameterStore&, const TrainConfig&) {
+    return nullptr;
+  }
+
+  // The rest is collective.
+
+  // The choice of the process that takes the smallest micro-batches.
+  virtual MicroBatch smallest(const MicroBatch& mine) { return mine; }
+
+  // Why to stop, "" for not at all: a signal or a clock is seen by one process, at a step of its
+  // own. Every process calls it with its own reason before `position`, in either kind of work.
+  enum class Work { training, evaluation };
+
+  virtual std::string agree(Work, int64_t /*position*/, const std::string& mine) { return mine; }
+
+  // The message of the lowest rank that has one, and its number; "" if there is none.
+  virtual std::string first_message(const std::string& mine) { return mine; }
+
+  // Losses of every step become their means over the processes. The rest is the same everywhere.
+  virtual void average_losses(std::vector<StepResults>&) {}
+
+  // Ends all processes, with a line that names those whose weights differ.
+  virtual void check_equal_weights(const ParameterStore&, int64_t /*step*/) {}
 };
 
-// Collective: how many processes are on how many hosts, and what carries their all-reduces. For
-// people.
-std::string processes_text(ProcessGroup&, const Communicator&);
-
-// Collective: the choice of the rank that takes the smallest micro-batches.
-MicroBatch smallest_micro_batch(ProcessGroup&, const MicroBatch& mine);
-
-// Collective: what the first rank says that has anything to say, and which of several; "": all are
-// silent.
-std::string first_to_speak(ProcessGroup&, const std::string& mine);
-
-// The Fingerprint of each tensor; waits for the device.
-std::vector<uint64_t> fingerprints(Device&, const std::vector<TensorView>&);
-
-// Collective. When weights differ, rank 0 throws an Error that names the ranks that differ; the
-// others end.
-void check_equal_weights(ProcessGroup&, Device&, const ParameterStore&, int64_t step);
+std::unique_ptr<DataParallel> make_data_parallel(Device&, Processes&);
+// Makes it for several processes; a part sets it (src/parts/parts.h).
+using MakeDataParallel = std::unique_ptr<DataParallel> (*)(Device&, Processes&);
+void set_data_parallel(MakeDataParallel);
 }  // namespace weft

@@ -4,6 +4,8 @@
 
 #include "data/batch_source.h"
 #include "models/model.h"
+#include "src/processes.h"
+#include "train/trainer/run_folder.h"
 
 #include <cstddef>
 #include <functional>
@@ -16,8 +18,8 @@ class App;
 }
 
 namespace weft {
-class ProcessGroup;
-struct StepMetrics;
+class DataParallel;
+class Progress;
 class TrainStep;
 
 // An update that the Trainer is about to run.
@@ -27,8 +29,19 @@ struct Update {
   int64_t step;                          // from 0
   const std::function<void()>& between;  // as TrainStep::run() takes it
   int64_t saved_step;                    // of the last checkpoint of this run; -1: none
-  ProcessGroup& group;
+  DataParallel& parallel;
 };
+
+// A step that was logged.
+struct Logged {
+  const StepMetrics& metrics;
+  double loss_here;  // of this process's share of the batch
+  Device& device;
+  Processes& processes;
+  Progress& progress;
+};
+
+using RunUpdate = std::function<bool(const Update&)>;
 
 // What is there behind an evaluation. The model has the moving average as weights, where one is
 // kept.
@@ -47,12 +60,13 @@ struct TrainHooks {
   std::vector<std::string> words = {};  // of the command line, to go on with: {"--tensorboard"}
   // Bytes that it takes on the device besides the plan of training.
   std::function<std::size_t(const MemoryPlan&)> memory = {};
-  // Called once, when all weights are in place.
-  std::function<void(TrainStep&)> prepare = {};
-  // Called before each update. True: it has run the update itself. Throws Error to end the run.
-  std::function<bool(const Update&)> update = {};
+  // Called once, when all weights are in place; returns what is called before each update. True:
+  // it has run the update itself. It throws Error to end the run.
+  std::function<RunUpdate(TrainStep&)> updates = {};
   // Called once on rank 0, with the run folder; returns what is called for each logged step.
   std::function<std::function<void(const StepMetrics&)>(const std::string& folder)> log_to = {};
+  // Called in every process behind each log line.
+  std::function<void(const Logged&)> logged = {};
   // Called on rank 0 behind each evaluation. An Error is shown, and training goes on.
   std::function<void(const Evaluated&)> evaluated = {};
 };

@@ -17,16 +17,13 @@ struct TrainOptions {
   std::string init = "";  // a file of weights to start from
   std::string out = "";   // "": runs/<config name>
   std::string device = "auto";
-  std::string batch = "";    // train/trainer/report.h; "": train.accumulation as it is
-  int64_t max_steps = 0;     // stop and save when this step is done; 0: train.steps
-  double max_minutes = 0;    // stop and save after this long; 0: no limit
-  int64_t verify_every = 0;  // run every such update twice and compare the bits; 0: none
-  bool rank_log = false;     // log lines of every rank, too
+  std::string batch = "";  // train/trainer/report.h; "": train.accumulation as it is
+  int64_t max_steps = 0;   // stop and save when this step is done; 0: train.steps
+  double max_minutes = 0;  // stop and save after this long; 0: no limit
   // resume although other keys change rounding (OnResume::asked)
   bool allow_changes = false;
   std::optional<DType> dtype = {};     // of activations; nothing: dtype_on(), f32 on a CPU
   std::string program = "train";       // how this program was called
-  int gpus = 0;                        // processes that it was told to start
   std::vector<TrainHooks> hooks = {};  // of parts
 };
 }  // namespace weft

@@ -10,6 +10,7 @@
 #include "train/program/counts.h"
 #include "train/trainer/trainer.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -21,11 +22,25 @@
 
 namespace weft {
 namespace {
-std::string plan_text(const MemoryPlan& plan, std::size_t replay) {
-  return str(bytes_text(plan.total() + replay), " (weights ", bytes_text(plan.weights),
-             ", gradients ", bytes_text(plan.gradients), ", optimizer ", bytes_text(plan.optimizer),
-             ", activations ", bytes_text(plan.activations), ", workspace ",
-             bytes_text(plan.workspace), replay > 0 ? ", replay " + bytes_text(replay) : "", ")");
+std::size_t memory_of(const TrainHooks& hooks, const MemoryPlan& plan) {
+  return hooks.memory ? hooks.memory(plan) : 0;
+}
+
+std::size_t total_memory(const MemoryPlan& plan, const std::vector<TrainHooks>& hooks) {
+  std::size_t total = plan.total();
+  for (const TrainHooks& h : hooks) total += memory_of(h, plan);
+  return total;
+}
+
+std::string plan_text(const MemoryPlan& plan, const std::vector<TrainHooks>& hooks) {
+  std::string text = str(bytes_text(total_memory(plan, hooks)), " (weights ",
+                         bytes_text(plan.weights), ", gradients ", bytes_text(plan.gradients),
+                         ", optimizer ", bytes_text(plan.optimizer), ", activations ",
+                         bytes_text(plan.activations), ", workspace ", bytes_text(plan.workspace));
+  for (const TrainHooks& h : hooks)
+    if (const std::size_t bytes = memory_of(h, plan); bytes > 0)
+      text += str(", ", h.name, " ", bytes_text(bytes));
+  return text + ")";
 }
 
 // A line for each group of heads of the layers with one pattern.
@@ -149,22 +164,17 @@ MemoryPlan planned_memory(const Config& config, const Device& device, bool train
   return plan_memory(here, full.micro_batch, full.context, training);
 }
 
-std::string check_memory(const Config& config, const Device& device, bool replay) {
+std::string check_memory(const Config& config, const Device& device,
+                         const std::vector<TrainHooks>& hooks) {
   const MemoryPlan plan = planned_memory(config, device, true);
-  const std::size_t more = replay ? replay_memory(plan) : 0, free = device.memory_free();
-  const std::string planned = plan_text(plan, more);
-  if (plan.total() + more <= free) return str("planned ", planned, ", free ", bytes_text(free));
+  const std::size_t free = device.memory_free();
+  const std::string planned = plan_text(plan, hooks);
+  if (total_memory(plan, hooks) <= free)
+    return str("planned ", planned, ", free ", bytes_text(free));
   fail("training does not fit: planned ", planned, ", but ", device.name, " has ", bytes_text(free),
        " free: --batch auto finds what does; or raise train.accumulation (",
        config.train.accumulation,
        " now), lower train.batch, set train.recompute: block, or shorten model.context");
-}
-
-std::string optimizer_text(const ParameterStore& store, int64_t ranks) {
-  const auto text = [](int64_t bytes) { return bytes_text(bytes); };
-  if (store.shards().empty()) return text(store.state_bytes()) + " of state";
-  return str(text(store.state_bytes()), " of state, shared by ", ranks,
-             " processes (ZeRO-1): whole ", text(store.whole_state_bytes()));
 }
 
 std::vector<std::string> summary(const Config& config, const Device& device, DType dtype,
@@ -183,7 +193,7 @@ std::vector<std::string> summary(const Config& config, const Device& device, DTy
   lines.push_back(data_line(train, valid));
   if (train.image()) lines.push_back(augment_line(config));
   lines.push_back(step_line(config));
-  lines.push_back("optimizer   " + optimizer_text(store, config.ranks));
+  lines.push_back("optimizer   " + store.state_text());
   return lines;
 }
 
@@ -212,9 +222,14 @@ std::string evaluation_text(const StepMetrics& m) {
   return text;
 }
 
+std::string nothing_saved(int64_t saved_step) {
+  return str("Nothing was saved since step ", std::max<int64_t>(saved_step, 0),
+             "; go on from there");
+}
+
 std::string go_on_line(const TrainOptions& options, const std::string& folder, int64_t step,
-                       const std::string& launcher) {
-  std::string line = launcher == "--gpus" ? "go on with:" : str("go on, by ", launcher, ", with:");
+                       const std::string& started_by) {
+  std::string line = started_by.empty() ? "go on with:" : str("go on, by ", started_by, ", with:");
   const auto add = [&](bool given, const auto&... words) {
     if (given) ((line += " " + shell_word(words)), ...);
   };
@@ -222,11 +237,8 @@ std::string go_on_line(const TrainOptions& options, const std::string& folder, i
   add(true, options.program, "--config", here + folder + "config.yaml", "--out", here + folder,
       "--resume");
   add(options.device != "auto", "--device", options.device);
-  add(options.gpus > 0, "--gpus", str(options.gpus));
   add(!options.batch.empty(), "--batch", options.batch);
   add(options.allow_changes, "--allow-changes");
-  add(options.rank_log, "--rank-log");
-  add(options.verify_every > 0, "--verify-every", str(options.verify_every));
   for (const TrainHooks& hooks : options.hooks)
     for (const std::string& word : hooks.words) add(true, word);
   add(options.max_steps > step, "--max-steps", str(options.max_steps));
@@ -245,7 +257,7 @@ std::string long_run_warning(const StepMetrics& m, const Config& config, bool on
 }
 
 MicroBatch choose_micro_batch(const Config& config, const std::string& wish, const Device& device,
-                              bool replay) {
+                              const std::vector<TrainHooks>& hooks) {
   const int64_t batch = config.train.batch / config.ranks;
   if (wish != "auto") {
     const int64_t accumulation = batch / sequences(wish, config);
@@ -257,9 +269,8 @@ MicroBatch choose_micro_batch(const Config& config, const std::string& wish, con
     if (!divides(config, accumulation)) continue;
     Config here = config;
     here.train.accumulation = accumulation;
-    const MemoryPlan plan = planned_memory(here, device, true);
-    needed = plan.total() + planned_memory(here, device, false).activations +
-             (replay ? replay_memory(plan) : 0);
+    needed = total_memory(planned_memory(here, device, true), hooks) +
+             planned_memory(here, device, false).activations;
     if (needed <= usable)
       return {accumulation, str("auto: ", parts_text(batch, accumulation), ", planned ",
                                 bytes_text(needed), " of ", bytes_text(free), " free")};

@@ -4,6 +4,7 @@
 
 #include "data/dataset.h"
 #include "models/model.h"
+#include "train/trainer/extension.h"
 #include "train/trainer/run_folder.h"
 
 #include <cstddef>
@@ -17,16 +18,9 @@ struct TrainOptions;
 // What one micro-batch of full context needs on this device, to train or to evaluate.
 MemoryPlan planned_memory(const Config&, const Device&, bool training);
 
-// What `train --verify-every` takes besides: another copy of what an update changes.
-inline std::size_t replay_memory(const MemoryPlan& plan) {
-  return plan.weights + plan.gradients + plan.optimizer;
-}
-
-// Planned bytes and free memory as text. Throws Error when they do not fit, with what to lower.
-std::string check_memory(const Config&, const Device&, bool replay = false);
-
-// Bytes of the optimizer's state here and, where processes share it, without sharing.
-std::string optimizer_text(const ParameterStore&, int64_t ranks);
+// Planned bytes, with those of `hooks`, and free memory as text. Throws Error when they do not fit,
+// with what to lower.
+std::string check_memory(const Config&, const Device&, const std::vector<TrainHooks>& hooks = {});
 
 // A few lines: device, model, patterns with their pairs and kernels, data, tokens a step.
 std::vector<std::string> summary(const Config&, const Device&, DType, const ParameterStore&,
@@ -39,10 +33,12 @@ double flops_utilization(const StepMetrics& m, const Config&, Device&, DType);
 // `unit`: what the loss is given in, "bits" or "bits/dim".
 std::string progress_line(const StepMetrics&, const Config&, const char* unit);
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
+// "Nothing was saved since step 3; go on from there": the last checkpoint's step; -1: none.
+std::string nothing_saved(int64_t saved_step);
 // "go on with: train ...", a command for a shell that resumes the run in `folder`, of which `step`
-// steps are done. `launcher`: who started the processes, "--gpus" for this program.
+// steps are done. `started_by`: as DataParallel says.
 std::string go_on_line(const TrainOptions&, const std::string& folder, int64_t step,
-                       const std::string& launcher);
+                       const std::string& started_by);
 // A line when more than a day is left at this rate; "" otherwise.
 std::string long_run_warning(const StepMetrics&, const Config&, bool on_gpu);
 
@@ -55,10 +51,10 @@ struct MicroBatch {
 };
 
 // `wish`: a number of sequences, or "auto": the most whose planned memory (with an evaluation
-// between steps, and `replay`) fits. Error when it is neither, does not divide the update, or not
+// between steps, and `hooks`) fits. Error when it is neither, does not divide the update, or not
 // one sequence fits.
 MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Device&,
-                              bool replay = false);
+                              const std::vector<TrainHooks>& hooks = {});
 // As the checkpoint was trained with, for sums to keep their order; none where it does not divide
 // the batch.
 std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config&);

@@ -8,7 +8,7 @@
 #pragma once
 
 #include "src/files/checkpoint.h"
-#include "src/ranks/sockets.h"
+#include "src/files/files.h"
 
 #include <cstdint>
 #include <optional>

@@ -27,37 +27,34 @@ void TrainStep::launch_update(const BatchSource& source, int64_t step,
     graph.run([&] {
       upload();
       if (micro == 0) store_.begin_step();
-      forward_backward(last && gradient_sum_);
+      forward_backward(last && shared_);
       if (last) apply_gradients();
     });
     ahead_.record(ctx_, micro, results_, counted);
   }
 }
 
-// Adds the gradients of one micro-batch. all_reduce: each bucket is all-reduced as soon as it is
-// complete.
-void TrainStep::forward_backward(bool all_reduce) {
+// Adds the gradients of one micro-batch. `shared`: all processes sum theirs meanwhile.
+void TrainStep::forward_backward(bool shared) {
   Tape tape;
   Ctx ctx = ctx_;
   ctx.tape = &tape;
-  ctx.may_stop = !communicator_ && !(device_.is_cuda() && config_.train.graph);
-  const GradientsComplete complete = [this](Ctx& c, int32_t first) {
-    gradient_sum_->complete(c, first);
-  };
-  if (all_reduce) {
-    gradient_sum_->begin();
+  ctx.may_stop = !shared_ && !(device_.is_cuda() && config_.train.graph);
+  const GradientsComplete complete = [this](Ctx& c, int32_t first) { shared_->complete(c, first); };
+  if (shared) {
+    shared_->begin();
     ctx.complete = &complete;
   }
   const Var loss = mean(ctx, model_.token_losses(ctx, batch_.sequences()));
   backward(ctx, loss);
-  if (all_reduce) gradient_sum_->finish(ctx);
+  if (shared) shared_->finish(ctx);
 }
 
 // Clips, counts the loss scale of f16, and updates.
 void TrainStep::apply_gradients() {
   Ctx ctx = ctx_;
   store_.finish_gradients(ctx);
-  update_parameters(ctx, store_, config_.train, communicator_);
+  shared_ ? shared_->update(ctx, config_.train) : update_parameters(ctx, store_, config_.train);
 }
 
 // ---- what goes to the device ----
@@ -137,23 +134,22 @@ StepScalars step_scalars(const Config& config, int64_t step) {
 }
 
 TrainStep::TrainStep(Device& device, Model& model, ParameterStore& store, const Config& config,
-                     Communicator* communicator)
+                     SharedStep* shared)
     : device_(device),
       model_(model),
       store_(store),
       config_(config),
-      communicator_(communicator),
+      shared_(shared),
       scalars_(device_bytes(device, sizeof(StepScalars))),
       results_(device_bytes(device, sizeof(StepResults))),
       batch_(device, "step"),
       ahead_(device, config.train.accumulation, store.compute_dtype() == DType::f16) {
-  const int ranks = communicator ? communicator->size() : 1;
+  const int ranks = shared ? shared->size() : 1;
   WEFT_CHECK(config.ranks == ranks, "a config for ", config.ranks, " processes, but there are ",
              ranks);
-  if (ranks > 1) {
-    rank_ = communicator->rank();
-    gradient_sum_ = std::make_unique<GradientSum>(device, store, *communicator, config.train);
-    gradient_sum_->plan(least_backward_seconds(config, step_shape(config, 0)));
+  if (shared) {
+    rank_ = shared->rank();
+    shared->plan(least_backward_seconds(config, step_shape(config, 0)));
   }
   ctx_.queue = &device.queue;
   ctx_.pool = device.pool.get();
@@ -186,7 +182,7 @@ void TrainStep::set_shape(const StepShape& shape) {
   batch_.reset();
   device_.pool->trim();
   shape_ = shape;
-  if (gradient_sum_) gradient_sum_->plan(least_backward_seconds(config_, shape));
+  if (shared_) shared_->plan(least_backward_seconds(config_, shape));
   const bool graph = config_.train.graph;
   graphs_ =
       std::make_unique<Graphs>(Graphs{GraphedStep(device_, graph), GraphedStep(device_, graph),

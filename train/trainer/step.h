@@ -38,25 +38,20 @@ StepScalars step_scalars(const Config&, int64_t step);
 
 class TrainStep {
  public:
-  // `communicator`: of the config.ranks processes that train together; null when there is one.
-  TrainStep(Device&, Model&, ParameterStore&, const Config&, Communicator* communicator = nullptr);
+  // `shared`: of the config.ranks processes that train together; null when there is one. It
+  // outlives this.
+  TrainStep(Device&, Model&, ParameterStore&, const Config&, SharedStep* shared = nullptr);
   TrainStep& operator=(TrainStep&&) = delete;  // nor copied: graphs copy from its members
 
   // Launches update `step`, and reads the next step's sequences while the device works. `between`
   // runs before each micro-batch but the first; when it throws, or Interrupted on the CPU, no
   // parameter has changed.
   void run(const BatchSource& source, int64_t step, const std::function<void()>& between = {});
-  // Replay (replay.cpp): runs `step` like run(), again from the state before it, and compares the
-  // bits of gradients and weights. Waits. After prepare_replay(), which takes memory for a second
-  // state.
-  void prepare_replay();
 
-  struct Replay {
-    std::string difference;  // the first: tensor, element and bits; "" when all bits are equal
-    bool own = false;        // this process's own gradients differ, before they are added up
-  };
-
-  Replay run_twice(const BatchSource&, int64_t step, const std::function<void()>& between = {});
+  // The same, for an update that runs again: results() leaves it out, and no next step is read.
+  void rehearse(const BatchSource& source, int64_t step, const std::function<void()>& between) {
+    launch_update(source, step, between, false);
+  }
 
   // Clips and updates once more with the last gradients, to be timed.
   void update() {
@@ -74,7 +69,16 @@ class TrainStep {
 
   bool diverged() const { return ahead_.diverged(); }
 
-  const GradientSum* gradient_sum() const { return gradient_sum_.get(); }  // null for one process
+  Device& device() { return device_; }
+
+  ParameterStore& store() { return store_; }
+
+  SharedStep* shared() { return shared_; }  // null for one process
+
+  // StepResults and, in f16, LossScale, else empty: what an update changes besides the store.
+  const Tensor& results_on_device() const { return results_; }
+
+  const Tensor& loss_scale_on_device() const { return loss_scale_; }
 
   // Runs `step` again, eagerly and without an update, on this process; f16 keeps this loss scale.
   // Names the first tensor that is not finite: weights, loss, then gradients in backward order; ""
@@ -86,25 +90,13 @@ class TrainStep {
     GraphedStep first, later, last, update;
   };
 
-  // Part of the state that an update changes. `begin`: its place in the flat blocks; -1: outside of
-  // them.
-  struct StatePart {
-    const char* what;
-    Tensor now;
-    int64_t begin = -1;
-    Tensor spare = {};
-  };
-
-  std::vector<StatePart> state() const;
-  void exchange_with_spares();
-  std::string first_difference(const StatePart&);
   void launch_update(const BatchSource&, int64_t step, const std::function<void()>& between,
                      bool counted);
   void set_shape(const StepShape&);
   void read(const BatchSource&, int64_t step, int64_t micro);
   void prepare(const BatchSource&, int64_t step, int64_t micro);
   void upload();
-  void forward_backward(bool all_reduce);
+  void forward_backward(bool shared);
   void apply_gradients();
   std::string first_non_finite(const Tensor& block, const char* what, bool backwards);
   std::string non_finite_loss();
@@ -113,8 +105,7 @@ class TrainStep {
   Model& model_;
   ParameterStore& store_;
   const Config& config_;
-  Communicator* communicator_;  // null: one process
-  std::unique_ptr<GradientSum> gradient_sum_;
+  SharedStep* shared_;
   int64_t rank_ = 0;
   Ctx ctx_;
   StepShape shape_;
@@ -125,7 +116,5 @@ class TrainStep {
   int64_t host_step_ = -1, host_micro_ = -1;  // which that is; -1: none
   std::unique_ptr<Graphs> graphs_;
   RunAhead ahead_;
-  // of prepare_replay(), in the order in which differences are named
-  std::vector<StatePart> replayed_;
 };
 }  // namespace weft

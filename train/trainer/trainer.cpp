@@ -20,13 +20,13 @@
 
 namespace weft {
 namespace {
-Config for_ranks(Config config, const ProcessGroup& group) {
+Config for_ranks(Config config, const Processes& group) {
   config.ranks = group.size();
   check_config(config);
   return config;
 }
 
-// With the data that is there. What is wrong with options is said before.
+// Resolves data paths. Options were checked before.
 Config with_data(Config config) {
   config.data.path = find_data(config.data.path, config.source);
   if (!config.data.mix.empty()) config.data.mix = find_data(config.data.mix, config.source);
@@ -35,14 +35,13 @@ Config with_data(Config config) {
 
 // Sets train.accumulation by --batch, and `text` to say so. Every rank takes the smallest choice.
 Config with_micro_batch(Config config, const TrainOptions& options, const Device& device,
-                        ProcessGroup& group, std::string& text) {
+                        DataParallel& parallel, std::string& text) {
   const std::string from = RunFolder::checkpoint_to_resume(config, options.out, options.resume);
   if (options.batch.empty()) return config;
   std::optional<MicroBatch> before;
   if (options.batch == "auto" && !from.empty()) before = micro_batch_of(from, config);
-  const MicroBatch chosen = smallest_micro_batch(
-      group, before ? *before
-                    : choose_micro_batch(config, options.batch, device, options.verify_every > 0));
+  const MicroBatch chosen = parallel.smallest(
+      before ? *before : choose_micro_batch(config, options.batch, device, options.hooks));
   config.train.accumulation = chosen.accumulation;
   text = chosen.text;
   return config;
@@ -55,12 +54,12 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
 }  // namespace
 
 Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress,
-                 ProcessGroup& group)
+                 Processes& group)
     : group_(group),
-      device_(start_.lap("device", make_device(rank_device(group.world(), options.device)))),
-      communicator_(several() ? make_communicator(*device_, group_) : nullptr),
+      device_(start_.lap("device", make_device(group.device(options.device)))),
+      parallel_(make_data_parallel(*device_, group_)),
       config_(with_data(
-          with_micro_batch(for_ranks(config, group_), options, *device_, group_, batch_text_))),
+          with_micro_batch(for_ranks(config, group_), options, *device_, *parallel_, batch_text_))),
       options_(options),
       progress_(progress),
       folder_(config_, options.out, options.resume,
@@ -72,15 +71,13 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       valid_data_(config_.data.path, "valid", config_.model.vocab),
       mixed_data_(mixed_data(config_)),
       source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr),
-      valid_images_(augmenter_for(config_, valid_data_)),
-      stop_(group_),
-      stop_evaluation_(group_) {
+      valid_images_(augmenter_for(config_, valid_data_)) {
   start_.lap("data");
   if (writes()) lock_warning_ = folder_.lock();  // before a checkpoint there is read
   model_ = make_model(config_, store_, *device_);
-  memory_text_ = check_memory(config_, *device_, options_.verify_every > 0);
+  memory_text_ = check_memory(config_, *device_, options_.hooks);
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
-                  sharding_of(config_.train, communicator_.get(), dtype_));
+                  parallel_->sharing(config_.train, dtype_));
   if (!options_.init.empty())
     init_text_ = take_initial_weights(options_.init, config_, *device_, store_);
   state_.seed = config_.seed;
@@ -89,15 +86,16 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
     state_ = load_checkpoint(folder_.resumed_from(), *device_, store_);
     if (folder_.resumed_from() == folder_.path("latest.h5")) saved_step_ = state_.step;
   }
-  train_step_ =
-      std::make_unique<TrainStep>(*device_, *model_, store_, config_, communicator_.get());
+  shared_step_ = parallel_->share_step(store_, config_.train);
+  train_step_ = std::make_unique<TrainStep>(*device_, *model_, store_, config_, shared_step_.get());
   if (dtype_ == DType::f16)
     train_step_->set_loss_scale({
         .scale = state_.loss_scale,
         .good_steps = state_.good_steps,
         .skipped = state_.step - state_.updates,
     });
-  if (options_.verify_every > 0) train_step_->prepare_replay();
+  for (const TrainHooks& hooks : options_.hooks)
+    if (hooks.updates) run_update_.push_back(hooks.updates(*train_step_));
   start_.lap("weights");
 }
 
@@ -121,7 +119,7 @@ void Trainer::prepare() {
   for (const std::string& line :
        summary(config_, *device_, dtype_, store_, *model_, train_data_, valid_data_))
     say(line);
-  if (several()) say("processes   " + processes_text(group_, *communicator_));
+  if (const std::string text = parallel_->text(); !text.empty()) say("processes   " + text);
   if (!batch_text_.empty()) say("batch       " + batch_text_);
   say("memory      " + memory_text_);
   say("run         " + folder_.path("") +
@@ -166,43 +164,28 @@ std::string Trainer::reason_to_stop() {
                     : late                    ? "--max-minutes"
                     : train_step_->diverged() ? "divergence"
                                               : "";
-  return stop_.agree(state_.step * config_.train.accumulation, why);
+  return parallel_->agree(DataParallel::Work::training, state_.step * config_.train.accumulation,
+                          why);
 }
 
 // Gives up a step or an evaluation when a signal is overdue; all ranks do at the same call.
-void Trainer::stop_if_overdue(StopAgreement& agreement, int64_t position) {
+void Trainer::stop_if_overdue(DataParallel::Work work, int64_t position) {
   const char* signal = StopSignal::overdue();
-  given_up_ = agreement.agree(position, signal ? signal : "");
+  given_up_ = parallel_->agree(work, position, signal ? signal : "");
   if (!given_up_.empty()) throw_interrupted();
 }
 
 void Trainer::step() {
   int64_t position = state_.step * config_.train.accumulation;
   const auto between = [&] {
-    stop_if_overdue(stop_, ++position);
+    stop_if_overdue(DataParallel::Work::training, ++position);
     group_.report_progress();
   };
-  const bool verified = options_.verify_every > 0 && (state_.step + 1) % options_.verify_every == 0;
-  verified ? verified_step(between) : train_step_->run(source_, state_.step, between);
+  const Update update{*train_step_, source_, state_.step, between, saved_step_, *parallel_};
+  const auto runs = [&](const RunUpdate& run) { return run(update); };
+  if (std::ranges::none_of(run_update_, runs)) train_step_->run(source_, state_.step, between);
   ++state_.step;
   group_.report_step(state_.step);
-}
-
-// All ranks run the same updates twice. One whose own gradients differ is named before those that
-// add them.
-void Trainer::verified_step(const std::function<void()>& between) {
-  const TrainStep::Replay replay = train_step_->run_twice(source_, state_.step, between);
-  std::string first = first_to_speak(group_, replay.own ? replay.difference : "");
-  if (first.empty()) first = first_to_speak(group_, replay.difference);
-  if (first.empty()) return;
-  fail("step ", state_.step + 1, " was run twice from one state, and the bits differ: ", first,
-       "; a GPU, its memory or a kernel computes wrongly. ", nothing_saved(),
-       " with --resume, on another device if this comes again");
-}
-
-std::string Trainer::nothing_saved() const {
-  return str("Nothing was saved since step ", std::max<int64_t>(saved_step_, 0),
-             "; go on from there");
 }
 
 void Trainer::after_step() {
@@ -231,7 +214,7 @@ void Trainer::after_step() {
 void Trainer::collect() {
   std::vector<StepResults> steps = train_step_->results();
   if (!steps.empty()) loss_of_rank_ = steps.back().loss;
-  average_losses(group_, steps);
+  parallel_->average_losses(steps);
   const int64_t first = state_.step - std::ssize(steps);
   const bool scaled = dtype_ == DType::f16;
   for (std::size_t i = 0; i < steps.size(); ++i) {
@@ -275,10 +258,8 @@ void Trainer::log_step(bool evaluation) {
   if (evaluation) show_evaluation();
   progress_.line(progress_line(m, config_, valid_images_ ? "bits/dim" : "bits"));
   warn_of_long_run(m);
-  if (several() && options_.rank_log)
-    print_rank_lines(group_, progress_,
-                     str(device_->name, "  step ", m.step, "  loss of its share ", loss_of_rank_,
-                         "  ", bytes_text(device_->pool->peak()), " at the peak"));
+  for (const TrainHooks& hooks : options_.hooks)
+    if (hooks.logged) hooks.logged({m, loss_of_rank_, *device_, group_, progress_});
   logged_step_ = state_.step;
   logged_s_ = m.elapsed_s;
 }
@@ -294,7 +275,7 @@ void Trainer::warn_of_long_run(const StepMetrics& m) {
 // A run that was stopped in an evaluation evaluates first when it goes on.
 void Trainer::catch_up_on_evaluation() {
   const bool mine = metrics_ && metrics_->lacks_evaluation();
-  if (group_.broadcast(mine ? "yes" : "").empty()) return;
+  if (group_.all_gather(mine ? "yes" : "")[0].empty()) return;
   StepMetrics m;
   m.step = state_.step;
   try {
@@ -321,7 +302,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
   };
   const auto say = [&](int64_t done, int64_t all) {
     progress_.passing(str("validation: ", done, " of ", all, " tokens"));
-    stop_if_overdue(stop_evaluation_, ++evaluated_batches_);
+    stop_if_overdue(DataParallel::Work::evaluation, ++evaluated_batches_);
   };
   const EvalResult result = evaluate(*device_, *model_, valid_data_, options, say);
   m.valid_bits = result.bits;
@@ -362,7 +343,7 @@ void Trainer::show_evaluation() {
 template <class Write>
 void Trainer::write_checkpoint(Write write) {
   group_.take_time();
-  check_equal_weights(group_, *device_, store_, state_.step);
+  parallel_->check_equal_weights(store_, state_.step);
   writes() ? write() : join_save_checkpoint(store_);
   group_.barrier();
 }
@@ -388,8 +369,8 @@ void Trainer::finish(const std::string& why) {
   if (!why.empty()) {
     progress_.line(str(why, ": stopped after step ", state_.step, " of ", config_.train.steps,
                        ", saved ", latest));
-    return progress_.line(go_on_line(options_, folder_.path(""), state_.step,
-                                     several() ? group_.world().source : "--gpus"));
+    return progress_.line(
+        go_on_line(options_, folder_.path(""), state_.step, parallel_->started_by()));
   }
   const int64_t steps_here = state_.step - first_step_;
   progress_.line(str("finished ", state_.step, " steps",
@@ -410,9 +391,9 @@ void Trainer::fail_non_finite(int64_t step) {
   try {
     first = train_step_->find_non_finite(source_, step, scale);
   } catch (const Interrupted&) {}
-  first = first_to_speak(group_, first);
+  first = parallel_->first_message(first);
   if (first.empty()) first = "none when the step was run again with the weights of now";
   fail("step ", step + 1, ": the loss or the gradient is not finite; first tensor: ", first, ". ",
-       nothing_saved(), " with a lower train.learning_rate or a longer train.warmup");
+       nothing_saved(saved_step_), " with a lower train.learning_rate or a longer train.warmup");
 }
 }  // namespace weft

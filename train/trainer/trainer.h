@@ -18,7 +18,7 @@ namespace weft {
 class Trainer {
  public:
   // `group`: the processes that train together, a Trainer each. All read; rank 0 writes the folder.
-  Trainer(const Config&, const TrainOptions&, Progress&, ProcessGroup& group);
+  Trainer(const Config&, const TrainOptions&, Progress&, Processes& group);
   // Trains to train.steps, a limit or a signal; saves. Throws Error, and keeps earlier checkpoints.
   void run();
 
@@ -32,8 +32,6 @@ class Trainer {
  private:
   void prepare();
   void step();
-  void verified_step(const std::function<void()>& between);
-  std::string nothing_saved() const;
   void after_step();
   void collect();
   void log_step(bool evaluation);
@@ -54,13 +52,13 @@ class Trainer {
   bool writes() const { return group_.rank() == 0; }
 
   std::string reason_to_stop();
-  void stop_if_overdue(StopAgreement&, int64_t position);
+  void stop_if_overdue(DataParallel::Work, int64_t position);
   [[noreturn]] void fail_non_finite(int64_t step);
 
   Laps start_;  // until the first step is done
-  ProcessGroup& group_;
+  Processes& group_;
   std::unique_ptr<Device> device_;
-  std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<DataParallel> parallel_;
   std::string batch_text_;  // what --batch chose
   std::vector<std::string> init_text_;
   Config config_;
@@ -75,13 +73,14 @@ class Trainer {
   std::optional<Augmenter> valid_images_;  // nothing: text
   ParameterStore store_;
   std::unique_ptr<Model> model_;
+  std::unique_ptr<SharedStep> shared_step_;
   std::unique_ptr<TrainStep> train_step_;
+  std::vector<RunUpdate> run_update_;
   std::unique_ptr<MetricsLog> metrics_;  // of rank 0
   std::vector<std::function<void(const StepMetrics&)>> also_log_;
-  StopAgreement stop_, stop_evaluation_;
-  int64_t evaluated_batches_ = 0;  // position of stop_evaluation_
-  std::string given_up_;           // the signal for which a step or an evaluation was given up
-  TrainState state_;               // of the steps launched; counts of f16 as of the last collect()
+  int64_t evaluated_batches_ = 0;
+  std::string given_up_;  // the signal for which a step or an evaluation was given up
+  TrainState state_;      // of the steps launched; counts of f16 as of the last collect()
   std::string memory_text_, about_;
   StepResults last_;         // of the last step that was collected
   double loss_of_rank_ = 0;  // its loss on this rank's share of the batch

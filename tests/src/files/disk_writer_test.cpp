@@ -3,7 +3,8 @@
 #include "src/files/files.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/src/files/file_limit.h"
-#include "tests/train/ranks/ranks_testing.h"
+#include "tests/src/files/hung_thread.h"
+#include "tests/temp_dir.h"
 
 #include <algorithm>
 #include <cerrno>

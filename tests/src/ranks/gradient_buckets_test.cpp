@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Buckets cover the gradient block once, in the order in which a backward pass completes it.
-#include "src/parameters.h"
+#include "src/ranks/sharding.h"
 
 #include <algorithm>
 #include <cstddef>

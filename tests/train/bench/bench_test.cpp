@@ -247,7 +247,7 @@ TEST(Bench, TimesWholeSteps) {
   const TempDir dir;
   write_file(dir / "small.yaml", small_yaml(dir.path()));
   std::ostringstream json, text;
-  ProcessGroup alone(World{}, "");
+  Processes alone;
   bench_step(
       {.config = dir / "small.yaml", .overrides = {}, .device = "cpu", .steps = 2, .json = true},
       alone, json);

@@ -29,7 +29,7 @@ TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
   a.losses = dir / "losses.h5", a.heatmap = dir / "map.png";
   std::ostringstream out, notes;
   Progress progress(notes, false);
-  ProcessGroup alone(World{}, "");
+  Processes alone;
   run_evaluate(a, alone, out, progress);
 
   const TokenDataset data(dir / "corpus.h5", "test", 32);
@@ -73,7 +73,7 @@ TEST(EvaluateText, TokensOfALargeVocabularyHaveBitsPerByte) {
   a.checkpoint = dir / "run/latest.h5", a.device = "cpu", a.losses = dir / "losses.h5";
   std::ostringstream out, notes;
   Progress progress(notes, false);
-  ProcessGroup alone(World{}, "");
+  Processes alone;
   run_evaluate(a, alone, out, progress);
   const double bits = json_number(out.str(), "bits").value_or(0);
   EXPECT_GT(bits, 0);

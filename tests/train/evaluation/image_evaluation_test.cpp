@@ -44,7 +44,7 @@ class ImageRunTest : public testing::Test {
   std::string evaluated(const EvaluateArguments& a) {
     std::ostringstream out, notes;
     Progress progress(notes, false);
-    ProcessGroup alone(World{}, "");
+    Processes alone;
     run_evaluate(a, alone, out, progress);
     notes_ = notes.str();
     return out.str();

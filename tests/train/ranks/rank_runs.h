@@ -4,6 +4,7 @@
 
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"
+#include "tests/train/runs.h"
 #include "train/trainer/trainer.h"
 
 #include <chrono>
@@ -14,17 +15,8 @@
 #include <vector>
 
 namespace weft {
-class RankRuns : public testing::Test, public RunFolders {
+class RankRuns : public Runs {
  protected:
-  RankRuns() { write_corpus(dir / "corpus.h5", 6000, 32); }
-
-  // Every step is logged, and nothing else happens.
-  static std::vector<std::string> with(std::vector<std::string> overrides) {
-    overrides.insert(overrides.begin(),
-                     {"train.log_every=1", "train.eval_every=0", "train.save_every=0"});
-    return overrides;
-  }
-
   // Trains in <dir>/<name> on `ranks` processes; what rank 0 throws, or "".
   std::string run(const std::string& name, int ranks, const std::vector<std::string>& overrides,
                   TrainOptions options = {}) {

@@ -4,20 +4,12 @@
 
 #include "src/ranks/communicator.h"
 
-#include <algorithm>
 #include <charconv>
-#include <chrono>
-#include <cmath>
 #include <cstddef>
 #include <filesystem>
 #include <fstream>
 #include <signal.h>
 #include <sstream>
-#include <sys/ptrace.h>
-#include <sys/syscall.h>
-#include <sys/wait.h>
-#include <system_error>
-#include <thread>
 #include <unistd.h>
 #include <utility>
 
@@ -62,15 +54,6 @@ std::vector<std::string> with_gpus(std::vector<std::string> arguments, int ranks
 }
 }  // namespace
 
-void RunFolders::expect_near_series(const std::string& run, const std::string& want,
-                                    const std::string& key, double tolerance) const {
-  const std::vector<double> a = of(run, key), b = of(want, key);
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i)
-    EXPECT_NEAR(a[i], b[i], tolerance * std::abs(b[i]))
-        << run << ", " << key << " of line " << i + 1;
-}
-
 void GpuRuns::SetUp() {
   if (nccl_version().empty()) GTEST_SKIP() << "built without NCCL";
   if (const int gpus = gpu_count(); gpus < 2)
@@ -101,62 +84,10 @@ std::vector<std::string> rank_environment(int rank, int size, int port) {
           "OMP_NUM_THREADS=1"};
 }
 
-bool eventually(const std::function<bool()>& done, double seconds) {
-  const auto start = std::chrono::steady_clock::now();
-  while (!done()) {
-    if (std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() > seconds)
-      return false;
-    std::this_thread::sleep_for(std::chrono::milliseconds(10));
-  }
-  return true;
-}
-
 pid_t rank_process(pid_t parent, int rank) {
   for (const ProcessEntry& p : live_processes())
     if (p.parent == parent && rank_of(p.pid) == rank) return p.pid;
   return -1;
-}
-
-HungThread::HungThread(pid_t pid)
-    : pid_(pid) {
-  if (ptrace(PTRACE_SEIZE, pid, nullptr, PTRACE_O_TRACESYSGOOD) != 0) {
-    pid_ = -1;
-    return;
-  }
-  ptrace(PTRACE_INTERRUPT, pid, nullptr, nullptr);
-  waitpid(pid, nullptr, __WALL);
-}
-
-// Of a thread at a stop that a system call makes.
-bool HungThread::at_disk_call(const std::string& name) const {
-  __ptrace_syscall_info info{};
-  if (ptrace(PTRACE_GET_SYSCALL_INFO, pid_, sizeof info, &info) <= 0) return false;
-  if (info.op != PTRACE_SYSCALL_INFO_ENTRY) return false;
-  const auto calls = {SYS_read, SYS_pread64, SYS_write, SYS_fsync};
-  if (std::find(calls.begin(), calls.end(), static_cast<long>(info.entry.nr)) == calls.end())
-    return false;
-  std::error_code gone;
-  return fs::read_symlink(str("/proc/", pid_, "/fd/", info.entry.args[0]), gone)
-      .string()
-      .ends_with(name);
-}
-
-bool HungThread::runs_to_disk_call(const std::string& name) {
-  constexpr int kSystemCall = SIGTRAP | 0x80;  // PTRACE_O_TRACESYSGOOD
-  for (int signal = 0;;) {
-    ptrace(PTRACE_SYSCALL, pid_, nullptr, signal);
-    int status = 0;
-    if (waitpid(pid_, &status, __WALL) != pid_ || !WIFSTOPPED(status)) return false;
-    const bool of_call = WSTOPSIG(status) == kSystemCall, of_signal = status >> 16 == 0 && !of_call;
-    signal = of_signal ? WSTOPSIG(status) : 0;
-    if (of_call && at_disk_call(name)) return true;
-  }
-}
-
-void HungThread::let_go() { ptrace(PTRACE_DETACH, pid_, nullptr, nullptr); }
-
-void HungThread::wait_for_end() {
-  for (int status = 0; waitpid(pid_, &status, __WALL) == pid_ && WIFSTOPPED(status);) {}
 }
 
 Launched::Launched(const TempDir& dir, const std::string& program,

@@ -41,7 +41,7 @@ class ImageSamplingTest : public testing::Test {
   std::string sampled(const SampleArguments& a) {
     std::ostringstream text, notes;
     Progress progress(notes, false);
-    ProcessGroup alone(World{}, "");
+    Processes alone;
     run_sample(a, alone, text, progress);
     EXPECT_EQ(text.str(), "");
     return notes.str();

@@ -12,10 +12,8 @@
 #include "kernels/attention/select.h"
 #include "kernels/optimizer/reduce.h"
 #include "tests/kernels/attention/attention_gpu.h"
-#include "tests/train/trainer/steps.h"
+#include "tests/train/trainer/repeat.h"
 
-#include <chrono>
-#include <cstdlib>
 #include <gtest/gtest.h>
 #include <set>
 
@@ -23,26 +21,6 @@ namespace weft {
 namespace {
 using namespace attention_test;
 using attention::Kernel;
-
-double seconds_to_repeat() {
-  const char* text = std::getenv("WEFT_REPEAT_SECONDS");
-  return text ? std::strtod(text, nullptr) : 4;
-}
-
-// Rounds of work until the time is over.
-template <class Round>
-void repeat(Round&& round) {
-  const auto end =
-      std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds_to_repeat());
-  do round();
-  while (std::chrono::steady_clock::now() < end);
-}
-
-void report(const char* what, int64_t count, int64_t differences) {
-  testing::Test::RecordProperty(what, std::to_string(count));
-  testing::Test::RecordProperty("differences", std::to_string(differences));
-  EXPECT_EQ(differences, 0) << "in " << count << " " << what;
-}
 
 // Forward and backward of one problem, and which kernels they run. hash(): adds what they wrote to
 // *sum.
@@ -150,33 +128,6 @@ TEST(CudaRepeat, AttentionHasOneBitPattern) {
       }
   });
   report("launches", launches, differences);
-}
-
-// Updates as CUDA graphs, each run twice from one state.
-TEST(CudaRepeat, TrainingStepsHaveOneBitPattern) {
-  const TempDir dir;
-  write_corpus(dir / "corpus.h5", 6000, 32);
-  const Load load;
-  std::vector<std::unique_ptr<Steps>> all;
-  for (const char* precision : {"bf16", "f16"}) {
-    all.push_back(std::make_unique<Steps>(
-        small_config(dir.path(), {str("precision=", precision), "model.context=256",
-                                  "model.position_axes=[16, 16]", "train.accumulation=2"}),
-        "cuda"));
-    all.back()->step->prepare_replay();
-  }
-  int64_t updates = 0, differences = 0;
-  repeat([&] {
-    for (const auto& steps : all) {
-      const std::string difference =
-          steps->step->run_twice(steps->source, steps->next++).difference;
-      differences += !difference.empty();
-      ++updates;
-      EXPECT_EQ(difference, "");
-    }
-  });
-  for (const auto& steps : all) EXPECT_FALSE(steps->step->results().empty());
-  report("updates", updates, differences);
 }
 }  // namespace
 }  // namespace weft

@@ -4,13 +4,11 @@
 
 #include "kernels/launch_profile.h"
 #include "kernels/layers/pointwise.h"
-#include "tests/train/trainer/steps.h"
+#include "tests/train/training.h"
 
-#include <cstddef>
-#include <cstdlib>
+#include <algorithm>
 #include <functional>
-#include <memory>
-#include <random>
+#include <gtest/gtest.h>
 #include <string>
 #include <utility>
 #include <variant>
@@ -57,87 +55,35 @@ class AfterLaunches : public LaunchProfile {
   Act act_;
 };
 
-// Everything that an update leaves.
-inline std::vector<TensorView> state_of(const ParameterStore& store) {
-  return {store.master(), store.compute(), store.m(), store.v(), store.ema()};
+// A flip in one element, behind one launch of a run.
+struct Fault {
+  std::string kernel;  // behind this launch of it, from 1
+  int launch = 1;
+  const Tensor& (ParameterStore::*block)() const = &ParameterStore::master;
+  std::string parameter;
+  int64_t element = 0, bit = 0;
+};
+
+inline AfterLaunches::Act acting(Trainer& trainer, const Fault& fault) {
+  return [&trainer, fault, launches = 0](const std::string& kernel) mutable {
+    if (kernel != fault.kernel || ++launches != fault.launch) return;
+    const ParameterStore& store = trainer.parameters();
+    const auto p = std::ranges::find(store.params(), fault.parameter, &ParamInfo::name);
+    ASSERT_NE(p, store.params().end());
+    const Tensor& block = (store.*fault.block)();
+    flip_bit(trainer.device(), block.view().data,
+             8 * size_of(block.dtype()) * (p->offset + fault.element) + fault.bit);
+  };
 }
 
-// Steps that begin in the same state again and again, with flips of their memory.
-class Flips {
- public:
-  static constexpr int64_t kWarmUp = 4;  // on a GPU, graphs from the third on
-
-  Flips(const Config& config, const std::string& on, DType dtype, unsigned seed)
-      : steps(config, on, dtype),
-        random_(seed) {
-    steps.run(kWarmUp);
-    replace_pool();
-    steps.step.emplace(*steps.device, *steps.model, steps.store, steps.config);
-    steps.step->prepare_replay();
-    recorded_ = true;
-    steps.run(kWarmUp);
-    recorded_ = false;
-    for (const TensorView& block : blocks()) before_.push_back(copy_of(block));
+// What the run throws, or "".
+inline std::string run_with(Trainer& trainer, const Fault& fault) {
+  const AfterLaunches hook(trainer.device(), acting(trainer, fault));
+  try {
+    trainer.run();
+  } catch (const Error& error) {
+    return error.what();
   }
-
-  void restore() {
-    for (std::size_t i = 0; i < before_.size(); ++i)
-      launch(steps.device->queue, Add{.out = {blocks()[i]}, .x = before_[i]});
-  }
-
-  // Of one bit of weights, gradients, optimizer or (on a CPU) activations.
-  std::function<void()> draw() {
-    std::vector<TensorView> targets = state_of(steps.store);
-    targets.push_back(steps.store.gradients());
-    const std::size_t kind = below(targets.size() + 3);
-    TensorView target = kind < targets.size() || activations_.empty()
-                            ? targets[kind % targets.size()]
-                            : activations_[below(activations_.size())];
-    const auto bit = static_cast<int64_t>(below(static_cast<std::size_t>(8 * target.bytes())));
-    return [this, target, bit] { flip_bit(*steps.device, target.data, bit); };
-  }
-
-  std::size_t below(std::size_t end) { return random_() % end; }
-
-  std::vector<uint64_t> fingerprint() { return fingerprints(*steps.device, state_of(steps.store)); }
-
-  std::string run_twice(const std::function<void()>& between = {}) {
-    return steps.step->run_twice(steps.source, steps.next, between).difference;
-  }
-
-  Steps steps;
-
- private:
-  std::vector<TensorView> blocks() const {
-    std::vector<TensorView> all = state_of(steps.store);
-    all.push_back(steps.store.gradients());
-    return all;
-  }
-
-  Tensor copy_of(const TensorView& block) {
-    const Tensor copy(*steps.device->pool, {block.size()}, block.dtype);
-    launch(steps.device->queue, Add{.out = {copy}, .x = block});
-    return copy;
-  }
-
-  // So that activations are known: those of an update, but for small ones, which hold tokens and
-  // scalars.
-  void replace_pool() {
-    if (steps.device->is_cuda()) return;
-    steps.step.reset();
-    const auto allocate = [this](std::size_t bytes) {
-      void* p = std::aligned_alloc(256, bytes);
-      if (recorded_ && bytes > 2048)
-        activations_.push_back({p, DType::u8, 1, {static_cast<int64_t>(bytes), 1, 1, 1, 1}});
-      return p;
-    };
-    steps.device->pool =
-        std::make_shared<MemoryPool>("cpu", allocate, [](void* p) { std::free(p); });
-  }
-
-  std::mt19937 random_;
-  bool recorded_ = false;
-  std::vector<TensorView> activations_;
-  std::vector<Tensor> before_;
-};
+  return "";
+}
 }  // namespace weft

@@ -3,7 +3,7 @@
 // blames.
 #include "src/config/config.h"
 #include "src/optimizer.h"
-#include "tests/train/ranks/rank_runs.h"
+#include "tests/train/runs.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"
 #include "train/trainer/report.h"
@@ -22,30 +22,13 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-class LoopTest : public RankRuns {
+class LoopTest : public Runs {
  protected:
   // Trains in <dir>/run, with these keys.
   std::string train_with(const std::vector<std::string>& overrides, TrainOptions options = {}) {
     options.out = dir / "run";
     options.device = "cpu";
     return train(small_config(dir.path(), overrides), options);
-  }
-
-  // Makes the row of a token in latest.h5 so large that its sum is infinite.
-  void enlarge_embedding(int64_t token) const {
-    const Config config = small_config(dir.path(), {"train.ema_decay=0"});
-    const auto device = make_device("cpu");
-    ParameterStore store;
-    const auto model = make_model(config, store, *device);
-    store.allocate(*device, DType::f32, 0, true, false);
-    const TrainState state = load_checkpoint(latest("run"), *device, store);
-    const auto params = store.params();
-    const auto table = std::find_if(params.begin(), params.end(),
-                                    [](const ParamInfo& p) { return p.name == "token_embedding"; });
-    const int64_t width = table->shape[1];
-    const std::vector<float> row(static_cast<std::size_t>(width), 3e38f);
-    device->upload(store.master().slice(table->offset + token * width, {width}), row.data());
-    save_checkpoint(latest("run"), *device, store, state, checkpoint_config(latest("run")));
   }
 
   TrainState best() const { return load_model(dir / "run/best.h5", "cpu")->state; }
@@ -61,22 +44,18 @@ TEST_F(LoopTest, LogsTheRateOfItsStep) {
                     static_cast<float>(learning_rate(config.train, static_cast<int64_t>(i))));
 }
 
-// Tokens of all processes in the time between two lines, whatever the windows are.
-TEST_F(LoopTest, LogsTokensASecondOfAllProcesses) {
-  for (const int ranks : {1, 2}) {
-    const std::string name = str("of", ranks);
-    EXPECT_EQ(run(name, ranks,
-                  {"train.log_every=3", "train.eval_every=0", "train.save_every=2",
-                   "train.context_schedule=[[0, 16], [9, 64]]"}),
-              "");
-    const std::vector<double> steps = of(name, "step"), seconds = of(name, "elapsed_s"),
-                              rates = of(name, "tokens_per_s");
-    ASSERT_EQ(steps, (std::vector<double>{1, 3, 6, 9, 12, 15, 18, 20}));
-    for (std::size_t i = 0; i < steps.size(); ++i) {
-      const double count = (steps[i] - (i > 0 ? steps[i - 1] : 0)) * 4 * 64,
-                   time = seconds[i] - (i > 0 ? seconds[i - 1] : 0);
-      EXPECT_NEAR(rates[i] * time / count, 1, 1e-4) << "line " << i << " of " << name;
-    }
+// Tokens in the time between two lines, whatever the windows are.
+TEST_F(LoopTest, LogsTokensASecond) {
+  EXPECT_EQ(run("run", {"train.log_every=3", "train.eval_every=0", "train.save_every=2",
+                        "train.context_schedule=[[0, 16], [9, 64]]"}),
+            "");
+  const std::vector<double> steps = of("run", "step"), seconds = of("run", "elapsed_s"),
+                            rates = of("run", "tokens_per_s");
+  ASSERT_EQ(steps, (std::vector<double>{1, 3, 6, 9, 12, 15, 18, 20}));
+  for (std::size_t i = 0; i < steps.size(); ++i) {
+    const double count = (steps[i] - (i > 0 ? steps[i - 1] : 0)) * 4 * 64,
+                 time = seconds[i] - (i > 0 ? seconds[i - 1] : 0);
+    EXPECT_NEAR(rates[i] * time / count, 1, 1e-4) << "line " << i;
   }
 }
 
@@ -136,14 +115,11 @@ TEST_F(LoopTest, AnEqualResultIsNotBetter) {
 
 // A token of the validation split alone, whose embedding has grown beyond what can be summed.
 TEST_F(LoopTest, ResultsThatAreNotFiniteAreNotBetter) {
-  std::vector<uint16_t> tokens(6000);
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<uint16_t>(i >= 4900 && i < 5400 ? 31 : i * i % 13);
-  write_tokens(dir / "corpus.h5", tokens, 32, {0.8, 0.1, 0.1});
+  write_rare_token(31, 4900, 5400);
   const std::vector<std::string> overrides{"train.steps=8", "train.eval_every=4",
                                            "train.ema_decay=0"};
   train_with(overrides, {.max_steps = 2});
-  enlarge_embedding(31);
+  enlarge_embedding("run", 31);
   train_with(overrides, {.resume = ""});
   EXPECT_EQ(of("run", "valid_tokens"), (std::vector<double>{500, 500}));
   EXPECT_TRUE(of("run", "valid_bits").empty()) << "null";
@@ -151,29 +127,24 @@ TEST_F(LoopTest, ResultsThatAreNotFiniteAreNotBetter) {
   EXPECT_EQ(load_model(latest("run"), "cpu")->state.best_valid_bits, 0) << "what is saved is read";
 }
 
-// A token whose loss is not finite comes to one process at a time, and to the log hardly ever.
-TEST_F(LoopTest, ALossThatIsNotFiniteOnOneRankEndsAll) {
-  std::vector<uint16_t> tokens(6000);
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    tokens[i] = static_cast<uint16_t>(i == 1000 ? 31 : i * i % 13);
-  write_tokens(dir / "corpus.h5", tokens, 32, {0.8, 0.1, 0.1});
-  const std::vector<std::string> rare{"train.steps=2", "train.eval_every=0", "train.save_every=0",
+TEST_F(LoopTest, ALossThatIsNotFiniteEndsTheRun) {
+  write_rare_token(31, 1000, 1001);
+  const std::vector<std::string> rare{"train.eval_every=0", "train.save_every=0",
                                       "train.log_every=1000000", "train.ema_decay=0"};
-  train_with(rare);
-  enlarge_embedding(31);
-  std::vector<std::string> endless = rare;
-  endless[0] = "train.steps=1000000";
-  std::vector<std::string> ends;
-  for (const int ranks : {1, 2, 4}) {
-    std::vector<std::string> each = endless;
-    if (ranks == 1) each.push_back("train.log_every=1");
-    fs::copy(dir / "run", dir / str("of", ranks));
-    const std::string error = run(str("of", ranks), ranks, each, {.resume = ""});
-    EXPECT_CONTAINS(error, "not finite; first tensor: ");
-    ends.push_back(error.substr(error.find("step "), error.find(':', error.find("step "))));
-    EXPECT_EQ(ends.back().substr(0, ends.back().find(':')),
-              ends.front().substr(0, ends.front().find(':')));
-  }
+  train_with(rare, {.max_steps = 2});
+  enlarge_embedding("run", 31);
+  const auto endless = [&](std::vector<std::string> more) {
+    more.insert(more.end(), rare.begin(), rare.end());
+    more.emplace_back("train.steps=1000000");
+    return more;
+  };
+  fs::copy(dir / "run", dir / "each");
+  const std::string error = run("run", endless({}), {.resume = ""});
+  EXPECT_CONTAINS(error, "not finite; first tensor: ");
+  std::vector<std::string> logged = endless({});
+  logged.emplace_back("train.log_every=1");
+  const auto step = [](const std::string& text) { return text.substr(0, text.find(':')); };
+  EXPECT_EQ(step(run("each", logged, {.resume = ""})), step(error));
 }
 
 TEST_F(LoopTest, OldCheckpointsGoAndThoseOfAnEarlierTryStay) {

@@ -7,7 +7,7 @@
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
 #include "src/optimizer.h"
-#include "tests/train/ranks/rank_runs.h"
+#include "tests/train/trainer/f16_runs.h"
 #include "train/trainer/step.h"
 #include "train/trainer/trainer.h"
 
@@ -21,23 +21,7 @@
 
 namespace weft {
 namespace {
-// 2^24 over the 192 tokens of a step does not fit into f16, half of it does: each time the scale
-// comes there, the gradient overflows. From 2^24 on that is at the first step, and then after every
-// `window` steps.
-std::vector<std::string> f16_run(int64_t window, const std::vector<std::string>& more) {
-  std::vector<std::string> overrides{"precision=f16",
-                                     "model.context=48",
-                                     "model.position_axes=[6, 8]",
-                                     "train.loss_scale=16777216",
-                                     str("train.loss_scale_window=", window),
-                                     "train.log_every=1000",
-                                     "train.eval_every=0",
-                                     "train.save_every=0"};
-  overrides.insert(overrides.end(), more.begin(), more.end());
-  return overrides;
-}
-
-class LossScaling : public RankRuns {
+class LossScaling : public Runs {
  protected:
   struct Attempts {
     std::vector<int64_t> skipped = {};  // updates
@@ -90,19 +74,10 @@ class LossScaling : public RankRuns {
     return attempts;
   }
 
-  std::string run_f16(const std::string& name, int ranks, const std::vector<std::string>& overrides,
+  std::string run_f16(const std::string& name, const std::vector<std::string>& overrides,
                       TrainOptions options = {}) {
     options.dtype = DType::f16;
-    return run(name, ranks, overrides, options);
-  }
-
-  // Weights, optimizer, counts and scale of two checkpoints.
-  void expect_same_state(const std::string& got, const std::string& want) {
-    expect_same_tensors(got, want);
-    const Hdf5File left = Hdf5File::open(got), right = Hdf5File::open(want);
-    for (const char* key : {"step", "updates", "good_steps"})
-      EXPECT_EQ(left.int_attribute(key), right.int_attribute(key)) << key;
-    EXPECT_EQ(left.real_attribute("loss_scale"), right.real_attribute("loss_scale"));
+    return run(name, overrides, options);
   }
 
   // What was logged of a run is what one_by_one() says.
@@ -160,10 +135,10 @@ TEST_F(LossScaling, StepsAheadAreThoseThatAreWaitedFor) {
     EXPECT_EQ(attempts.skipped, cases[i].skipped);
     overrides.insert(overrides.end(),
                      {"train.eval_every=6", "train.save_every=11", "train.log_every=16"});
-    EXPECT_EQ(run_f16(ahead, 1, overrides), "");
+    EXPECT_EQ(run_f16(ahead, overrides), "");
     EXPECT_EQ(of(ahead, "step"), (std::vector<double>{1, 6, 12, 16, 17}));
     overrides.push_back("train.log_every=1");
-    EXPECT_EQ(run_f16(waits, 1, overrides), "");
+    EXPECT_EQ(run_f16(waits, overrides), "");
     expect_same_state(latest(ahead), latest(want));
     expect_same_state(latest(waits), latest(want));
     expect_logged(ahead, attempts);
@@ -177,7 +152,7 @@ TEST_F(LossScaling, RunsGoOnWhereTheyStopped) {
   const auto overrides = f16_run(4, {"train.context_schedule=[[0, 16], [12, 48]]"});
   const Attempts attempts = one_by_one("want", overrides);
   for (const int64_t stop : {1, 5, 6, 11})
-    EXPECT_EQ(run_f16(str("stop", stop), 1, overrides, {.max_steps = stop}), "");
+    EXPECT_EQ(run_f16(str("stop", stop), overrides, {.max_steps = stop}), "");
   for (const int64_t stop : {1, 5, 6, 11}) {
     SCOPED_TRACE(stop);
     const std::string name = str("stop", stop);
@@ -186,42 +161,18 @@ TEST_F(LossScaling, RunsGoOnWhereTheyStopped) {
     EXPECT_EQ(saved.int_attribute("updates"), attempts.updates[static_cast<std::size_t>(stop) - 1]);
     EXPECT_EQ(saved.real_attribute("loss_scale"),
               attempts.scales[static_cast<std::size_t>(stop) - 1]);
-    EXPECT_EQ(run_f16(name, 1, overrides, {.resume = ""}), "");
+    EXPECT_EQ(run_f16(name, overrides, {.resume = ""}), "");
     expect_same_state(latest(name), latest("want"));
   }
 }
 
-TEST_F(LossScaling, RanksStayTogether) {
-  for (const char* sharded : {"false", "true"}) {
-    SCOPED_TRACE(sharded);
-    auto overrides = f16_run(4, {"train.accumulation=2", "train.bucket_mb=1", "train.save_every=9",
-                                 str("train.shard_optimizer=", sharded)});
-    const std::string ahead = str("ahead", sharded), waits = str("waits", sharded);
-    EXPECT_EQ(run_f16(ahead, 2, overrides, {.max_steps = 13}), "")
-        << "weights are compared before they are saved";
-    EXPECT_EQ(run_f16(ahead, 2, overrides, {.resume = ""}), "");
-    overrides.push_back("train.log_every=1");
-    EXPECT_EQ(run_f16(waits, 2, overrides), "");
-    for (const char* file : {"/latest.h5", "/step_00000009.h5"})
-      expect_same_state(dir / (ahead + file), dir / (waits + file));
-    const std::vector<double> scales = of(waits, "loss_scale");
-    EXPECT_EQ(scales.size(), 20u);
-    EXPECT_EQ(std::count(scales.begin(), scales.end(), 16777216.0), 4) << "behind every fifth step";
-    EXPECT_EQ(of(waits, "skipped").back(), 4);
-    EXPECT_CONTAINS(text_of(waits, 0), "loss scale 1.67772e+07  skipped 4");
-  }
-  expect_same_state(latest("aheadtrue"), latest("aheadfalse"));
-}
-
 // Whatever was launched behind it: the step that is named, and what is said of it.
 TEST_F(LossScaling, ARunThatDivergesEndsAsItDoesWhenEachStepIsWaitedFor) {
-  for (const int ranks : {1, 2}) {
-    auto overrides = f16_run(4, {"train.learning_rate=1e30", "train.warmup=0", "train.clip=0"});
-    const std::string ahead = run_f16(str("ahead", ranks), ranks, overrides);
-    overrides.push_back("train.log_every=1");
-    EXPECT_EQ(ahead, run_f16(str("waits", ranks), ranks, overrides));
-    EXPECT_CONTAINS(ahead, "the loss or the gradient is not finite; first tensor: ");
-  }
+  auto overrides = f16_run(4, {"train.learning_rate=1e30", "train.warmup=0", "train.clip=0"});
+  const std::string ahead = run_f16("ahead", overrides);
+  overrides.push_back("train.log_every=1");
+  EXPECT_EQ(ahead, run_f16("waits", overrides));
+  EXPECT_CONTAINS(ahead, "the loss or the gradient is not finite; first tensor: ");
 }
 }  // namespace
 }  // namespace weft

@@ -205,7 +205,7 @@ TEST_F(ResumeTest, ALongEvaluationEndsSoonAfterASignal) {
   SignalInEvaluation text;
   std::ostream out(&text);
   Progress progress(out, true);
-  ProcessGroup alone(World{}, "");
+  Processes alone;
   Trainer(config("0"), {.out = dir / "stopped", .device = "cpu"}, progress, alone).run();
   EXPECT_LT(seconds_since(text.sent), 10);
   EXPECT_CONTAINS(text.str(), "SIGTERM: stopped after step 2 of 2");

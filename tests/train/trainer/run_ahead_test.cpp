@@ -5,8 +5,7 @@
 
 #include "kernels/philox.h"
 #include "src/device.h"
-#include "tests/src/ranks/ranks.h"
-#include "train/trainer/data_parallel.h"
+#include "tests/testing.h"
 
 #include <algorithm>
 #include <bit>
@@ -167,17 +166,6 @@ TEST(RunAhead, WhatCannotGoOn) {
       EXPECT_TRUE(diverged(2, bad, 0.75, scaled)) << "no power of two";
     }
   }
-}
-
-// A loss that is not finite on one rank alone: all of them see it, at the same update.
-TEST(RunAhead, ALossOfOneRankEndsAll) {
-  expect_cpu_ranks(2, [](CpuRank& r) {
-    std::vector<StepResults> results(10, {.loss = 2, .gradient_norm = 1, .loss_scale = 64});
-    if (r.rank() == 1) results[6].loss = kNan;
-    average_losses(r.group, results);
-    for (std::size_t i = 0; i < results.size(); ++i)
-      EXPECT_EQ(has_diverged(results[i], true), i == 6) << i;
-  });
 }
 
 // A device that takes `seconds` for each micro-batch, as far as its marks say.

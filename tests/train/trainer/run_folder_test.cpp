@@ -4,7 +4,7 @@
 
 #include "src/config/fields.h"
 #include "src/config/write_config.h"
-#include "src/ranks/sockets.h"
+#include "src/files/files.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/train/training.h"
 #include "train/program/progress.h"

@@ -6,10 +6,12 @@
 #include "src/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/evaluation/evaluator.h"
+#include "train/ranks/data_parallel.h"
 #include "train/trainer/step.h"
 
 #include <cstddef>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -42,7 +44,9 @@ class ShardedOptimizer : public RankRuns {
                 ranks > 1 && config.train.shard_optimizer);
       const TokenDataset data(config.data.path, "train", config.model.vocab);
       const BatchSource source(config, data, nullptr);
-      TrainStep step(*r.device, *model, store, config, r.comm.get());
+      const auto sum =
+          ranks > 1 ? std::make_unique<GradientSum>(store, *r.comm, config.train) : nullptr;
+      TrainStep step(*r.device, *model, store, config, sum.get());
       for (int64_t i = first; i < end; ++i) step.run(source, i);
       std::vector<StepResults> results = step.results();
       average_losses(r.group, results);
@@ -181,17 +185,17 @@ TEST_F(ShardedOptimizer, PiecesCoverTheParameters) {
           s->add("norm", {9}, Init::normal(1), ParamKind::wide);
           s->add("bias", {5}, Init::normal(1));
         }
-        store.allocate(*r.device, compute, 1, true, true, {r.comm.get(), least});
+        store.allocate(*r.device, compute, 1, true, true, Sharding::make(r.comm.get(), least));
         alone.allocate(*r.device, compute, 1, true, true);
         int64_t at = 0, state = 0;
         const std::vector<OwnPart> parts = store.own_parts();
-        EXPECT_EQ(store.shards().size(), least == 0     ? 1u
-                                         : least == 1   ? 6u
-                                         : least == 100 ? 4u
-                                                        : 3u);
-        ASSERT_EQ(parts.size(), store.shards().size() + 1);
-        for (std::size_t i = 0; i < store.shards().size(); ++i) {
-          const GradientRange range = store.shards()[i];
+        EXPECT_EQ(shards_of(store).size(), least == 0     ? 1u
+                                           : least == 1   ? 6u
+                                           : least == 100 ? 4u
+                                                          : 3u);
+        ASSERT_EQ(parts.size(), shards_of(store).size() + 1);
+        for (std::size_t i = 0; i < shards_of(store).size(); ++i) {
+          const GradientRange range = shards_of(store)[i];
           EXPECT_EQ(range.begin, at);
           EXPECT_EQ(range.size() % (3 * 8), 0);
           EXPECT_EQ(parts[i], (OwnPart{at + r.rank() * range.size() / 3, range.size() / 3, state}));
@@ -203,7 +207,7 @@ TEST_F(ShardedOptimizer, PiecesCoverTheParameters) {
         for (const ParamInfo& p : store.params()) {
           EXPECT_EQ(
               std::ranges::count_if(
-                  store.shards(),
+                  shards_of(store),
                   [&](const auto& s) { return s.begin <= p.offset && p.offset + p.size <= s.end; }),
               p.decay);
         }
@@ -212,8 +216,8 @@ TEST_F(ShardedOptimizer, PiecesCoverTheParameters) {
         EXPECT_EQ(store.master().size(), compute == DType::f32 ? at + 24 : state + 24);
         const int64_t blocks = compute == DType::bf16 ? 4 : 3;  // the master, m, v, ema; f32
         EXPECT_EQ(store.state_bytes(), blocks * 4 * (state + 24));
-        EXPECT_EQ(store.whole_state_bytes(), blocks * 4 * (at + 24));
-        EXPECT_EQ(alone.whole_state_bytes(), alone.state_bytes());
+        EXPECT_EQ(whole_state_bytes(store), blocks * 4 * (at + 24));
+        EXPECT_EQ(whole_state_bytes(alone), alone.state_bytes());
         // The whole has the values of a process alone, from whoever has them.
         std::size_t seen = 0;
         for (const auto& [block, all] :
@@ -240,7 +244,7 @@ TEST_F(ShardedOptimizer, WeightsThatDifferAreFound) {
       ParameterStore store;
       const Param weight = store.add("w", {3, 5}, Init::normal(1)),
                   wide = store.add("norm", {5}, Init::normal(1), ParamKind::wide);
-      store.allocate(*r.device, DType::bf16, 1, true, false, {r.comm.get(), 0});
+      store.allocate(*r.device, DType::bf16, 1, true, false, Sharding::make(r.comm.get()));
       check_equal_weights(r.group, *r.device, store, 7);
       if (world.rank == 1) {
         if (norm) {
@@ -273,7 +277,7 @@ TEST(ShardedUpdate, OfManyRangesIsThatOfTheWhole) {
       for (int w = 0; w < kWeights; ++w) stores[i].add(str("w", w), {3, 5}, Init::normal(1));
       stores[i].add("bias", {5}, Init::normal(1));
       stores[i].allocate(*r.device, DType::bf16, 1, true, true,
-                         i == 1 ? Sharding{r.comm.get(), 1} : Sharding{});
+                         i == 1 ? Sharding::make(r.comm.get(), 1) : nullptr);
       const std::vector<float> gradient{3, 1, -4, 1, 5, -9, 2, 6, 5, -3, 5, 8, 9, 7, 9};
       for (int w = 0; w <= kWeights; ++w) {
         const Tensor slot = stores[i].var({w}).gradient->tensor;
@@ -285,9 +289,9 @@ TEST(ShardedUpdate, OfManyRangesIsThatOfTheWhole) {
           .step = &step,
           .results = &results[i],
       };
-      update_parameters(ctx, stores[i], {}, r.comm.get());
+      update_by_ranks(ctx, stores[i], {}, *r.comm);
     }
-    EXPECT_EQ(stores[1].shards().size(), static_cast<std::size_t>(kWeights));
+    EXPECT_EQ(shards_of(stores[1]).size(), static_cast<std::size_t>(kWeights));
     EXPECT_LT(results[0].update_scale, 0.1f);
     EXPECT_EQ(results[1].gradient_norm, results[0].gradient_norm);
     EXPECT_EQ(results[1].update_scale, results[0].update_scale);
@@ -297,11 +301,11 @@ TEST(ShardedUpdate, OfManyRangesIsThatOfTheWhole) {
   });
 }
 
-TEST(ShardedUpdate, NeedsACommunicator) {
+TEST(ShardedUpdate, IsNoUpdateOfOneProcess) {
   expect_cpu_ranks(2, [](CpuRank& r) {
     ParameterStore store;
     store.add("w", {3, 5}, Init::normal(1));
-    store.allocate(*r.device, DType::f32, 1, true, false, {r.comm.get(), 0});
+    store.allocate(*r.device, DType::f32, 1, true, false, Sharding::make(r.comm.get()));
     StepScalars step;
     StepResults results;
     Ctx ctx{
@@ -310,7 +314,8 @@ TEST(ShardedUpdate, NeedsACommunicator) {
         .step = &step,
         .results = &results,
     };
-    EXPECT_CONTAINS(error_of([&] { update_parameters(ctx, store, {}); }), "needs a communicator");
+    EXPECT_CONTAINS(error_of([&] { update_parameters(ctx, store, {}); }),
+                    "this process has a share of the store alone");
   });
 }
 }  // namespace

@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Processes that train together, over loopback: the model that one process trains, the same bits
 // every time, and runs that go on with another number of processes.
-#include "train/trainer/data_parallel.h"
+#include "train/ranks/data_parallel.h"
 
 #include "src/files/hdf5.h"
 #include "tests/train/ranks/rank_runs.h"
+#include "train/trainer/run_ahead.h"
 #include "train/trainer/trainer.h"
 
+#include <cstddef>
 #include <gtest/gtest.h>
+#include <limits>
 #include <string>
 #include <vector>
 
 namespace weft {
 namespace {
-using DataParallel = RankRuns;
+using TrainingRanks = RankRuns;
 
-TEST_F(DataParallel, AnyNumberOfProcessesAndMicroBatchesTrainsTheSameModel) {
+TEST_F(TrainingRanks, AnyNumberOfProcessesAndMicroBatchesTrainsTheSameModel) {
   const auto overrides = with({"train.steps=50", "train.batch=8", "model.embedding_dropout=0.1"});
   auto cut = overrides;
   cut.push_back("train.accumulation=2");
@@ -38,7 +41,7 @@ TEST_F(DataParallel, AnyNumberOfProcessesAndMicroBatchesTrainsTheSameModel) {
   EXPECT_CONTAINS(text_of("eight", 0), "512 tokens: 8 processes x 1 x 1 x 64");
 }
 
-TEST_F(DataParallel, TheSameNumberOfProcessesGivesTheSameBitsStoppedOrNot) {
+TEST_F(TrainingRanks, TheSameNumberOfProcessesGivesTheSameBitsStoppedOrNot) {
   const std::vector<std::string> overrides{"train.steps=16", "train.bucket_mb=1"};
   EXPECT_EQ(run("whole", 2, overrides), "");
   EXPECT_EQ(run("again", 2, overrides), "");
@@ -51,7 +54,7 @@ TEST_F(DataParallel, TheSameNumberOfProcessesGivesTheSameBitsStoppedOrNot) {
             timeless_metrics(dir / "parts/metrics.jsonl"));
 }
 
-TEST_F(DataParallel, ARunGoesOnWithAnotherNumberOfProcesses) {
+TEST_F(TrainingRanks, ARunGoesOnWithAnotherNumberOfProcesses) {
   const auto overrides = with({"train.steps=20"});
   EXPECT_EQ(run("one", 1, overrides), "");
   EXPECT_EQ(run("mixed", 2, overrides, {.max_steps = 6}), "");
@@ -64,7 +67,7 @@ TEST_F(DataParallel, ARunGoesOnWithAnotherNumberOfProcesses) {
   expect_near_series("mixed", "one", "loss", 1e-6);
 }
 
-TEST_F(DataParallel, MicroBatchesAreThoseOfBeforeWhereTheyCanBe) {
+TEST_F(TrainingRanks, MicroBatchesAreThoseOfBeforeWhereTheyCanBe) {
   const auto overrides = with({"train.steps=6"});
   EXPECT_EQ(run("run", 1, overrides, {.batch = "1", .max_steps = 2}), "");
   EXPECT_EQ(run("run", 2, overrides, {.resume = "", .batch = "auto", .max_steps = 4}), "")
@@ -74,7 +77,7 @@ TEST_F(DataParallel, MicroBatchesAreThoseOfBeforeWhereTheyCanBe) {
   EXPECT_CONTAINS(text_of("run", 0), "(train.accumulation 1), as in ");
 }
 
-TEST_F(DataParallel, SumsInBf16AreCloseAndTheSameOnEveryRank) {
+TEST_F(TrainingRanks, SumsInBf16AreCloseAndTheSameOnEveryRank) {
   const auto overrides = with({"train.steps=20"});
   auto rounded = overrides;
   rounded.push_back("train.reduce_dtype=bf16");
@@ -85,12 +88,12 @@ TEST_F(DataParallel, SumsInBf16AreCloseAndTheSameOnEveryRank) {
   EXPECT_NE(of("bf16", "loss"), of("f32", "loss"));
 }
 
-TEST_F(DataParallel, ABatchThatCannotBeSharedIsRefused) {
+TEST_F(TrainingRanks, ABatchThatCannotBeSharedIsRefused) {
   EXPECT_CONTAINS(run("three", 3, {}),
                   "train.accumulation 1 on 3 processes does not divide train.batch 4");
 }
 
-TEST_F(DataParallel, AReasonOfOneRankStopsAllAtOneStep) {
+TEST_F(TrainingRanks, AReasonOfOneRankStopsAllAtOneStep) {
   expect_cpu_ranks(3, [](CpuRank& r) {
     StopAgreement agreement(r.group);
     std::string why;
@@ -102,7 +105,7 @@ TEST_F(DataParallel, AReasonOfOneRankStopsAllAtOneStep) {
   });
 }
 
-TEST_F(DataParallel, LossesAreAveragedAndChoicesAreShared) {
+TEST_F(TrainingRanks, LossesAreAveragedAndChoicesAreShared) {
   expect_cpu_ranks(2, [](CpuRank& r) {
     std::vector<StepResults> steps{
         {.loss = r.rank() == 0 ? 1.0f : 2.0f, .gradient_norm = 3, .update_scale = 1},
@@ -121,7 +124,18 @@ TEST_F(DataParallel, LossesAreAveragedAndChoicesAreShared) {
   });
 }
 
-TEST_F(DataParallel, WeightsThatDifferAreNamedAndNotSaved) {
+// A loss that is not finite on one rank alone: all of them see it, at the same update.
+TEST_F(TrainingRanks, ALossOfOneRankEndsAll) {
+  expect_cpu_ranks(2, [](CpuRank& r) {
+    std::vector<StepResults> results(10, {.loss = 2, .gradient_norm = 1, .loss_scale = 64});
+    if (r.rank() == 1) results[6].loss = std::numeric_limits<float>::quiet_NaN();
+    average_losses(r.group, results);
+    for (std::size_t i = 0; i < results.size(); ++i)
+      EXPECT_EQ(has_diverged(results[i], true), i == 6) << i;
+  });
+}
+
+TEST_F(TrainingRanks, WeightsThatDifferAreNamedAndNotSaved) {
   Ranks processes(2, [&](const World& world) {
     CpuRank r(world);
     ParameterStore store;

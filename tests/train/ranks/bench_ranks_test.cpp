@@ -4,8 +4,7 @@
 #include "src/config/config.h"
 #include "tests/train/training.h"
 #include "train/bench/run_timer.h"
-#include "train/bench/step_breakdown.h"
-#include "train/trainer/data_parallel.h"
+#include "train/ranks/bench.h"
 #include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"
 
@@ -87,12 +86,13 @@ TEST(BenchRanks, GradientsArePlannedFor) {
     int64_t nanoseconds = 0;
     const auto timed = make_timed(*device, slow, &nanoseconds),
                lockstep = make_lockstep(*device, slow);
-    GradientSum(*device, store, *timed, config.train).plan(0.25);
-    GradientSum(*device, store, *lockstep, config.train).plan(0.5);
+    GradientSum(store, *timed, config.train).plan(0.25);
+    GradientSum(store, *lockstep, config.train).plan(0.5);
     EXPECT_EQ(slow.calls,
               str("plan ", store.gradients().size() * size_of(bench_dtype(type)), " 0.25 "));
     slow.calls.clear();
-    const TrainStep step(*device, *model, store, config, &slow);
+    GradientSum sum(store, slow, config.train);
+    const TrainStep step(*device, *model, store, config, &sum);
     const double flops = flops_per_token(config.model, config.model.context) *
                          static_cast<double>(config.train.batch / 2 * config.model.context);
     const std::string seconds = slow.calls.substr(slow.calls.rfind(' ', slow.calls.size() - 2));

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Replay: without faults it changes nothing; flipped bits are found, named, and end the run.
-#include "tests/train/ranks/rank_runs.h"
-#include "tests/train/trainer/faults.h"
-#include "tests/train/trainer/steps.h"
+#include "tests/train/replay/flips.h"
+#include "tests/train/runs.h"
 #include "train/trainer/report.h"
 #include "train/trainer/trainer.h"
 
@@ -92,48 +91,22 @@ TEST(Replay, FindsFlippedBits) {
   expect_caught(count, "Replay on the CPU");
 }
 
-// A flip in run 1 or 2, and in which element: named by step, tensor, element and bits.
-struct Fault {
-  std::string kernel;  // behind this launch of it, from 1
-  int launch = 1;
-  const Tensor& (ParameterStore::*block)() const = &ParameterStore::master;
-  std::string parameter;
-  int64_t element = 0, bit = 0;
-};
-
-AfterLaunches::Act acting(Trainer& trainer, const Fault& fault) {
-  return [&trainer, fault, launches = 0](const std::string& kernel) mutable {
-    if (kernel != fault.kernel || ++launches != fault.launch) return;
-    const ParameterStore& store = trainer.parameters();
-    const auto p = std::ranges::find(store.params(), fault.parameter, &ParamInfo::name);
-    ASSERT_NE(p, store.params().end());
-    const Tensor& block = (store.*fault.block)();
-    flip_bit(trainer.device(), block.view().data,
-             8 * size_of(block.dtype()) * (p->offset + fault.element) + fault.bit);
-  };
+// 0: none.
+std::vector<TrainHooks> hooks_for(int64_t every) {
+  return every > 0 ? std::vector{replay_every(every)} : std::vector<TrainHooks>{};
 }
 
-std::string run_with(Trainer& trainer, const Fault& fault) {
-  const AfterLaunches hook(trainer.device(), acting(trainer, fault));
-  try {
-    trainer.run();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "";
-}
-
-class ReplayTest : public RankRuns {
+class ReplayTest : public Runs {
  protected:
   inline static const std::vector<std::string> kShort{"train.steps=12", "train.eval_every=0"};
 
   std::string train_with(const std::string& name, const Fault& fault,
                          const TrainOptions& more = {}) {
     TrainOptions options = more;
-    options.out = dir / name, options.device = "cpu", options.verify_every = 5;
+    options.out = dir / name, options.device = "cpu", options.hooks = {replay_every(5)};
     std::ostringstream text;
     Progress progress(text, false);
-    ProcessGroup alone(World{}, "");
+    Processes alone;
     Trainer trainer(small_config(dir.path(), kShort), options, progress, alone);
     return run_with(trainer, fault);
   }
@@ -173,8 +146,8 @@ TEST_F(ReplayTest, AFaultEndsTheRunAtTheLastGoodCheckpoint) {
                  norm + ", element 0: 0x");
   // A fault between verified updates is not seen, and what was saved before it is whole.
   EXPECT_EQ(train_with("unseen", {.kernel = "adamw_update", .launch = 8, .parameter = weight}), "");
-  EXPECT_EQ(run("clean", 1, kShort), "");
-  EXPECT_EQ(run("weights", 1, kShort, {.resume = ""}), "");
+  EXPECT_EQ(run("clean", kShort), "");
+  EXPECT_EQ(run("weights", kShort, {.resume = ""}), "");
   expect_same_latest("weights", "clean");
 }
 
@@ -202,58 +175,11 @@ TEST_F(ReplayTest, WithoutFaultsItChangesNothing) {
     std::string files[2];
     for (const int verify : {0, 3}) {
       const std::string name = str(name_of(dtype), verify);
-      EXPECT_EQ(run(name, 1, overrides, {.verify_every = verify, .dtype = dtype}), "");
+      EXPECT_EQ(run(name, overrides, {.dtype = dtype, .hooks = hooks_for(verify)}), "");
       files[verify > 0] =
           read_file(latest(name)) + timeless_metrics(dir / (name + "/metrics.jsonl"));
     }
     EXPECT_TRUE(files[0] == files[1]) << name_of(dtype);
-  }
-}
-
-TEST_F(ReplayTest, RanksReplayTheSameStepsAndTheFaultyOneIsNamed) {
-  for (const char* sharded : {"false", "true"}) {
-    const auto overrides = with({str("train.shard_optimizer=", sharded), "train.accumulation=2",
-                                 "train.bucket_mb=1", "train.steps=6"});
-    EXPECT_EQ(run(str("plain", sharded), 2, overrides), "");
-    EXPECT_EQ(run(str("verified", sharded), 2, overrides, {.verify_every = 3}), "");
-    expect_same_latest(str("verified", sharded), str("plain", sharded));
-    // Between micro-batches, in gradients that all ranks add afterwards; and in what it alone has.
-    for (const Fault& fault : {Fault{
-                                   .kernel = "embedding_backward",
-                            .launch = 7,
-                            .block = &ParameterStore::gradients,
-                            .parameter = "blocks.0.mlp.up.weight",
-                            .element = 5,
-                            .bit = 29,
-                               },
-                               Fault{
-                                   .kernel = "adamw_update",
-                             .launch = 4,
-                             .block = &ParameterStore::compute,
-                             .parameter = "output.weight",
-                             .element = 6,
-                               }}) {
-      // several launches
-      if (fault.kernel == "adamw_update" && sharded == std::string("true")) continue;
-      Ranks processes(2, [&](const World& world) {
-        omp_set_num_threads(1);
-        ProcessGroup group(world, "test");
-        std::ostringstream text;
-        Progress progress(text, false);
-        Trainer trainer(
-            small_config(dir.path(), overrides),
-            {.out = dir / str(fault.kernel, sharded), .device = "cpu", .verify_every = 3}, progress,
-            group);
-        const std::string error = run_with(trainer, world.rank == 1 ? fault : Fault{});
-        if (!error.empty()) fail(error);
-      });
-      EXPECT_TRUE(processes.end());
-      for (const int r : {0, 1}) EXPECT_EQ(processes.code(r), 1);
-      EXPECT_CONTAINS(processes.errors(0),
-                      "step 3 was run twice from one state, and the bits differ: ");
-      EXPECT_CONTAINS(processes.errors(0), " (rank 1); a GPU");
-      EXPECT_FALSE(std::filesystem::exists(dir / str(fault.kernel, sharded, "/latest.h5")));
-    }
   }
 }
 
@@ -264,9 +190,7 @@ TEST(Replay, AStepThatIsGivenUpHasChangedNothing) {
   Steps whole(small_config(dir.path(), {"train.accumulation=2"}), "cpu"),
       given_up(whole.config, "cpu");
   whole.run(3);
-  EXPECT_CONTAINS(error_of([&] { given_up.step->run_twice(given_up.source, 0); }),
-                  "prepare_replay()");
-  given_up.step->prepare_replay();
+  Replay replay(*given_up.step);
   given_up.run(2);
 
   struct Stop {};
@@ -277,10 +201,10 @@ TEST(Replay, AStepThatIsGivenUpHasChangedNothing) {
     const auto stop = [&] {
       if (++calls == at) throw Stop();
     };
-    EXPECT_THROW(given_up.step->run_twice(given_up.source, 2, stop), Stop);
+    EXPECT_THROW(replay.run_twice(given_up.source, 2, stop), Stop);
     EXPECT_EQ(fingerprints(*given_up.device, state_of(given_up.store)), before);
   }
-  EXPECT_EQ(given_up.step->run_twice(given_up.source, 2).difference, "");
+  EXPECT_EQ(replay.run_twice(given_up.source, 2).difference, "");
   EXPECT_EQ(fingerprints(*given_up.device, state_of(given_up.store)),
             fingerprints(*whole.device, state_of(whole.store)));
   EXPECT_EQ(given_up.step->results().size(), 3u);
@@ -291,14 +215,14 @@ TEST(Replay, IsPartOfThePlan) {
   const Config config = small_config("x");
   const MemoryPlan plan = planned_memory(config, *device, true);
   EXPECT_EQ(replay_memory(plan), plan.weights + plan.gradients + plan.optimizer);
-  EXPECT_CONTAINS(check_memory(config, *device, true),
+  EXPECT_CONTAINS(check_memory(config, *device, {replay_every(2)}),
                   ", replay " + bytes_text(replay_memory(plan)) + ")");
   EXPECT_EQ(check_memory(config, *device).find("replay"), std::string::npos);
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 6000, 32);
   Steps steps(small_config(dir.path()), "cpu");
   const std::size_t before = steps.device->pool->in_use();
-  steps.step->prepare_replay();
+  const Replay replay(*steps.step);
   const std::size_t taken = steps.device->pool->in_use() - before;
   EXPECT_GE(taken, replay_memory(plan));
   EXPECT_LT(taken, replay_memory(plan) + 5000) << "alignment, and what the step reports";
@@ -353,7 +277,7 @@ TEST(CudaReplay, WithoutFaultsItChangesNothing) {
       std::string files[2];
       for (const int verify : {0, 2}) {
         const std::string out = dir / str(precision, accumulation, verify);
-        train(config, {.out = out, .device = "cuda", .verify_every = verify});
+        train(config, {.out = out, .device = "cuda", .hooks = hooks_for(verify)});
         files[verify > 0] =
             read_file(out + "/latest.h5") + timeless_metrics(out + "/metrics.jsonl");
       }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
+#include "train/ranks/bench.h"
+
 #include "kernels/diagnostics/timer.h"
 #include "src/config/config.h"
 #include "train/bench/run_timer.h"
-#include "train/bench/step_breakdown.h"
 #include "train/program/loaded_model.h"
 #include "train/trainer/step.h"
 
@@ -281,12 +282,13 @@ Exchange measure_exchange(Device& device, ProcessGroup& group, Communicator& com
   const auto lockstep = make_lockstep(device, communicator);
   const auto timed = make_timed(device, communicator, meter.waited()),
              timed_lockstep = make_timed(device, *lockstep, meter.waited());
-  TrainStep together(device, model, store, config, timed.get()),
-      without(device, model, store, config, timed_lockstep.get());
+  GradientSum sum(store, *timed, config.train), no_sum(store, *timed_lockstep, config.train);
+  TrainStep together(device, model, store, config, &sum),
+      without(device, model, store, config, &no_sum);
   Alone alone(device, config, data);
   StepKind kinds[] = {{together, source}, {without, source}, alone.kind()};
   time_in_turn(meter, group, kinds, steps);
-  return exchange_of(*together.gradient_sum(), kinds);
+  return exchange_of(sum, kinds);
 }
 
 std::string exchange_json(const Exchange& e) {
@@ -325,5 +327,33 @@ std::string exchange_text(const Exchange& e, int64_t ranks) {
              of_kind("together      ", e.together), of_joins(e.together),
              of_kind("not reduced   ", e.without), of_joins(e.without),
              of_kind("by itself     ", e.alone));
+}
+
+namespace {
+struct HasLockstep {
+  std::unique_ptr<Communicator> lockstep;
+};
+
+class LockstepSum : private HasLockstep, public GradientSum {
+ public:
+  LockstepSum(ParameterStore& store, Communicator& communicator, const TrainConfig& train)
+      : HasLockstep{make_lockstep(store.device(), communicator)},
+        GradientSum(store, *lockstep, train) {}
+};
+}  // namespace
+
+BenchExchange::Result measure_bench_exchange(Device& device, DataParallel& parallel, Model& model,
+                                             ParameterStore& store, const Config& config,
+                                             const TokenDataset& data, int64_t steps) {
+  auto& ranks = dynamic_cast<RankParallel&>(parallel);
+  const Exchange exchange = measure_exchange(device, ranks.group(), ranks.communicator(), model,
+                                             store, config, data, steps);
+  return {exchange_text(exchange, config.ranks), exchange_json(exchange)};
+}
+
+std::unique_ptr<SharedStep> make_lockstep_step(DataParallel& parallel, ParameterStore& store,
+                                               const TrainConfig& train) {
+  auto& ranks = dynamic_cast<RankParallel&>(parallel);
+  return std::make_unique<LockstepSum>(store, ranks.communicator(), train);
 }
 }  // namespace weft

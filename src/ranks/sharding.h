@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// How ranks share the optimizer's state and its work, and the buckets in which gradients are
+// all-reduced.
+#pragma once
+
+#include "src/parameters.h"
+#include "src/ranks/communicator.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace weft {
+struct TrainConfig;
+
+// Whether `size` elements start an all-reduce, with `left` to come and at least `least` wanted.
+// Ranges shrink towards the end: the last all-reduce overlaps with nothing.
+inline bool enough(int64_t size, int64_t left, int64_t least) {
+  return least > 0 && size >= std::min(least, std::max<int64_t>(left, 1));
+}
+
+// ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054, section 5.1): each rank keeps optimizer state
+// and master weights of its own part. Decayed parameters form ranges of at least `least` elements
+// (0: one range), cut into equal pieces of eights, one a rank. Every rank has biases and norms
+// whole.
+class Sharding : public Sharing {
+ public:
+  // Null where the communicator is, or has one rank. It outlives the store.
+  static std::shared_ptr<Sharding> make(Communicator*, int64_t least = 0);
+
+  Sharding(Communicator& communicator, int64_t least)
+      : communicator_(communicator),
+        least_(least) {}
+
+  // The ranges that are cut into pieces, ascending, from 0 to decayed().
+  std::span<const GradientRange> shards() const { return shards_; }
+
+  int64_t unit() const override { return kAlign * communicator_.size(); }
+
+  int64_t begin_parameter(std::span<const ParamInfo>, std::size_t i, int64_t offset) override;
+
+  int64_t end_of_decayed(int64_t offset) override { return end_range(offset); }
+
+  // Its piece of each of the shards(), then the rest.
+  std::vector<OwnPart> own_parts(int64_t size) const override;
+  void gather(const Tensor& block) const override;
+  void visit(const ParameterStore&, const Tensor& block, const Visit&) const override;
+  std::string text(const ParameterStore&) const override;
+
+ private:
+  int64_t end_range(int64_t offset);
+
+  Communicator& communicator_;
+  const int64_t least_;
+  std::vector<bool> starts_;  // whether each parameter begins a range
+  std::vector<GradientRange> shards_;
+};
+
+// Those of its Sharding; none without.
+std::span<const GradientRange> shards_of(const ParameterStore&);
+// Bytes of state_bytes() without sharding.
+int64_t whole_state_bytes(const ParameterStore&);
+// What must be the same bits on every rank: the weights.
+std::vector<TensorView> replicated(const ParameterStore&);
+
+// update_parameters() of several ranks. Collective: each rank updates its own parts and
+// orthogonalises a share of Muon's blocks, and gets all weights.
+void update_by_ranks(Ctx&, ParameterStore&, const TrainConfig&, Communicator&);
+
+// The flat gradient block in the parts in which processes that train together all-reduce it.
+// Backward passes complete parameters from last to first. Decayed parameters lie in order, so those
+// between two marks (Ctx::mark) are one range. A bucket is the shortest such range of `least`
+// elements, or of as many as are left to come. Undecayed parameters and those before the first mark
+// come last. `least` 0: one range, last. With shards, a bucket is whole shards, or what they
+// leave out.
+class GradientBuckets {
+ public:
+  // The store outlives it.
+  GradientBuckets(const ParameterStore& store, int64_t least)
+      : store_(store),
+        shards_(shards_of(store)),
+        least_(least) {
+    begin();
+  }
+
+  void begin() { from_ = store_.decayed(); }  // of a backward pass
+
+  // All parameters numbered `first` and above are complete: what there is to reduce now; empty:
+  // nothing yet.
+  GradientRange passed(int32_t first);
+  // All are: the ranges that remain.
+  std::vector<GradientRange> rest();  // neighbours as one
+
+ private:
+  const ParameterStore& store_;
+  std::span<const GradientRange> shards_;
+  int64_t least_, from_ = 0;  // from_: what lies before it in the decayed part waits
+};
+}  // namespace weft

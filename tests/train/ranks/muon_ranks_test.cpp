@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: MIT
+// train.optimizer muon by several processes: neither their number nor pieces of weights change a
+// bit.
+#include "src/ranks/sharding.h"
+#include "tests/train/ranks/rank_runs.h"
+#include "tests/train/trainer/muon.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace weft {
+namespace {
+TEST(MuonUpdatesOfRanks, AreTheSameBitsOnAnyNumberOfRanksAndInPieces) {
+  for (const int ranks : {2, 3, 4})
+    for (const int64_t least : {1, 100, 0}) {
+      SCOPED_TRACE(str(ranks, " ranks, ranges of ", least));
+      expect_cpu_ranks(ranks, [&](CpuRank& r) {
+        ParameterStore alone, shared, cut;
+        for (ParameterStore* store : {&alone, &shared, &cut}) {
+          add_parameters(*store, ParamKind::muon);
+          store->allocate(*r.device, DType::bf16, 1, true, true,
+                          store == &cut ? Sharding::make(r.comm.get(), least) : nullptr);
+          if (store == &alone) {
+            update_twice(*r.device, *store);
+          } else {
+            update_twice(*r.device, *store,
+                         [&](Ctx& ctx) { update_by_ranks(ctx, *store, {}, *r.comm); });
+          }
+        }
+        EXPECT_FALSE(shards_of(cut).empty());
+        const auto place = [&](int block, int matrix) {  // "up" or "down"
+          return cut.params()[static_cast<std::size_t>(2 + 3 * block + matrix)].offset;
+        };
+        for (const int matrix : {0, 1})  // blocks are alike, or ranks could not share them
+          EXPECT_EQ(place(1, matrix) - place(0, matrix), place(2, matrix) - place(1, matrix));
+        for (std::size_t i = 0; i < alone.params().size(); ++i) {
+          SCOPED_TRACE(alone.params()[i].name);
+          const auto weights = [&](const ParameterStore& s) {
+            return to_host(*r.device, s.var({static_cast<int32_t>(i)}).value);
+          };
+          EXPECT_EQ(weights(shared), weights(alone));
+          EXPECT_EQ(weights(cut), weights(alone));
+          const std::vector<double> m = values_of(*r.device, alone, alone.m(), i);
+          EXPECT_EQ(values_of(*r.device, shared, shared.m(), i), m);
+          EXPECT_EQ(values_of(*r.device, cut, cut.m(), i), m);
+        }
+      });
+    }
+}
+
+class MuonTrainingOfRanks : public RankRuns {
+ protected:
+  static std::vector<std::string> muon(std::vector<std::string> overrides) {
+    overrides.insert(overrides.begin(), {"train.optimizer=muon", "train.batch=6"});
+    return with(overrides);
+  }
+};
+
+TEST_F(MuonTrainingOfRanks, RanksShareIt) {
+  const auto few = muon({"train.steps=8"});
+  EXPECT_EQ(run("one", 1, few), "");
+  for (const int ranks : {2, 3}) {
+    const std::string whole = str("whole", ranks), again = str("again", ranks),
+                      pieces = str("pieces", ranks);
+    EXPECT_EQ(run(whole, ranks, few), "") << "weights are compared before they are saved";
+    EXPECT_EQ(run(again, ranks, few), "");
+    EXPECT_EQ(run(pieces, ranks, muon({"train.steps=8", "train.shard_optimizer=true"})), "");
+    expect_same_latest(again, whole);
+    expect_same_latest(pieces, whole);
+    expect_near_series(whole, "one", "loss", 1e-3);
+  }
+}
+}  // namespace
+}  // namespace weft
