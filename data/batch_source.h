@@ -1,24 +1,17 @@
 // SPDX-License-Identifier: MIT
-// The batch of an update: windows of a stream of tokens, or whole images, mixed and augmented. A
-// pure function of (seed, step, index in the batch): runs resume from a step, and processes share a
-// batch.
+// The batch of an update: windows of a stream of tokens, or whole items. A pure function of (seed,
+// step, index in the batch): runs resume from a step, and processes share a batch.
 #pragma once
 
-#include "data/augment/augment.h"
+#include "data/items.h"
 #include "src/device.h"
 #include "src/ops.h"
 
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
 namespace weft {
-// Sequences in host memory; see Sequences in src/ops.h. Empty where they are absent.
-struct HostBatch {
-  std::vector<int32_t> tokens, offsets, positions, conditions;
-};
-
 // Windows of a stream, at uniformly random places.
 class Batcher {
  public:
@@ -50,24 +43,11 @@ class BatchSource {
 
  private:
   void read_windows(int64_t step, int64_t first, int64_t count, int64_t context, HostBatch&) const;
-  void check_images() const;
-  void read_images(int64_t step, int64_t first, int64_t count, HostBatch&) const;
-  void read_image(int64_t index, int64_t place, HostBatch&) const;
 
   std::shared_ptr<const Config> config_;
-  const TokenDataset& train_;
-  const TokenDataset* mix_;
   Batcher batcher_;
-  std::optional<Augmenter> augmenter_;  // of images
+  std::unique_ptr<ItemBatches> items_;  // null: windows of a stream
 };
-
-// With data.labels the class of each image of the data; else empty. Throws Error for missing or
-// wrong ones.
-std::vector<uint16_t> labels_of(const Config&, const TokenDataset&);
-
-// The images that model.position_axes describe. Throws Error unless they have rows, columns and
-// channels.
-ImageShape image_shape(const Config&);
 
 // Sequences in device memory that stays in place, batch after batch: a captured graph fills and
 // reads it.

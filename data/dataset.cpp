@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "data/dataset.h"
 
+#include "data/data_file.h"
 #include "kernels/philox.h"
 #include "src/config/names.h"
 #include "src/files/hdf5.h"
@@ -45,24 +46,6 @@ int64_t tokens_of(const Hdf5File& file, const std::string& name,
   return size;
 }
 
-// A Feistel network over the least even number of bits that holds `count` values: a permutation of
-// them.
-uint64_t permuted(uint64_t value, int half_bits, uint64_t epoch, uint64_t seed) {
-  constexpr int kRounds = 6;
-  const uint64_t mask = (uint64_t{1} << half_bits) - 1;
-  uint64_t left = value >> half_bits, right = value & mask;
-  for (uint32_t round = 0; round < kRounds; ++round) {
-    const Philox4 bits =
-        philox4x32({static_cast<uint32_t>(right), static_cast<uint32_t>(right >> 32) ^ round << 24,
-                    static_cast<uint32_t>(epoch), static_cast<uint32_t>(epoch >> 32)},
-                   seed ^ kOrderKey);
-    const uint64_t next = left ^ (bits[0] & mask);
-    left = right;
-    right = next;
-  }
-  return left << half_bits | right;
-}
-
 constexpr int64_t kVersion = 1;
 
 void check_split(const std::vector<double>& split) {
@@ -72,34 +55,6 @@ void check_split(const std::vector<double>& split) {
       split.size() == 3 && std::ranges::all_of(split, [](double s) { return s >= 0 && s <= 1; });
   if (!good || std::abs(std::accumulate(split.begin(), split.end(), 0.0) - 1) > 1e-9)
     fail("split ", joined(split, ","), ": ", expected);
-}
-
-// A file with the attributes that all have.
-Hdf5File create_file(const std::string& path, int64_t vocab, const std::string& description,
-                     const std::vector<std::string>& sources,
-                     Hdf5File::Size size = Hdf5File::Size::fits_memory) {
-  Hdf5File file = Hdf5File::create(path, size);
-  file.set_attribute("format", "weft tokens");
-  file.set_attribute("version", kVersion);
-  file.set_attribute("vocab", vocab);
-  file.set_attribute("description", description);
-  file.set_attribute("sources", joined(sources));
-  return file;
-}
-
-// Writes pixels and labels; returns how many images there are.
-int64_t write_split(Hdf5File& file, const std::string& name, const ImageShape& shape,
-                    const ImageSplit& split) {
-  const auto size = std::ssize(split.pixels), count = size / shape.tokens();
-  WEFT_CHECK(size % shape.tokens() == 0, "the split ", name, " has ", size,
-             " bytes, which is no number of ", shape.text(), " images");
-  const auto labels = std::ssize(split.labels);
-  WEFT_CHECK(labels == 0 || labels == count, "the split ", name, " has ", count, " images and ",
-             labels, " labels");
-  file.write("/" + name, StoredType::u8, {count, shape.height, shape.width, shape.channels},
-             split.pixels.data());
-  if (labels > 0) file.write("/labels/" + name, StoredType::u16, {labels}, split.labels.data());
-  return count;
 }
 
 // Writes tokens first .. as unsigned numbers of `item` bytes.
@@ -189,16 +144,6 @@ void TokenDataset::read(int64_t first, std::span<int32_t> out) const {
   item_ == 1 ? read_as(uint8_t{}) : item_ == 2 ? read_as(uint16_t{}) : read_as(uint32_t{});
 }
 
-int64_t image_at(uint64_t seed, int64_t index, int64_t count) {
-  WEFT_CHECK(count > 0 && index >= 0, "image ", index, " of an order of ", count);
-  int half_bits = 1;
-  while ((int64_t{1} << 2 * half_bits) < count) ++half_bits;
-  auto place = static_cast<uint64_t>(index % count);
-  do place = permuted(place, half_bits, static_cast<uint64_t>(index / count), seed);
-  while (place >= static_cast<uint64_t>(count));  // follows its cycle: still a permutation
-  return static_cast<int64_t>(place);
-}
-
 std::string find_data(const std::string& path, const std::string& config_source) {
   if (path.empty())
     fail(
@@ -213,6 +158,17 @@ std::string find_data(const std::string& path, const std::string& config_source)
        "; make it with prepare, or name another with --set data.path=F.h5");
 }
 
+Hdf5File create_data_file(const std::string& path, int64_t vocab, const std::string& description,
+                          const std::vector<std::string>& sources, Hdf5File::Size size) {
+  Hdf5File file = Hdf5File::create(path, size);
+  file.set_attribute("format", "weft tokens");
+  file.set_attribute("version", kVersion);
+  file.set_attribute("vocab", vocab);
+  file.set_attribute("description", description);
+  file.set_attribute("sources", joined(sources));
+  return file;
+}
+
 std::string write_token_file(const std::string& path, const TokenArray& tokens, int64_t vocab,
                              const std::vector<double>& split, const std::string& description,
                              const std::vector<std::string>& sources,
@@ -225,7 +181,7 @@ std::string write_token_file(const std::string& path, const TokenArray& tokens, 
                 valid = std::llround((split[0] + split[1]) * static_cast<double>(size)) - train;
   if (train == 0) fail("split: nothing is left for train of ", size, " tokens");
 
-  Hdf5File file = create_file(path, vocab, description, sources, Hdf5File::Size::large);
+  Hdf5File file = create_data_file(path, vocab, description, sources, Hdf5File::Size::large);
   for (const auto& [name, value] : attributes) file.set_attribute(name, value);
   int64_t first = 0;
   std::string parts;
@@ -243,23 +199,5 @@ std::string write_token_file(const std::string& path, const TokenArray& tokens, 
   write("test", size - train - valid);
   file.commit();
   return str("wrote ", path, ": ", size, " tokens, vocabulary ", vocab, " (", parts, ")");
-}
-
-std::string write_image_file(const std::string& path, const ImageShape& shape,
-                             const ImageSplit& train, const ImageSplit& valid,
-                             const ImageSplit& test, const std::string& description,
-                             const std::vector<std::string>& sources) {
-  WEFT_CHECK(shape.height > 0 && shape.width > 0 && shape.channels > 0, "images of ", shape.text());
-  if (train.pixels.empty()) fail(path, ": no image is left for train");
-  Hdf5File file = create_file(path, 256, description, sources);
-  file.set_attribute("height", shape.height);
-  file.set_attribute("width", shape.width);
-  file.set_attribute("channels", shape.channels);
-  const int64_t trains = write_split(file, "train", shape, train),
-                valids = write_split(file, "valid", shape, valid),
-                tests = write_split(file, "test", shape, test);
-  file.commit();
-  return str("wrote ", path, ": ", trains + valids + tests, " images of ", shape.text(), " (train ",
-             trains, ", valid ", valids, ", test ", tests, ")");
 }
 }  // namespace weft

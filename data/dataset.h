@@ -72,23 +72,6 @@ class TokenDataset {
 // Keeps the random numbers that order the data apart from dropout's under the same seed.
 inline constexpr uint64_t kOrderKey = 0x6f72646572;
 
-// Which of `count` images training sees as number `index`: each once an epoch, ordered by (seed,
-// epoch).
-int64_t image_at(uint64_t seed, int64_t index, int64_t count);
-
-// The images of one split, as `prepare` writes them.
-struct ImageSplit {
-  std::vector<uint8_t> pixels;   // (images, height, width, channels)
-  std::vector<uint16_t> labels;  // one for each image, or none at all
-};
-
-// Images of one shape, vocabulary 256. A split may be empty, train may not. Returns one line for
-// people.
-std::string write_image_file(const std::string& path, const ImageShape&, const ImageSplit& train,
-                             const ImageSplit& valid, const ImageSplit& test,
-                             const std::string& description,
-                             const std::vector<std::string>& sources = {});
-
 // Tokens of any type of whole numbers: an array, or a vector of unsigned ones (of char: bytes).
 struct TokenArray : NpyArray {
   TokenArray(NpyArray array)

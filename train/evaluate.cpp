@@ -18,11 +18,8 @@ static void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
   app.add_flag("--decode", a.decode,
                "a position at a time, as texts are sampled: the same bits up to rounding, slower");
   add_weights(app, a.weights);
-  app.add_option(
-      "--augmentations", a.augmentations,
-      "images: a combination of transforms, rotation=1,color=2, or all: a result for each");
-  add_output(app, "--heatmap", a.heatmap,
-             "PNG to write: mean bits by position; its scale goes to stderr", Devices::written);
+  a.extensions = evaluate_extensions();
+  for (const auto& extension : a.extensions) extension->add_options(app);
   add_output(app, "--losses", a.losses,
              "HDF5 file to write: nats and tokens, by image, row, column, channel");
   add_device(app, a.device);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // inspect: parameters, memory and FLOPs of a config; pictures of its attention patterns.
+#include "train/inspect/picture.h"
 #include "train/inspect/report.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
@@ -29,8 +30,9 @@ static void add_inspect_options(CLI::App& app, InspectOptions& options) {
   app.add_option("--grid", options.grid, "H,W or H,W,C: draws the receptive field on an image, too")
       ->delimiter(',')
       ->allow_extra_args(false);
-  add_output(app, "--png", options.png, "FILE: receptive field and connectivity matrix as an image",
-             Devices::written);
+  if (picture_writer())
+    add_output(app, "--png", options.png,
+               "FILE: receptive field and connectivity matrix as an image", Devices::written);
   add_output(app, "--mask-out", options.mask_out, "FILE.npy: the boolean matrix, row = query",
              Devices::written);
   add_device(app, options.device, "auto, cpu, cuda or cuda:N: whose kernels are named");

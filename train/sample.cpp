@@ -6,27 +6,6 @@
 
 using namespace weft;
 
-static void add_image_options(CLI::App& app, SampleArguments& a) {
-  app.add_option("--singles", a.singles,
-                 "images: a folder for each as a PNG of its own, 00000.png ...");
-  app.add_option("--augmentation", a.augmentation,
-                 "images: the model is told so, rotation=1,color=2");
-  app.add_option("--label", a.label, "images: the class that the model is told, with data.labels")
-      ->check(at_least(0));
-  app.add_flag("--upright", a.upright, "images: shown as they were before the augmentation");
-  auto* complete =
-      app.add_option("--complete", a.complete,
-                     "images: PNG files, or a data file, whose upper rows are given; the grid "
-                     "has image, what was given, completions");
-  app.add_option("--rows", a.rows, "of each that are given (half)")
-      ->needs(complete)
-      ->check(at_least(0));
-  add_shown(app, "--split", a.split, "of the data file")->needs(complete);
-  add_shown(app, "--first", a.first, "number of its first image")->needs(complete);
-  add_shown(app, "--images", a.images, "images of the data file")->needs(complete);
-  add_shown(app, "--rate", a.rate, "sound: samples a second");
-}
-
 static void add_sample_options(CLI::App& app, SampleArguments& a) {
   app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
   auto* prompt = app.add_option("--prompt", a.prompt, "text to go on from");
@@ -67,7 +46,8 @@ static void add_sample_options(CLI::App& app, SampleArguments& a) {
   add_device(app, a.device);
   add_no_verify(app);
   launcher().add_options(app);
-  add_image_options(app, a);
+  a.extensions = sample_extensions();
+  for (const auto& extension : a.extensions) extension->add_options(app);
   app.footer(
       "Writes what follows the prompt, as it comes; several samples one after the other, a line "
       "between "

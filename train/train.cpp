@@ -2,16 +2,14 @@
 // train: a config in, a trained model in a run folder out. See train/README.md.
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
-#include "train/inspect/run_page.h"
 #include "train/program/launcher.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
+#include "train/trainer/trainer.h"
 
 #include <csignal>
 #include <filesystem>
 #include <iostream>
-#include <memory>
-#include <optional>
 #include <string>
 #include <system_error>
 #include <unistd.h>
@@ -32,30 +30,6 @@ static std::string folder_trouble(const std::string& name) {
   if (name.empty()) return "expected the name of a folder, got an empty one";
   return error && error != std::errc::no_such_file_or_directory ? "no folder: " + error.message()
                                                                 : "";
-}
-
-// The page of the run, and files for TensorBoard.
-static HooksAsked add_report(CLI::App& app) {
-  struct Flags {
-    bool no_report = false, tensorboard = false;
-  };
-
-  const auto flags = std::make_shared<Flags>();
-  app.add_flag("--no-report", flags->no_report, "no report.html and no samples at evaluations");
-  app.add_flag("--tensorboard", flags->tensorboard,
-               "also write <run folder>/tensorboard/, for tensorboard --logdir");
-  return [flags] {
-    TrainHooks hooks{.name = "report"};
-    if (flags->no_report) hooks.words.push_back("--no-report");
-    if (!flags->no_report) hooks.evaluated = keep_report();
-    if (flags->tensorboard) {
-      hooks.words.push_back("--tensorboard");
-      hooks.log_to = [](const std::string& folder) {
-        return [file = EventFile(folder)](const StepMetrics& m) { file.append(m); };
-      };
-    }
-    return std::optional(hooks);
-  };
 }
 
 static void add_options_of_train(CLI::App& app, TrainArguments& a) {
@@ -103,7 +77,6 @@ static void add_options_of_train(CLI::App& app, TrainArguments& a) {
       "  train --config tiny.yaml --init runs/novels/best.h5 --set train.learning_rate=1e-4 --out "
       "runs/tuned\n"
       "  train --config tiny.yaml --resume runs/tiny/step_00001000.h5 --set train.steps=4000");
-  a.of_parts.push_back(add_report(app));
   for (const AddTrainOptions& add : train_options()) a.of_parts.push_back(add(app));
 }
 

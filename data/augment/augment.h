@@ -17,6 +17,25 @@ namespace weft {
 struct AugmentConfig;
 struct Config;
 
+// The kinds of augmentation, in the order in which they are applied to an image, and what else a
+// model of images is told.
+enum class Augment : uint8_t {
+  rotation,
+  color,
+  transposition,
+  reversal,
+  jigsaw,
+  randaugment,
+  random_order,
+  dataset,
+  label  // of the data, not drawn
+};
+inline constexpr int kAugments = 8;  // that are drawn
+const char* name_of(Augment);
+
+// The kinds that a config applies, whether or not the model is told.
+std::vector<Condition> augmentations(const Config&);
+
 // Permutations of the sub-pixels of an image, for distribution augmentation (Jun et al. 2020).
 // Token t of the result is token order[t] of the image. Tokens run over rows, columns and channels,
 // channels fastest.

@@ -2,7 +2,7 @@
 // What libarchive only warns of (a wrong checksum, a shortened member) is an Error.
 #include "data/formats/archive.h"
 
-#include "data/formats/raw_file.h"
+#include "data/prepare/raw_file.h"
 #include "kernels/view.h"
 
 #include <algorithm>

@@ -2,7 +2,7 @@
 #include "data/formats/image_files.h"
 
 #include "data/formats/archive.h"
-#include "data/formats/raw_file.h"
+#include "data/prepare/raw_file.h"
 #include "src/config/names.h"
 
 #include <algorithm>

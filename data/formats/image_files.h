@@ -4,7 +4,7 @@
 // naming `where`.
 #pragma once
 
-#include "data/dataset.h"
+#include "data/formats/image_set.h"
 
 #include <string>
 #include <string_view>

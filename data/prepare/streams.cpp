@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: MIT
-// prepare text, audio, copy, tokens, novels and enwik8.
+// prepare text, copy, tokens, novels and enwik8.
 #include "data/dataset.h"
-#include "data/formats/archive.h"
-#include "data/formats/audio_file.h"
-#include "data/formats/raw_file.h"
 #include "data/prepare/prepare.h"
+#include "data/prepare/raw_file.h"
 #include "kernels/philox.h"
 #include "kernels/view.h"
 
@@ -24,8 +22,6 @@
 #include <vector>
 
 namespace weft {
-constexpr int64_t kMostTokens = int64_t{1} << 32;  // 8 GiB of memory; 99 hours of sound at 12 kHz
-
 std::string prepare_text(const PrepareText& o) {
   if (o.files.empty()) fail("prepare text: name at least one file");
   std::vector<char> bytes;
@@ -39,27 +35,6 @@ std::string prepare_text(const PrepareText& o) {
     sources.push_back(file_name(file));
   }
   return lines + write_token_file(o.out, bytes, 256, o.split, "bytes of text", sources);
-}
-
-std::string prepare_audio(const PrepareAudio& o) {
-  if (o.files.empty()) fail("prepare audio: name at least one file");
-  std::vector<uint16_t> tokens;
-  std::vector<std::string> sources;
-  std::string lines;
-  for (const std::string& path : o.files) {
-    check_not_written(path, o.out);
-    const std::size_t before = tokens.size();
-    const AudioFile file = append_audio(path, o.rate, kMostTokens, tokens);
-    lines += str("read ", path, ": ", file.frames, " frames of ", file.channels,
-                 file.channels == 1 ? " channel" : " channels", " at ", file.rate, " Hz, ",
-                 tokens.size() - before, " tokens");
-    if (file.clipped > 0) lines += str(", ", file.clipped, " of them clipped");
-    lines += '\n';
-    sources.push_back(file_name(path));
-  }
-  const std::string what = str("mu-law codes of sound at ", o.rate, " Hz");
-  return lines + write_token_file(o.out, tokens, kMuLawLevels, o.split, what, sources,
-                                  {{"sample_rate", o.rate}});
 }
 
 double copy_entropy(int64_t vocab, double resample) {
@@ -128,23 +103,6 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMark = "\xef\xbb\xbf";  // byte-order mark of UTF-8
 
-bool is_novel(const fs::path& name) {
-  return name.extension() == ".txt" && name.parent_path().filename() == "corpus";
-}
-
-std::map<std::string, std::string> download(const PrepareNovels& o) {
-  const std::string way_out = "; clone " + o.repository + " on another machine, check out " +
-                              o.commit + ", and give the folder with --from DIR";
-  const DownloadFolder folder(o.out + ".download");
-  const std::string archive = folder / "novels.tar.gz";
-  download_file(o.repository + "/archive/" + o.commit + ".tar.gz", archive, "30 MB", way_out);
-  std::map<std::string, std::string> novels;
-  for_each_member(archive, is_novel, [&](const std::string& name, std::string bytes) {
-    novels[fs::path(name).filename()] = std::move(bytes);
-  });
-  return novels;
-}
-
 std::map<std::string, std::string> read_folder(const fs::path& folder) {
   std::error_code none;
   const fs::path corpus = fs::is_directory(folder / "corpus", none) ? folder / "corpus" : folder;
@@ -157,6 +115,20 @@ std::map<std::string, std::string> read_folder(const fs::path& folder) {
   }
   if (novels.empty()) fail(corpus.string(), ": has no .txt files, expected those of corpus/");
   return novels;
+}
+
+std::map<std::string, std::string> download(const PrepareNovels& o) {
+  const std::string way_out = "; clone " + o.repository + " on another machine, check out " +
+                              o.commit + ", and give the folder with --from DIR";
+  if (!is_installed("tar")) fail("tar is not installed" + way_out);
+  const DownloadFolder folder(o.out + ".download");
+  const std::string archive = folder / "novels.tar.gz", clone = folder / "clone";
+  download_file(o.repository + "/archive/" + o.commit + ".tar.gz", archive, "30 MB", way_out);
+  make_folder(clone);
+  if (!run_command("tar -xzf " + shell_quoted(archive) + " -C " + shell_quoted(clone) +
+                   " --strip-components=1 2>/dev/null"))
+    fail("what ", o.repository, " gave is not a whole tar.gz file", way_out);
+  return read_folder(clone);
 }
 
 void append_novel(std::vector<char>& all, std::string text) {

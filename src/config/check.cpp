@@ -4,6 +4,7 @@
 #include "src/config/conditions.h"
 #include "src/config/fields.h"
 #include "src/config/names.h"
+#include "src/parts/parts.h"
 #include "src/patterns/pattern.h"
 
 #include <algorithm>
@@ -34,7 +35,7 @@ class Check {
     attention();
     batches();
     context_schedule();
-    augmentation();
+    parts();
     if (const int64_t token = config_.data.separator; token >= config_.model.vocab)
       refuse({"data.separator", "model.vocab"},
              "data.separator: expected a token below model.vocab ", config_.model.vocab,
@@ -209,46 +210,20 @@ class Check {
     }
   }
 
-  // Transforms fit the images that model.position_axes describe.
-  void augmentation() const {
-    const AugmentConfig& a = config_.augment;
-    const auto& axes = config_.model.position_axes;
-    if (a.jigsaw == 1)
-      refuse({"augment.jigsaw"}, "augment.jigsaw: 1 is the whole image; 0 (off), 2 or 3");
-    if (!config_.data.mix.empty() && config_.data.mix == config_.data.path)
-      refuse({"data.mix", "data.path"}, "data.mix: ", config_.data.mix, " is data.path itself");
-    if (!config_.data.mix.empty() && config_.data.labels)
-      refuse({"data.labels", "data.mix"}, "data.labels: is for one data file; leave data.mix out");
-    std::string used = a.flip ? "augment.flip" : "";
-    if (config_.data.labels) used = "data.labels";
-    for (const Condition& kind : augmentations(config_))
-      used = kind.kind == Augment::dataset ? "data.mix" : str("augment.", name_of(kind.kind));
-    if (used.empty()) return;
-    const std::vector<std::string> keys = {used, "model.position_axes", "model.context"};
-    if (axes.size() != 3 || axes[0] * axes[1] * axes[2] != config_.model.context)
-      refuse(keys, used,
-             ": is for images, whose model.position_axes are rows, columns and channels with "
-             "the product model.context ",
-             config_.model.context);
-    if (!config_.train.context_schedule.empty())
-      refuse({"train.context_schedule", used},
-             "train.context_schedule: images are trained on whole; leave it out");
-    image_shape(axes[0], axes[1], axes[2]);
-  }
-
-  void image_shape(int64_t height, int64_t width, int64_t channels) const {
-    const AugmentConfig& a = config_.augment;
-    const std::string found =
-        str("; model.position_axes are [", height, ", ", width, ", ", channels, "]");
-    for (const auto& [on, key] :
-         {std::pair{a.rotation, "augment.rotation"}, {a.transposition, "augment.transposition"}})
-      if (on && height != width)
-        refuse({key, "model.position_axes"}, key, ": wants as many rows as columns", found);
-    if (a.color && channels != 3)
-      refuse({"augment.color", "model.position_axes"}, "augment.color: wants 3 channels", found);
-    if (a.jigsaw > 1 && (height % a.jigsaw != 0 || width % a.jigsaw != 0))
-      refuse({"augment.jigsaw", "model.position_axes"}, "augment.jigsaw: ", a.jigsaw,
-             " does not divide rows and columns", found);
+  // Keys of parts: by the parts that are built; of others they have to keep their defaults.
+  void parts() const {
+    Config set = config_, plain;
+    std::vector<std::string> defaults;
+    for_each_field(plain, [&](const Field& field) { defaults.push_back(value_text(field)); });
+    std::size_t at = 0;
+    for_each_field(set, [&](const Field& field) {
+      if (value_text(field) == defaults[at++]) return;
+      std::string absent = absent_part_text(field.key);
+      if (absent.empty()) absent = absent_part_text(field.key.substr(0, field.key.find('.')));
+      if (!absent.empty()) refuse({field.key}, field.key, ": ", absent);
+    });
+    for (const ConfigExtension& extension : config_extensions())
+      extension.check(config_, [&](const auto& keys, const auto& text) { refuse(keys, text); });
   }
 
   const Config& config_;

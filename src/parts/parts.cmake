@@ -31,6 +31,7 @@ function(weft_part name option about)
   foreach(folder ${part_FOLDERS})
     if(built)
       list(APPEND here ${folder})
+      set_property(GLOBAL APPEND PROPERTY weft_part_folders ${folder})
     endif()
     if(NOT built)
       set_property(GLOBAL APPEND PROPERTY weft_absent_folders ${folder} tests/${folder})
@@ -105,5 +106,14 @@ weft_part(ranks WEFT_WITH_RANKS "several processes that train together, one a GP
 weft_part(replay WEFT_WITH_REPLAY "updates that are run twice, to find faults of a device"
   FOLDERS train/replay
   HOLDS --verify-every)
+weft_part(formats WEFT_WITH_FORMATS "images and sound: their files, augmentation, samples"
+  FOLDERS data/formats data/augment train/formats
+  HOLDS images audio cifar10 imagenet64 imagenet32 augment data.mix data.mix_rate data.mix_items
+    data.labels data.classes .wav .png --heatmap --augmentations --augmentation --singles --label --upright
+    --complete --rows --split --first --images --rate)
+
+weft_part(report WEFT_WITH_REPORT "pages of runs, pictures, TensorBoard"
+  FOLDERS train/report
+  HOLDS --no-report --tensorboard --png report)
 
 weft_write_parts()

@@ -9,8 +9,8 @@
 #include <cstddef>
 #include <memory>
 #include <random>
-#include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft {
@@ -26,25 +26,27 @@ constexpr DType kTypes[] = {DType::f32, DType::f16, DType::bf16, DType::f64};
 // for.
 constexpr int64_t kWork = 4'000'000;
 
-// A layout of random blocks, half of them with a predicate.
-std::unique_ptr<AttentionPattern> random_layout(std::mt19937& random, Lengths n, int heads) {
-  BlockLayout layout;
-  layout.heads = pick(random, 0, 1) ? heads : 1;
-  layout.block = int64_t{8} << pick(random, 0, 3);
-  layout.query_blocks = (n.queries - 1) / layout.block + 1;
-  layout.key_blocks = (n.keys - 1) / layout.block + 1;
-  layout.causal = pick(random, 0, 1) != 0;
-  const int64_t share = pick(random, 1, 9);
-  layout.active.resize(layout.heads * layout.query_blocks * layout.key_blocks);
-  for (uint8_t& block : layout.active) block = pick(random, 0, 9) < share;
-  if (pick(random, 0, 1))
-    layout.keep = [](int head, int64_t i, int64_t j) { return (i * 7 + j * 3 + head) % 5 < 3; };
-  return layout_pattern(layout, heads);
-}
-
 template <class T, std::size_t N>
 T one_of(std::mt19937& random, const T (&list)[N]) {
   return list[pick(random, 0, static_cast<int64_t>(N) - 1)];
+}
+
+std::vector<RandomKind>& random_kinds() {
+  static std::vector<RandomKind> rows;
+  return rows;
+}
+
+bool is_drawn_whole(const std::string& kind) {
+  return std::ranges::any_of(random_kinds(),
+                             [&](const RandomKind& r) { return r.pattern && r.kind == kind; });
+}
+
+// The kinds that are drawn whole.
+std::vector<RandomKind> drawn_whole() {
+  std::vector<RandomKind> rows;
+  for (const RandomKind& row : random_kinds())
+    if (row.pattern) rows.push_back(row);
+  return rows;
 }
 
 bool is_made_of_others(const std::string& kind) { return kind == "merged" || kind == "heads"; }
@@ -52,7 +54,7 @@ bool is_made_of_others(const std::string& kind) { return kind == "merged" || kin
 PatternSpec random_tree(std::mt19937& random, int64_t n, int heads, bool any_direction, int depth) {
   std::vector<std::string> kinds;
   for (const PatternKind& entry : patterns())
-    if (entry.kind != std::string("layout") && !entry.content &&
+    if (!is_drawn_whole(entry.kind) && !entry.content &&
         (depth < 2 || !is_made_of_others(entry.kind)))
       kinds.emplace_back(entry.kind);
   const std::string kind = kinds[pick(random, 0, std::ssize(kinds) - 1)];
@@ -99,9 +101,12 @@ SelftestCase make_selftest_case(uint32_t seed, bool cuda) {
     s.time = one_of(random, kLengths);
     keys = square ? s.time : one_of(random, kLengths);
   } while (s.batch * s.heads * (s.qk + s.v) * s.time * keys > kWork);
-  if (pick(random, 0, 4) == 0) {
-    c.kind = "layout";
-    c.pattern = random_layout(random, {s.time, keys}, c.heads());
+  const std::vector<RandomKind> whole = drawn_whole();
+  if (pick(random, 0, 4) == 0 && !whole.empty()) {
+    const RandomKind& kind =
+        whole.size() == 1 ? whole[0] : whole[pick(random, 0, std::ssize(whole) - 1)];
+    c.kind = kind.kind;
+    c.pattern = kind.pattern(random, {s.time, keys}, c.heads());
   } else {
     const PatternSpec spec = random_pattern(random, std::max(s.time, keys), c.heads(), true);
     c.kind = spec.kind;
@@ -130,6 +135,11 @@ std::string SelftestCase::text() const {
              segments ? ", segments" : "");
 }
 
+bool add_random_kind(RandomKind row) {
+  random_kinds().push_back(std::move(row));
+  return true;
+}
+
 int64_t pick(std::mt19937& random, int64_t low, int64_t high) {
   return std::uniform_int_distribution<int64_t>(low, high)(random);
 }
@@ -143,29 +153,8 @@ PatternSpec random_spec(std::mt19937& random, const std::string& kind, int64_t n
   spec.c = from(1, from(1, spec.stride));
   spec.num_verts = from(1, spec.stride / spec.c);
   spec.causal = !any_direction || from(0, 1);
-  const bool bigbird = kind == "bigbird", convolution = kind == "convolution";
-  if (bigbird) spec.block = from(0, 1) ? from(1, 20) : int64_t{16} << from(0, 2);
-  if (bigbird || kind == "longformer") {
-    spec.window = from(1, bigbird ? 5 : 60);
-    spec.dilation = {from(1, 7)};
-    for (int64_t d = from(0, 2); d > 0; --d) spec.dilation.push_back(from(1, 3));
-    std::set<int64_t> globals;
-    for (int64_t g = from(0, 5); g > 0; --g)
-      globals.insert(from(0, bigbird ? n / spec.block : n + 5));
-    if (from(0, 3) == 0) globals.insert({0, 1, 2, 3});
-    spec.globals.assign(globals.begin(), globals.end());
-  }
-  if (bigbird) {
-    spec.random = from(0, 4);
-    spec.seed = static_cast<uint64_t>(from(0, 9));
-    if (!spec.causal) spec.length = std::max<int64_t>(1, n + from(-3, 20));
-  }
-  if (convolution) {
-    const int64_t width = from(1, 40);
-    spec.grid = {(n - 1) / width + 1, width};
-    spec.filter = {2 * from(0, 6) + 1, 2 * from(0, 6) + 1};
-    if (from(0, 3) == 0) spec.grid = {n}, spec.filter = {2 * from(0, 40) + 1};
-  }
+  for (const RandomKind& row : random_kinds())
+    if (row.fields && row.kind == kind) row.fields(random, n, spec);
   return spec;
 }
 

@@ -3,7 +3,7 @@
 // verdict.
 #pragma once
 
-#include "src/patterns/more/layout.h"
+#include "src/patterns/pattern.h"
 #include "tests/cases/attention_problem.h"
 #include "train/program/progress.h"
 
@@ -61,6 +61,18 @@ std::vector<AttentionForm> check_kernels(Device&, const SelftestCase&,
                                          AttentionForm only = AttentionForm::automatic);
 
 // ---- random patterns of every kind, for `selftest` and the tests ----
+
+// How a kind is drawn whose fields random_spec() does not know. A part that brings kinds adds rows
+// when the program starts, from tests/<its folder>/cases/.
+struct RandomKind {
+  std::string kind;
+  // Draws the fields of a spec for sequences of up to n; null: there are none.
+  void (*fields)(std::mt19937&, int64_t n, PatternSpec&) = nullptr;
+  // Draws patterns that no spec gives; null: specs do.
+  std::unique_ptr<AttentionPattern> (*pattern)(std::mt19937&, Lengths, int heads) = nullptr;
+};
+
+bool add_random_kind(RandomKind);  // true
 
 // A whole number from low to high, both included.
 int64_t pick(std::mt19937&, int64_t low, int64_t high);

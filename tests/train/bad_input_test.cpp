@@ -55,7 +55,6 @@ TEST_F(BadInputTest, CommandLine) {
   EXPECT_CONTAINS(error_line("train", {"--confg", "x"}), "--help");
   EXPECT_CONTAINS(error_line("train", {"--config", "x", "--max-steps", "many"}), "max-steps");
   EXPECT_CONTAINS(error_line("evaluate", {}), "--checkpoint");
-  EXPECT_CONTAINS(error_line("sample", {"--checkpoint", "x", "--rows", "3"}), "--complete");
 }
 
 TEST_F(BadInputTest, MistypedWordsNameTheNearest) {
@@ -65,8 +64,8 @@ TEST_F(BadInputTest, MistypedWordsNameTheNearest) {
   EXPECT_CONTAINS(error_line("train", {"foo"}), "--config is required; found foo");
   EXPECT_CONTAINS(error_line("bench", {"stepp"}), "found stepp; did you mean step?");
   EXPECT_CONTAINS(error_line("bench", {"step", "--step", "2"}), "did you mean --steps?");
-  EXPECT_CONTAINS(error_line("prepare", {"foo"}), "text, audio, tokens, enwik8");
-  EXPECT_CONTAINS(error_line("prepare", {}), "text, audio, tokens, enwik8");
+  EXPECT_CONTAINS(error_line("prepare", {"foo"}), "text, tokens, enwik8");
+  EXPECT_CONTAINS(error_line("prepare", {}), "text, tokens, enwik8");
 }
 
 TEST_F(BadInputTest, OptionsAreCheckedBeforeDataIsLookedFor) {

@@ -229,10 +229,10 @@ void bench_step(const BenchStepOptions& options, Processes& group, std::ostream&
   store.allocate(*device, dtype, config.seed, true, config.train.ema_decay > 0,
                  parallel->sharing(config.train, dtype));
   start.lap("weights");
-  const bool augmented = !augmentations(config).empty() || config.augment.flip;
-  const TokenDataset data =
-      TokenDataset::random(16 * config.model.context, config.model.vocab, config.seed,
-                           augmented ? image_shape(config) : ImageShape{});
+  const std::vector<int64_t>& axes = config.model.position_axes;
+  const TokenDataset data = TokenDataset::random(
+      16 * config.model.context, config.model.vocab, config.seed,
+      asks_for_items(config) ? ImageShape{axes.at(0), axes.at(1), axes.at(2)} : ImageShape{});
   const BatchSource source(config, data, config.data.mix.empty() ? nullptr : &data);
   auto shared = parallel->share_step(store, config.train);
   auto step = std::make_unique<TrainStep>(*device, *model, store, config, shared.get());

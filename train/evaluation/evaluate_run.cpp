@@ -9,35 +9,18 @@
 #include "train/program/loaded_model.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
-#include <limits>
 #include <memory>
-#include <numbers>
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace weft {
 namespace {
-constexpr int64_t kPanel = 384;  // pixels: the longest side of a panel
-constexpr int64_t kMargin = 12, kBar = 14;
-constexpr Rgb kPaper{250, 250, 250}, kNothing{215, 215, 215};
-
-// From dark (t 0) to bright (1), so that it survives printing in grey.
-Rgb heat(double t) {
-  static constexpr std::array<Rgb, 5> kHeat{
-      {{13, 8, 42}, {94, 24, 110}, {188, 55, 84}, {245, 135, 20}, {250, 240, 160}}};
-  const double place = t * (kHeat.size() - 1);
-  const auto low = std::min<std::size_t>(place, kHeat.size() - 2);
-  return mix(kHeat[low], kHeat[low + 1], place - static_cast<double>(low));
-}
-
-// ---- the program ----
-
 // Per-token losses of one evaluation.
 struct Losses {
   std::vector<float> nats;
@@ -59,13 +42,6 @@ struct Losses {
   }
 };
 
-// Images as they are; a text in rows of its innermost axis.
-ImageShape map_shape(const TokenDataset& data, const ModelConfig& model) {
-  if (data.image()) return data.image();
-  const int64_t width = std::min(model.context, model.position_axes.back());
-  return {(model.context + width - 1) / width, width, 1};
-}
-
 const char* unit_of(const TokenDataset& data) {
   return data.image()                  ? "bits per dimension"
          : data.bytes_per_token() == 1 ? "bits per byte"
@@ -82,58 +58,55 @@ class Evaluation {
             a_.checkpoint, [&] { return make_device(group.device(a_.device)); },
             weights_from(a_.weights))),
         path_(a_.data.empty() ? find_data(loaded_->config.data.path, a_.checkpoint) : a_.data),
-        data_(path_, a_.split, loaded_->config.model.vocab),
-        augmenter_(augmenter_for(loaded_->config, data_)) {
-    if (!a_.augmentations.empty() && !data_.image())
-      fail("--augmentations are of images; ", path_, " has a stream of tokens");
-    choices_ = a_.augmentations == "all"
-                   ? all_choices(loaded_->config)
-                   : std::vector<AugmentChoice>{parse_choice(a_.augmentations, loaded_->config)};
-    if (!a_.heatmap.empty() && choices_.size() > 1)
-      fail("--heatmap draws one evaluation: name one combination instead of --augmentations all");
+        data_(path_, a_.split, loaded_->config.model.vocab) {
+    for (const auto& extension : a_.extensions)
+      for (EvaluateVariant& variant : extension->variants(loaded_->config, data_))
+        variants_.push_back(std::move(variant));
+    if (variants_.empty()) variants_.push_back({"none", item_view(loaded_->config, data_)});
   }
 
   void run(std::ostream& out) {
     const bool writes = group_.rank() == 0;
     std::optional<Hdf5File> file;
     if (!a_.losses.empty() && writes) file.emplace(Hdf5File::create(a_.losses));
-    for (std::size_t i = 0; i < choices_.size(); ++i) {
-      HeatMap map(map_shape(data_, loaded_->config.model));
+    for (std::size_t i = 0; i < variants_.size(); ++i) {
       Losses losses;
-      const EvalResult result = evaluate_one(i, a_.losses.empty() ? nullptr : &losses,
-                                             a_.heatmap.empty() ? nullptr : &map);
-      const std::string choice = choice_text(choices_[i], loaded_->config);
-      progress_.line(sentence(result, choice));
-      out << json(result, choice) << std::endl;
-      if (file) losses.write(*file, choices_.size() > 1 ? "/" + choice : "", data_.image());
-      if (!a_.heatmap.empty() && writes) {
-        write_png(a_.heatmap, map.image());
-        progress_.line(str(a_.heatmap, ": ", map.text()));
-      }
+      const EvalResult result = evaluate_one(i, a_.losses.empty() ? nullptr : &losses);
+      const std::string& name = variants_[i].name;
+      progress_.line(sentence(result, name));
+      out << json(result, name) << std::endl;
+      if (file) losses.write(*file, variants_.size() > 1 ? "/" + name : "", data_.image());
+      if (!writes) continue;
+      for (const auto& extension : a_.extensions) extension->finish(progress_);
     }
     if (file) file->commit();
   }
 
  private:
-  EvalResult evaluate_one(std::size_t number, Losses* losses, HeatMap* map) {
+  EvalResult evaluate_one(std::size_t number, Losses* losses) {
     const Config& config = loaded_->config;
     EvalOptions options{
         .context = config.model.context,
         .min_context = a_.min_context,
         .batch = a_.batch,
-        .augmenter = augmenter_ ? &*augmenter_ : nullptr,
-        .choice = choices_[number],
+        .items = variants_[number].items.get(),
         .decode = a_.decode,
     };
     if (options.batch == 0)
       options.batch = std::max<int64_t>(1, config.train.batch / config.train.accumulation);
     options.group = &group_;
-    const auto keep = [&](const EvalWindow& window, auto tokens, auto nats) {
-      if (losses) losses->add(window, tokens, nats);
-      for (int64_t t = window.scored; map && t < window.length; ++t)
-        map->add(t, nats[t] / std::numbers::ln2);
-    };
-    if (losses || map) options.on_losses = keep;
+    std::vector<OnLosses> listeners;
+    if (losses)
+      listeners.push_back([&](const EvalWindow& window, auto tokens, auto nats) {
+        losses->add(window, tokens, nats);
+      });
+    for (const auto& extension : a_.extensions)
+      if (OnLosses listener = extension->listener(config, data_, std::ssize(variants_)))
+        listeners.push_back(std::move(listener));
+    if (!listeners.empty())
+      options.on_losses = [&](const EvalWindow& window, auto tokens, auto nats) {
+        for (const OnLosses& listener : listeners) listener(window, tokens, nats);
+      };
     int64_t rounds = 0;
     Stopwatch clock(true);
     const EvalResult result =
@@ -149,7 +122,7 @@ class Evaluation {
   }
 
   std::string part_text(std::size_t number) const {
-    return choices_.size() > 1 ? str(", combination ", number + 1, " of ", choices_.size()) : "";
+    return variants_.size() > 1 ? str(", combination ", number + 1, " of ", variants_.size()) : "";
   }
 
   std::string sentence(const EvalResult& result, const std::string& choice) const {
@@ -189,100 +162,9 @@ class Evaluation {
   std::unique_ptr<LoadedModel> loaded_;
   std::string path_;
   TokenDataset data_;
-  std::optional<Augmenter> augmenter_;
-  std::vector<AugmentChoice> choices_;
+  std::vector<EvaluateVariant> variants_;
 };
 }  // namespace
-
-HeatMap::HeatMap(const ImageShape& shape)
-    : shape_(shape),
-      sum_(shape.tokens(), 0),
-      count_(sum_.size(), 0) {}
-
-void HeatMap::add(int64_t position, double bits) {
-  sum_.at(position) += bits;
-  ++count_[position];
-}
-
-double HeatMap::mean(int64_t position) const {
-  const auto p = static_cast<std::size_t>(position);
-  return count_.at(p) == 0 ? std::numeric_limits<double>::quiet_NaN()
-                           : sum_[p] / static_cast<double>(count_[p]);
-}
-
-double HeatMap::pixel(int64_t row, int64_t column) const {
-  return value(row * shape_.width + column, -1);
-}
-
-double HeatMap::value(int64_t pixel, int64_t channel) const {
-  if (channel >= 0) return mean(pixel * shape_.channels + channel);
-  double all = 0;
-  for (int64_t c = 0; c < shape_.channels; ++c) all += mean(pixel * shape_.channels + c);
-  return all;
-}
-
-// What a colour bar stands for.
-struct HeatMap::Scale {
-  double least = std::numeric_limits<double>::infinity(), most = -least;
-  int64_t least_at = 0, most_at = 0;  // row * width + column
-
-  Rgb colour(double v) const {
-    return std::isnan(v) ? kNothing : heat(most > least ? (v - least) / (most - least) : 0);
-  }
-
-  std::string text(const char* what, int64_t width) const {
-    const auto place = [&](int64_t at) {
-      return str("(row ", at / width, ", column ", at % width, ")");
-    };
-    return str(what, ": ", fixed_text(least, 4), " dark ", place(least_at), " to ",
-               fixed_text(most, 4), " bright ", place(most_at));
-  }
-};
-
-HeatMap::Scale HeatMap::scale(int64_t first_channel, int64_t end_channel) const {
-  Scale s;
-  for (int64_t pixel = 0; pixel < shape_.height * shape_.width; ++pixel)
-    for (int64_t c = first_channel; c < end_channel; ++c) {
-      const double v = value(pixel, c);
-      if (v < s.least) s.least = v, s.least_at = pixel;
-      if (v > s.most) s.most = v, s.most_at = pixel;
-    }
-  return s;
-}
-
-Image HeatMap::image() const {
-  const int64_t zoom = std::max<int64_t>(1, kPanel / std::max(shape_.height, shape_.width));
-  const int64_t panel = shape_.width * zoom + kMargin, bar = kBar + kMargin;
-  const int64_t height = shape_.height * zoom;
-  const int64_t channels = shape_.channels > 1 ? shape_.channels : 0;
-  Image image(kMargin + panel + bar + (channels > 0 ? channels * panel + bar : 0),
-              height + 2 * kMargin);
-  fill(image, 0, 0, image.width, image.height, kPaper);
-  int64_t x = kMargin;
-  const auto draw_panel = [&](int64_t channel, const Scale& s) {
-    for (int64_t pixel = 0; pixel < shape_.height * shape_.width; ++pixel)
-      fill(image, x + pixel % shape_.width * zoom, kMargin + pixel / shape_.width * zoom, zoom,
-           zoom, s.colour(value(pixel, channel)));
-    x += panel;
-  };
-  const auto draw_bar = [&] {
-    for (int64_t y = 0; y < height; ++y)
-      fill(image, x, kMargin + y, kBar, 1,
-           heat(1 - (static_cast<double>(y) + 0.5) / static_cast<double>(height)));
-    x += bar;
-  };
-  draw_panel(-1, scale(-1, 0));
-  draw_bar();
-  for (int64_t c = 0; c < channels; ++c) draw_panel(c, scale(0, channels));
-  if (channels > 0) draw_bar();
-  return image;
-}
-
-std::string HeatMap::text() const {
-  if (shape_.channels == 1) return scale(-1, 0).text("bits of a position", shape_.width);
-  return scale(-1, 0).text("bits of a pixel", shape_.width) + "\n" +
-         scale(0, shape_.channels).text("bits of a channel", shape_.width);
-}
 
 void run_evaluate(const EvaluateArguments& arguments, Processes& group, std::ostream& out,
                   Progress& progress) {

@@ -12,7 +12,6 @@
 #include <functional>
 #include <numbers>
 #include <numeric>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -32,21 +31,15 @@ HostBatch read_windows(const TokenDataset& data, const EvalOptions& options,
   HostBatch batch;
   batch.tokens.resize(count * length);
   for (int64_t b = 0; b < count; ++b) data.read(windows[b].first, row(batch.tokens, b, length));
-  const Augmenter* augmenter = options.augmenter;
-  if (!augmenter) return batch;
-  const auto kinds = static_cast<int64_t>(augmenter->conditions().size());
-  batch.positions.resize(augmenter->moves_positions() ? batch.tokens.size() : 0);
-  batch.conditions.resize(count * kinds);
-  for (int64_t b = 0; b < count; ++b) {
-    AugmentChoice choice = options.choice;
-    // an image's own random operations
-    choice.key = static_cast<uint64_t>(windows[b].first / length);
-    choice[Augment::label] = augmenter->label(windows[b].first / length);
-    augmenter->apply(
-        choice, row(batch.tokens, b, length),
-        batch.positions.empty() ? std::span<int32_t>{} : row(batch.positions, b, length));
-    augmenter->rows(choice, row(batch.conditions, b, kinds));
-  }
+  const ItemView* items = options.items;
+  if (!items) return batch;
+  const int64_t conditions = items->conditions();
+  batch.positions.resize(items->moves_positions() ? batch.tokens.size() : 0);
+  batch.conditions.resize(count * conditions);
+  for (int64_t b = 0; b < count; ++b)
+    items->apply(windows[b].first / length, row(batch.tokens, b, length),
+                 batch.positions.empty() ? std::span<int32_t>{} : row(batch.positions, b, length),
+                 row(batch.conditions, b, conditions));
   return batch;
 }
 
@@ -142,23 +135,6 @@ std::vector<EvalWindow> plan_windows(int64_t size, int64_t context, int64_t min_
     done = end;
   }
   return windows;
-}
-
-std::optional<Augmenter> augmenter_for(const Config& config, const TokenDataset& data) {
-  const ModelConfig& model = config.model;
-  if (!data.image()) {
-    if (!augmentations(config).empty() || config.data.labels)
-      fail("this model is trained on images, ", data.path(), " has a stream of tokens");
-    return std::nullopt;
-  }
-  if (model.position_axes.size() != 3 || model.context != image_shape(config).tokens())
-    fail(data.path(), " has images of ", data.image().text(), "; this model reads ", model.context,
-         " tokens that are no image (model.position_axes has ", model.position_axes.size(),
-         " axes)");
-  if (!(image_shape(config) == data.image()))
-    fail(data.path(), " has images of ", data.image().text(), ", this model is made for ",
-         image_shape(config).text());
-  return Augmenter(config, data.image(), labels_of(config, data));
 }
 
 EvalResult evaluate(Device& device, Model& model, const TokenDataset& data,

@@ -2,12 +2,11 @@
 // Bits per token of a split: every token is scored once, given the tokens before it in its window.
 #pragma once
 
-#include "data/augment/augment.h"
+#include "data/items.h"
 #include "models/model.h"
 #include "src/processes.h"
 
 #include <functional>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -23,10 +22,6 @@ struct EvalWindow {
 // token and scores what is left.
 std::vector<EvalWindow> plan_windows(int64_t size, int64_t context, int64_t min_context);
 
-// How a model is given the images of `data`; nothing for a stream. Error when it is made for other
-// data.
-std::optional<Augmenter> augmenter_for(const Config&, const TokenDataset& data);
-
 // The losses in nats of one window's tokens, in the order in which the model saw them.
 using OnLosses = std::function<void(const EvalWindow&, std::span<const int32_t> tokens,
                                     std::span<const double> nats)>;
@@ -37,9 +32,8 @@ struct EvalOptions {
   int64_t batch = 1;        // windows at a time
   // only the first tokens of the split (images: whole ones); 0: all
   int64_t max_tokens = 0;
-  const Augmenter* augmenter = nullptr;  // of images
-  AugmentChoice choice = {};             // of each of them
-  bool decode = false;                   // a position at a time, as texts are sampled
+  const ItemView* items = nullptr;  // of data that is no stream
+  bool decode = false;              // a position at a time, as texts are sampled
   // called for every window, in the order of the split; on rank 0
   OnLosses on_losses = {};
   // whose ranks share the windows out, batch by batch; null: none

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Pictures of an attention pattern: the connectivity matrix (which query sees which key) and the
+// Drawings of an attention pattern: the connectivity matrix (which query sees which key) and the
 // receptive field of one position, as in Figure 3 of arXiv 1904.10509. Long sequences are cheap.
 #pragma once
 
@@ -47,30 +47,15 @@ struct FieldSpec {
   FieldLayout layout;
 };
 
+// Its cells, each of factor x factor keys.
+ConnectivityGrid field_grid(const AttentionPattern&, const FieldSpec&, int64_t factor);
 std::string field_text(const AttentionPattern&, const FieldSpec&, int64_t max_cells = 64);
 
-struct Rgb {
-  uint8_t red = 255, green = 255, blue = 255;
-};
+// ---- pictures: a part draws them (src/parts/parts.h) ----
 
-struct Image {
-  int64_t width = 0, height = 0;
-  std::vector<Rgb> pixels;  // (height, width)
-
-  Image(int64_t w, int64_t h)
-      : width(w),
-        height(h),
-        pixels(static_cast<std::size_t>(w * h)) {}
-
-  Rgb& at(int64_t x, int64_t y) { return pixels[y * width + x]; }
-};
-
-Rgb mix(const Rgb& a, const Rgb& b, double t);  // t 0: a, 1: b
-void fill(Image&, int64_t x, int64_t y, int64_t w, int64_t h, const Rgb&);
-
-// Panels side by side: the receptive field of `position` in rows of `row_length` (the position red,
-// the keys that it sees blue), with `grid` the same on an image, and the connectivity matrix with
-// the position's row.
+// What a picture shows: the receptive field of `position` in rows of `row_length` (the position
+// red, the keys that it sees blue), with `grid` the same on an image, and the connectivity matrix
+// with the position's row.
 struct PictureSpec {
   int head = 0;
   Lengths n;
@@ -79,11 +64,10 @@ struct PictureSpec {
   std::vector<int64_t> grid = {};  // H, W or H, W, C; empty: none
 };
 
-Image pattern_image(const AttentionPattern&, const PictureSpec&);
+using WritePicture = void (*)(const std::string& path, const AttentionPattern&, const PictureSpec&);
+void set_picture_writer(WritePicture);
+WritePicture picture_writer();  // null: no part draws pictures
 
-std::string png_bytes(const Image&);
-// Files appear whole or not at all; Error when they cannot be written.
-void write_png(const std::string& path, const Image&);
 // The boolean matrix (queries, keys) as .npy (format 1.0, '|b1', C order), at most kMaxMaskLength a
 // side.
 inline constexpr int64_t kMaxMaskLength = 32768;

@@ -87,14 +87,15 @@ void print_memory(const Config& config, std::ostream& out) {
 void print_conditions(const Config& config, std::ostream& out) {
   const std::vector<Condition> told = conditions(config);
   if (told.empty()) {
-    if (!augmentations(config).empty())
-      out << "\nthe model is not conditioned on its augmentations\n";
+    for (const ConfigExtension& extension : config_extensions())
+      if (const std::string untold = extension.untold(config); !untold.empty())
+        out << '\n' << untold << '\n';
     return;
   }
   out << "\nconditions: the start vector is the sum of one row for each kind\n";
   std::vector<std::vector<std::string>> rows = {{"kind", "values", "rows of start"}};
   for (const Condition& kind : told)
-    rows.push_back({name_of(kind.kind), grouped_digits(kind.values),
+    rows.push_back({kind.name, grouped_digits(kind.values),
                     str(kind.first_row, "-", kind.first_row + kind.values - 1)});
   out << text_table(rows, 1);
 }
@@ -233,7 +234,7 @@ void show_pattern(const PatternView& view, const InspectOptions& options, const 
   if (!options.grid.empty()) layouts.push_back(FieldLayout::image(n.keys, options.grid));
   if (!options.mask_out.empty()) write_mask_npy(options.mask_out, pattern, head, n);
   if (!options.png.empty())
-    write_png(options.png, pattern_image(pattern, {head, n, position, columns, options.grid}));
+    picture_writer()(options.png, pattern, {head, n, position, columns, options.grid});
   out << "head " << head << ": " << pattern.name() << ", " << grouped_digits(n.queries)
       << " positions";
   if (n.keys != n.queries) out << ", " << grouped_digits(n.keys) << " keys";

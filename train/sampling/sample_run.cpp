@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: MIT
 #include "train/sampling/sample_run.h"
 
-#include "data/formats/audio_file.h"
 #include "src/config/config.h"
+#include "src/files/files.h"
+#include "src/parts/parts.h"
 #include "train/program/json.h"
 #include "train/program/program.h"
 
 #include <algorithm>
 #include <cstddef>
+#include <filesystem>
 #include <iostream>
 #include <optional>
 #include <signal.h>
@@ -19,19 +21,6 @@
 
 namespace weft {
 namespace {
-// A bar for as long as it takes.
-OnPositions bar(Progress& progress) {
-  return [&progress, clock = Stopwatch(true)](int64_t done, int64_t all) {
-    progress.passing(bar_text(done, all, clock.seconds()));
-  };
-}
-
-void choose_batch(SampleArguments& a, LoadedModel& loaded) {
-  a.options.batch =
-      a.batch > 0 ? a.batch
-                  : batch_that_fits(*loaded.device, *loaded.model, loaded.config.model, a.options);
-}
-
 // Puts tokens into text: one sample as it comes, several in turn. A sample ends before the stop
 // text.
 class SampleWriter {
@@ -227,53 +216,39 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   if (a.json) notes.line(json_of(stats, a.options));
 }
 
-// "a.wav" for a single sample, else "a_1.wav", "a_2.wav" ...
-std::string numbered(const std::string& path, std::size_t number, std::size_t count) {
-  const std::size_t dot = path.rfind('.');
-  return count == 1 ? path : str(path.substr(0, dot), "_", number + 1, path.substr(dot));
+}  // namespace
+
+OnPositions bar(Progress& progress) {
+  return [&progress, clock = Stopwatch(true)](int64_t done, int64_t all) {
+    progress.passing(bar_text(done, all, clock.seconds()));
+  };
 }
 
-void sample_sound(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
-  const ModelConfig& model = loaded.config.model;
-  if (!a.prompt.empty() || !a.prompt_file.empty())
-    fail("a sound has no text to go on from: leave out --prompt");
-  if (model.vocab > 256)
-    fail("a WAV file is made from 256 levels; this model has ", model.vocab, " tokens");
-  if (a.options.length == 0) a.options.length = model.context;
-  check_sample_options(a.options, model);
-  choose_batch(a, loaded);
-  std::vector<std::vector<int32_t>> sounds(a.options.count);
-  const SampleStats stats = sample(
-      *loaded.device, *loaded.model, model, a.options,
-      [&](int64_t sample, int64_t, int32_t token) { sounds[sample].push_back(token); }, bar(notes));
-  notes.clear();
-  for (std::size_t i = 0; i < sounds.size() && a.options.group->rank() == 0; ++i)
-    write_wav(numbered(a.out, i, sounds.size()), sounds[i], a.rate);
-  notes.line(str(a.out, ": ",
-                 fixed_text(static_cast<double>(a.options.length) / static_cast<double>(a.rate), 2),
-                 " s at ", a.rate, " Hz, ", loaded.weights_text()));
-  if (a.stats) notes.line(stats_text(stats, 0, a.options.length));
+void choose_batch(SampleArguments& a, LoadedModel& loaded) {
+  a.options.batch =
+      a.batch > 0 ? a.batch
+                  : batch_that_fits(*loaded.device, *loaded.model, loaded.config.model, a.options);
 }
-}  // namespace
+
+void refuse_text_options(const SampleArguments& a) {
+  const std::string of_text = a.tokens         ? "--tokens"
+                              : a.interactive  ? "--interactive"
+                              : a.stop.empty() ? ""
+                                               : "--stop";
+  if (!of_text.empty()) fail(of_text + " is for text: leave it out, or set --length and no F.wav");
+}
 
 void run_sample(SampleArguments a, Processes& group, std::ostream& text, Progress& notes) {
   const auto loaded = load_model(
       a.checkpoint, [&] { return make_device(group.device(a.device)); }, weights_from(a.weights));
   a.options.group = &group;
-  const bool image = a.options.length == 0 && draws_images(loaded->config),
-             sound = a.out.ends_with(".wav");
-  const std::string of_text = a.tokens         ? "--tokens"
-                              : a.interactive  ? "--interactive"
-                              : a.stop.empty() ? ""
-                                               : "--stop";
-  if (!of_text.empty() && (image || sound))
-    fail(of_text + " is for text: leave it out, or set --length and no F.wav");
-  if (image) return sample_images(a, *loaded, notes);
-  if (!a.singles.empty() || !a.complete.empty() || !a.augmentation.empty() || a.label >= 0 ||
-      a.upright)
-    fail(a.checkpoint,
-         ": is a model of text; --singles, --complete, --augmentation, --label and --upright are "
-         "for images");
-  sound ? sample_sound(a, *loaded, notes) : sample_text(a, *loaded, text, notes);
+  for (const auto& extension : a.extensions)
+    if (extension->asked(a, loaded->config)) {
+      refuse_text_options(a);
+      return extension->sample(a, *loaded, notes);
+    }
+  const std::string absent = absent_part_text(std::filesystem::path(a.out).extension().string());
+  if (!absent.empty()) fail("--out ", a.out, ": ", absent);
+  sample_text(a, *loaded, text, notes);
 }
 }  // namespace weft

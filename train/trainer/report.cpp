@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/trainer/report.h"
 
-#include "data/formats/raw_file.h"
-#include "src/config/conditions.h"
+#include "data/prepare/raw_file.h"
 #include "src/config/config.h"
 #include "src/config/names.h"
 #include "src/config/read_config.h"
@@ -83,22 +82,6 @@ std::string data_line(const TokenDataset& train, const TokenDataset& valid) {
              s.channels, ": ", grouped_digits(train.images()), " to train, ",
              grouped_digits(valid.images()),
              " to validate; bits are per dimension (one channel of a pixel)");
-}
-
-std::string augment_line(const Config& config) {
-  const AugmentConfig& a = config.augment;
-  const std::vector<Condition> kinds = augmentations(config), told = conditions(config);
-  std::string text = joined(kinds, ", ", [](const Condition& kind) {
-    return str(name_of(kind.kind), " (", kind.values, ")");
-  });
-  if (a.flip) text += text.empty() ? "flip" : ", flip";
-  if (text.empty()) return "augment     none, 1 start vector";
-  if (!config.data.mix.empty())
-    text += str("; ", fixed_text(100 * config.data.mix_rate, 1), "% from ", config.data.mix);
-  if (a.unaugmented_rate > 0)
-    text += str("; ", fixed_text(100 * a.unaugmented_rate, 1), "% left as they are");
-  return str("augment     ", text, told.empty() ? "; the model is not told, 1 start vector" : "; ",
-             told.empty() ? "" : str(condition_rows(told), " start vectors"));
 }
 
 std::string step_line(const Config& config) {
@@ -191,7 +174,8 @@ std::vector<std::string> summary(const Config& config, const Device& device, DTy
   for (std::string& line : pattern_lines(config, device, dtype, model))
     lines.push_back(std::move(line));
   lines.push_back(data_line(train, valid));
-  if (train.image()) lines.push_back(augment_line(config));
+  if (train.image())
+    for (const std::string& line : item_summaries(config)) lines.push_back(line);
   lines.push_back(step_line(config));
   lines.push_back("optimizer   " + store.state_text());
   return lines;

@@ -71,7 +71,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
       valid_data_(config_.data.path, "valid", config_.model.vocab),
       mixed_data_(mixed_data(config_)),
       source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr),
-      valid_images_(augmenter_for(config_, valid_data_)) {
+      valid_items_(item_view(config_, valid_data_)) {
   start_.lap("data");
   if (writes()) lock_warning_ = folder_.lock();  // before a checkpoint there is read
   model_ = make_model(config_, store_, *device_);
@@ -256,7 +256,7 @@ void Trainer::log_step(bool evaluation) {
   if (metrics_) metrics_->append(m);
   for (const auto& log : also_log_) log(m);
   if (evaluation) show_evaluation();
-  progress_.line(progress_line(m, config_, valid_images_ ? "bits/dim" : "bits"));
+  progress_.line(progress_line(m, config_, valid_items_ ? "bits/dim" : "bits"));
   warn_of_long_run(m);
   for (const TrainHooks& hooks : options_.hooks)
     if (hooks.logged) hooks.logged({m, loss_of_rank_, *device_, group_, progress_});
@@ -297,7 +297,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
       .context = config_.model.context,
       .batch = std::max<int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
       .max_tokens = train.eval_tokens,
-      .augmenter = valid_images_ ? &*valid_images_ : nullptr,
+      .items = valid_items_.get(),
       .group = several() ? &group_ : nullptr,
   };
   const auto say = [&](int64_t done, int64_t all) {
@@ -378,7 +378,7 @@ void Trainer::finish(const std::string& why) {
                      duration_text(clock_.seconds()), " of training, saved ", latest));
   if (state_.best_valid_bits > 0)
     progress_.line(str("best validation: ", fixed_text(state_.best_valid_bits, 4),
-                       valid_images_ ? " bits per dimension" : " bits",
+                       valid_items_ ? " bits per dimension" : " bits",
                        config_.train.ema_decay > 0 ? " (moving average of the weights)" : "", ", ",
                        folder_.path("best.h5")));
 }

@@ -70,7 +70,7 @@ class Trainer {
   TokenDataset train_data_, valid_data_;
   std::optional<TokenDataset> mixed_data_;
   BatchSource source_;
-  std::optional<Augmenter> valid_images_;  // nothing: text
+  std::unique_ptr<ItemView> valid_items_;  // null: a stream
   ParameterStore store_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<SharedStep> shared_step_;

@@ -3,7 +3,7 @@
 // and files that are refused.
 #include "data/dataset.h"
 #include "data/formats/audio_file.h"
-#include "data/prepare/prepare.h"
+#include "data/formats/prepare.h"
 #include "src/files/hdf5.h"
 #include "tests/data/formats/archives.h"
 #include "tests/temp_dir.h"

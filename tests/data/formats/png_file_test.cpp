@@ -3,7 +3,7 @@
 // whatever is damaged, truncated or huge is refused before memory is taken.
 #include "data/formats/image_files.h"
 #include "tests/temp_dir.h"
-#include "train/inspect/picture.h"
+#include "train/program/png.h"
 
 #include <cstddef>
 #include <cstdlib>

@@ -2,7 +2,7 @@
 // Small image sets in the layouts of published ones.
 #pragma once
 
-#include "data/dataset.h"
+#include "data/formats/image_set.h"
 #include "src/files/npy.h"
 #include "tests/data/formats/archives.h"
 

@@ -4,7 +4,7 @@
 #include "data/prepare/prepare.h"
 
 #include "data/dataset.h"
-#include "data/formats/raw_file.h"
+#include "data/prepare/raw_file.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
 
@@ -224,7 +224,7 @@ TEST(PrepareProgram, WritesOrSaysOneLineAndExitsWithOne) {
             0)
       << said;
   EXPECT_EQ(run_program("--help", dir, said), 0);
-  for (const char* command : {"text", "audio", "enwik8", "novels", "copy"})
+  for (const char* command : {"text", "tokens", "enwik8", "novels", "copy"})
     EXPECT_CONTAINS(said, command);
   const std::vector<std::string> mistakes = {"",
                                              "txet a",

@@ -7,5 +7,5 @@ target_compile_options(weft_tests_c PRIVATE -std=c99 -pedantic -Wall -Wextra $<$
 target_sources(weft_tests PRIVATE $<TARGET_OBJECTS:weft_tests_c>)
 target_link_libraries(weft_tests PRIVATE weft_attention)
 add_dependencies(weft_tests weft_attention_static)
-target_compile_definitions(weft_tests PRIVATE WEFT_TEST_STATIC_LIBRARIES="${capi_private_libraries}"
-  WEFT_TEST_CC="${CMAKE_C_COMPILER}$<$<BOOL:${WEFT_SANITIZE}>: -fsanitize=address,undefined>")
+set_source_files_properties(${CMAKE_CURRENT_LIST_DIR}/capi_test.cpp PROPERTIES COMPILE_DEFINITIONS
+  "WEFT_TEST_STATIC_LIBRARIES=\"${capi_private_libraries}\";WEFT_TEST_CC=\"${CMAKE_C_COMPILER}$<$<BOOL:${WEFT_SANITIZE}>: -fsanitize=address,undefined>\"")

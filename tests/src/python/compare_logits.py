@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""compare_logits.py FOLDER: model.safetensors and tokens (i32) against logits (f32), as tests/models/twin_test.cpp writes them.
+"""compare_logits.py FOLDER: model.safetensors and tokens (i32) against logits (f32), as tests/src/python/twin_test.cpp writes them.
 Relative to the largest logit; leaves with 77 where PyTorch or PyYAML is missing."""
 import sys
 

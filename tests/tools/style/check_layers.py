@@ -28,7 +28,6 @@ APART = {
     "kernels/attention": ["kernels/linear", "kernels/sampling"],
     **{form: [other for other in FORMS if other != form] for form in FORMS},
     "models": ["data"],
-    "data/formats": ["data/prepare", "data/augment"],
     "train/trainer": ["train/bench", "train/inspect", "train/sampling"],
     "train/program": ["train/trainer", "train/bench", "train/inspect", "train/sampling"],
 }

@@ -19,14 +19,14 @@
 
 namespace weft {
 namespace {
-TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
+TEST(EvaluateText, LossesHaveEveryTokenOnceUnderAMinimumContext) {
   const TempDir dir;
   write_corpus(dir / "corpus.h5", 3000, 32);
   train(small_config(dir.path(), {"train.steps=2", "train.save_every=0"}),
         {.out = dir / "run", .device = "cpu"});
   EvaluateArguments a;
   a.checkpoint = dir / "run/latest.h5", a.device = "cpu", a.min_context = 40, a.batch = 2;
-  a.losses = dir / "losses.h5", a.heatmap = dir / "map.png";
+  a.losses = dir / "losses.h5";
   std::ostringstream out, notes;
   Progress progress(notes, false);
   Processes alone;
@@ -47,14 +47,6 @@ TEST(EvaluateText, LossesAndHeatMapHaveEveryTokenOnceUnderAMinimumContext) {
   const double sum = std::accumulate(nats.begin(), nats.end(), 0.0);
   EXPECT_NEAR(json_number(out.str(), "bits").value_or(0),
               sum / std::numbers::ln2 / static_cast<double>(size), 1e-5);
-
-  HeatMap map({8, 8, 1});
-  std::size_t at = 0;
-  for (const EvalWindow& window : plan_windows(data.size(), 64, 40))
-    for (int64_t t = window.scored; t < window.length; ++t)
-      map.add(t, static_cast<double>(nats.at(at++)) / std::numbers::ln2);
-  EXPECT_EQ(at, size);
-  EXPECT_CONTAINS(notes.str(), map.text());
 }
 
 // Tokens beyond 16 bits all the way: data, training, losses, and what a byte costs.

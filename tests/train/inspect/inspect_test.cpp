@@ -182,7 +182,6 @@ TEST_F(Inspect, PatternOfAHeadIsDrawnAndWritten) {
   InspectOptions o = options();
   o.pattern = "2,1";
   o.length = 10;
-  o.png = path("p.png");
   o.mask_out = path("m.npy");
   const std::string text = output(o);
   EXPECT_NE(text.find("layer 2, head 1: fixed(stride 8, c 2, num_verts 2), 10 positions"),
@@ -193,7 +192,6 @@ TEST_F(Inspect, PatternOfAHeadIsDrawnAndWritten) {
       << text;
   EXPECT_NE(text.find("\n########..\n....##..#.\n....##..##\n"), std::string::npos) << text;
   EXPECT_EQ(fs::file_size(path("m.npy")), 128u + 100u);
-  EXPECT_TRUE(fs::exists(path("p.png")));
 }
 
 TEST_F(Inspect, PatternsWithoutAConfig) {
@@ -206,7 +204,6 @@ TEST_F(Inspect, PatternsWithoutAConfig) {
   o.keys = 6;
   o.position = 3;
   o.grid = {2, 3};
-  o.png = path("p.png");
   const std::string text = output(o);
   EXPECT_TRUE(text.starts_with("head 1: local(stride 3, bidirectional), 4 positions, 6 keys\n"))
       << text;
@@ -215,7 +212,6 @@ TEST_F(Inspect, PatternsWithoutAConfig) {
                            "\nwhat position 3 sees, on an image of 2 x 3\n.##\n###\n",
                            "\nrows: queries, columns: keys\n###...\n####..\n#####.\n.#####\n"})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
-  EXPECT_TRUE(fs::exists(path("p.png")));
 }
 
 TEST_F(Inspect, MistakesWithoutAConfigAreNamed) {

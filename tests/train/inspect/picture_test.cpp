@@ -119,42 +119,6 @@ TEST(Picture, LongSequencesShowShares) {
 
 // The colours of the middles of cells: left panel one square a position, right panel one square a
 // pair.
-TEST(Picture, ImageShowsTheReceptiveFieldAndTheMatrix) {
-  const auto pattern = make_pattern({"strided", 4}, 1);
-  Image image = pattern_image(*pattern, {.head = 0, .n = 16, .position = 13, .row_length = 4});
-  const auto field = [&](int row, int column) {
-    return image.at(24 + column * 192 + 90, 24 + row * 192 + 90);
-  };
-  const auto matrix = [&](int i, int j) {
-    return image.at(24 + 768 + 24 + j * 48 + 20, 24 + i * 48 + 20);
-  };
-  const auto same = [](Rgb a, Rgb b) {
-    return a.red == b.red && a.green == b.green && a.blue == b.blue;
-  };
-  const Rgb seen = field(0, 1), unseen = field(0, 0), own = field(3, 1);
-  EXPECT_FALSE(same(seen, unseen));
-  EXPECT_FALSE(same(own, seen));
-  for (int row = 0; row < 4; ++row)
-    for (int column = 0; column < 4; ++column)
-      EXPECT_TRUE(same(field(row, column), row == 3 && column == 1 ? own
-                                           : column == 1           ? seen
-                                                                   : unseen))
-          << row << column;
-  for (int i = 0; i < 16; ++i)
-    for (int j = 0; j < 16; ++j)
-      EXPECT_EQ(same(matrix(i, j), seen), pattern->attends(0, i, j)) << i << ", " << j;
-}
-
-TEST(Picture, ImagesOfLongSequencesStaySmall) {
-  const auto pattern = make_pattern({"fixed", 2000, 10}, 1);
-  const Image image =
-      pattern_image(*pattern, {.head = 0, .n = 5001, .position = 4100, .row_length = 2000});
-  EXPECT_LE(image.width, 2 * 768 + 3 * 24);
-  EXPECT_LE(image.height, 768 + 2 * 24);
-  EXPECT_THROW(pattern_image(*pattern, {.head = 0, .n = 10, .position = 10, .row_length = 4}),
-               Error);
-}
-
 fs::path temporary(const std::string& name) {
   return fs::temp_directory_path() / str("weft_picture_", ::getpid(), "_", name);
 }
@@ -185,21 +149,10 @@ TEST(Picture, MaskFileIsAnArrayOfBytes) {
 TEST(Picture, FilesThatCannotBeWrittenLeaveNothing) {
   const auto pattern = make_pattern({"all"}, 1);
   EXPECT_THROW(write_mask_npy("/nowhere/mask.npy", *pattern, 0, 4), Error);
-  EXPECT_THROW(write_png("/nowhere/picture.png", Image(2, 2)), Error);
   const fs::path path = temporary("long.npy");
   EXPECT_THROW(write_mask_npy(path.string(), *pattern, 0, kMaxMaskLength + 1), Error);
   EXPECT_FALSE(fs::exists(path));
 }
 
-TEST(Picture, PngFileIsWritten) {
-  const fs::path path = temporary("picture.png");
-  write_png(path.string(), pattern_image(*make_pattern({"local", 3}, 1),
-                                         {.n = 9, .position = 6, .row_length = 3}));
-  const std::string file = contents(path);
-  EXPECT_TRUE(file.starts_with("\x89PNG\r\n\x1a\n"));
-  EXPECT_TRUE(file.substr(file.size() - 8).starts_with("IEND"));
-  EXPECT_FALSE(fs::exists(path.string() + ".tmp"));
-  fs::remove(path);
-}
 }  // namespace
 }  // namespace weft

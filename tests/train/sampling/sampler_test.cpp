@@ -3,6 +3,7 @@
 // told.
 #include "train/sampling/sampler.h"
 
+#include "src/config/conditions.h"
 #include "src/config/config.h"
 #include "src/patterns/pattern.h"
 #include "tests/train/training.h"
@@ -133,9 +134,24 @@ void SamplerTest::check_orders() {
 
 TEST_F(SamplerTest, PromptsAndPlacesOfTheirOwn) { check_orders(); }
 
+// From here on, models named "told" are told two things, of 4 and of 6 values.
+void tell_two_things() {
+  static const bool once = [] {
+    const auto told = [](const Config& config) -> std::vector<Condition> {
+      if (config.name != "told") return {};
+      return {{Augment{}, "one", 4, 0}, {Augment{}, "two", 6, 4}};
+    };
+    add_config_extension({told, [](const Config&, const RefuseConfig&) {},
+                          [](const Config&) { return std::string(); }});
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
 // What the samples are told decides what is drawn, with a cache and without.
 void SamplerTest::check_conditions() {
-  config_.augment.rotation = config_.augment.color = true;
+  tell_two_things();
+  config_.name = "told";
   build();
   SampleOptions options{.length = 20, .seed = 3, .count = 3, .conditions = {0, 4}};
   const auto plain = texts(options);

@@ -2,8 +2,9 @@
 // prepare cifar10, images, imagenet64 and imagenet32.
 #include "data/formats/archive.h"
 #include "data/formats/image_files.h"
-#include "data/formats/raw_file.h"
-#include "data/prepare/prepare.h"
+#include "data/formats/image_set.h"
+#include "data/formats/prepare.h"
+#include "data/prepare/raw_file.h"
 #include "src/config/names.h"
 
 #include <algorithm>

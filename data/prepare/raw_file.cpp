@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "data/formats/raw_file.h"
+#include "data/prepare/raw_file.h"
 
 #include "kernels/view.h"
 #include "src/files/files.h"

@@ -3,7 +3,7 @@
 // place. Windows of text that are shorter than the context lie in whole rows of it.
 #include "data/batch_source.h"
 
-#include "data/dataset.h"
+#include "data/augment/image_items.h"
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Made-up images and the config that learns them.
-#include "tests/train/image_training.h"
+#include "tests/train/formats/image_training.h"
 
 #include "kernels/philox.h"
 #include "src/config/config.h"

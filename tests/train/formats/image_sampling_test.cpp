@@ -4,13 +4,16 @@
 #include "data/batch_source.h"
 #include "data/formats/audio_file.h"
 #include "data/formats/image_files.h"
-#include "tests/train/image_training.h"
+#include "tests/train/formats/image_training.h"
+#include "train/formats/sample_images.h"
+#include "train/formats/sample_sound.h"
 #include "train/program/loaded_model.h"
 #include "train/sampling/sample_run.h"
 
 #include <cstddef>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <memory>
 #include <sstream>
 #include <string>
 #include <vector>
@@ -32,8 +35,10 @@ class ImageSamplingTest : public testing::Test {
     train(tiny_image_config(dir.path(), overrides), {.out = dir / "run", .device = "cpu"});
   }
 
-  SampleArguments arguments() const {
+  SampleArguments arguments() {
     SampleArguments a;
+    images_ = std::make_shared<ImageSamples>();
+    a.extensions = {images_, std::make_shared<SoundSamples>()};
     a.checkpoint = dir / "run/latest.h5", a.device = "cpu", a.out = dir / "grid.png";
     return a;
   }
@@ -89,12 +94,13 @@ class ImageSamplingTest : public testing::Test {
   }
 
   TempDir dir;
+  std::shared_ptr<ImageSamples> images_;
 };
 
 TEST_F(ImageSamplingTest, GridAndSinglesAreTheSamples) {
   train_with();
   SampleArguments a = arguments();
-  a.singles = dir / "singles";
+  images_->singles = dir / "singles";
   a.options.count = 5, a.options.seed = 7, a.options.temperature = 0.9;
   const std::string notes = sampled(a);
   EXPECT_CONTAINS(notes,
@@ -104,14 +110,14 @@ TEST_F(ImageSamplingTest, GridAndSinglesAreTheSamples) {
   for (int64_t i = 0; i < 5; ++i) {
     const Tokens& image = expected[static_cast<std::size_t>(i)];
     EXPECT_EQ(cell(a, 5, 3, i), image) << i;
-    EXPECT_EQ(pixels_of(str(a.singles, "/0000", i, ".png")), image) << i;
+    EXPECT_EQ(pixels_of(str(images_->singles, "/0000", i, ".png")), image) << i;
   }
-  a.weights = "last", a.out = dir / "last.png", a.singles = "", a.stats = true;
+  a.weights = "last", a.out = dir / "last.png", images_->singles = "", a.stats = true;
   const std::string with_stats = sampled(a);
   EXPECT_CONTAINS(with_stats, "last weights of step 20");
   EXPECT_CONTAINS(with_stats, "tokens/s");
   EXPECT_NE(read_file(dir / "last.png"), read_file(dir / "grid.png"));
-  a.out = "", a.singles = dir / "alone";
+  a.out = "", images_->singles = dir / "alone";
   sampled(a);
   EXPECT_TRUE(std::filesystem::exists(dir / "alone/00004.png"));
 }
@@ -119,7 +125,8 @@ TEST_F(ImageSamplingTest, GridAndSinglesAreTheSamples) {
 TEST_F(ImageSamplingTest, CompletionsKeepWhatWasGiven) {
   train_with();
   SampleArguments a = arguments();
-  a.complete = {dir / "images.h5"}, a.first = 1, a.images = 2, a.rows = 3;
+  images_->complete = {dir / "images.h5"}, images_->first = 1, images_->images = 2,
+  images_->rows = 3;
   a.options.count = 2;
   EXPECT_CONTAINS(sampled(a), "4 completions of 4 x 4 x 3 from 3 rows of 2 images");
   for (int64_t i = 0; i < 2; ++i) {
@@ -148,12 +155,12 @@ TEST_F(ImageSamplingTest, CompletesPngFilesInTheirOrder) {
   write_png(dir / "a.png", image_of(kTinyImage, test_image(3)));
   write_png(dir / "b.png", image_of(kTinyImage, test_image(0)));
   SampleArguments a = arguments();
-  a.complete = {dir / "a.png", dir / "b.png"};
+  images_->complete = {dir / "a.png", dir / "b.png"};
   EXPECT_CONTAINS(sampled(a), "2 completions of 4 x 4 x 3 from 2 rows of 2 images");
   EXPECT_EQ(cell(a, 6, 3, 0), test_image(3));
   EXPECT_EQ(cell(a, 6, 3, 3), test_image(0));
   // All rows from the model: a plain sample.
-  a.rows = 0;
+  images_->rows = 0;
   sampled(a);
   EXPECT_EQ(cell(a, 6, 3, 2), drawn({})[0]);
 }
@@ -172,10 +179,10 @@ TEST_F(ImageSamplingTest, AugmentationsAreToldAndUndone) {
   const Tokens sequence = drawn(options)[0];
 
   SampleArguments a = arguments();
-  a.augmentation = "rotation=1,color=3", a.options.seed = 3;
+  images_->augmentation = "rotation=1,color=3", a.options.seed = 3;
   EXPECT_CONTAINS(sampled(a), ", rotation=1,color=3, moving average");
   EXPECT_EQ(cell(a, 1, 1, 0), sequence);
-  a.upright = true;
+  images_->upright = true;
   sampled(a);
   Tokens again = cell(a, 1, 1, 0);
   EXPECT_NE(again, sequence);
@@ -183,10 +190,10 @@ TEST_F(ImageSamplingTest, AugmentationsAreToldAndUndone) {
   EXPECT_EQ(again, sequence);
 
   // The rows that are given are those of the transformed image.
-  a.complete = {dir / "images.h5"}, a.first = 2, a.images = 1;
+  images_->complete = {dir / "images.h5"}, images_->first = 2, images_->images = 1;
   sampled(a);
   EXPECT_EQ(cell(a, 3, 3, 0), image);
-  a.upright = false;
+  images_->upright = false;
   sampled(a);
   augmenter.apply(choice, image, unused);
   EXPECT_EQ(cell(a, 3, 3, 0), image);
@@ -204,22 +211,22 @@ TEST_F(ImageSamplingTest, Refusals) {
   a.prompt = "x";
   EXPECT_CONTAINS(refused(a), "--prompt is for text");
   a = arguments();
-  a.label = 0;
+  images_->label = 0;
   EXPECT_CONTAINS(refused(a), "was trained without classes (data.labels); leave it out");
   a = arguments();
-  a.augmentation = "rotation=1";
+  images_->augmentation = "rotation=1";
   EXPECT_CONTAINS(refused(a), "this model was trained without augmentation");
   a = arguments();
-  a.complete = {dir / "images.h5"}, a.rows = 4;
+  images_->complete = {dir / "images.h5"}, images_->rows = 4;
   EXPECT_CONTAINS(refused(a), "--rows: an image has 4 rows");
-  a.rows = 1, a.first = 3, a.images = 3;
+  images_->rows = 1, images_->first = 3, images_->images = 3;
   EXPECT_CONTAINS(refused(a), "the split test has images 0 to 4; 3 from --first 3 on");
   write_png(dir / "other.png", image_of({4, 5, 1}, Tokens(20, 9)));
-  a.complete = {dir / "other.png"};
+  images_->complete = {dir / "other.png"};
   EXPECT_EQ(refused(a),
             (dir / "other.png") + ": is an image of 4 x 5 x 3, this model draws 4 x 4 x 3");
   write_corpus(dir / "corpus.h5", 1000, 32);
-  a.complete = {dir / "corpus.h5"};
+  images_->complete = {dir / "corpus.h5"};
   EXPECT_CONTAINS(refused(a), "has a stream of tokens, expected images");
   EXPECT_FALSE(std::filesystem::exists(dir / "grid.png"));
 }
@@ -229,11 +236,11 @@ TEST_F(ImageSamplingTest, DrawsTheClassThatIsNamed) {
   SampleArguments a = arguments();
   EXPECT_EQ(refused(a),
             "--label: this model is told a class, expected one from 0 to 3; none is given");
-  a.label = 4;
+  images_->label = 4;
   EXPECT_EQ(refused(a), "--label: this model is told a class, expected one from 0 to 3, got 4");
   std::vector<double> brightness;
   for (const int64_t label : {0, 3}) {
-    a.label = label;
+    images_->label = label;
     EXPECT_CONTAINS(sampled(a), str(", label ", label));
     brightness.push_back(cell(a, 1, 1, 0).at(0));
   }
@@ -254,9 +261,9 @@ TEST_F(ImageSamplingTest, SoundIsAFileForEachSample) {
   a.prompt = "x";
   EXPECT_CONTAINS(refused(a), "leave out --prompt");
   a = arguments();
-  a.upright = true, a.options.length = 3;
+  images_->upright = true, a.options.length = 3;
   EXPECT_CONTAINS(refused(a), "are for images");
-  a.upright = false, a.options.length = 0;
+  images_->upright = false, a.options.length = 0;
   EXPECT_CONTAINS(refused(a), "--length");
 }
 

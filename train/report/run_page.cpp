@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "train/inspect/run_page.h"
+#include "train/report/run_page.h"
 
 #include "src/config/config.h"
 #include "src/config/names.h"
 #include "src/config/read_config.h"
 #include "src/patterns/pattern.h"
-#include "train/inspect/picture.h"
 #include "train/program/counts.h"
 #include "train/program/json.h"
+#include "train/report/pattern_image.h"
 
 #include <algorithm>
 #include <bit>

@@ -4,11 +4,11 @@
 // earlier file.
 #include "data/formats/archive.h"
 #include "data/formats/image_files.h"
-#include "data/prepare/prepare.h"
+#include "data/formats/prepare.h"
 #include "src/files/hdf5.h"
 #include "tests/data/formats/raw_images.h"
 #include "tests/temp_dir.h"
-#include "train/inspect/picture.h"
+#include "train/program/png.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -2,7 +2,7 @@
 // Small runs on images: a file of them, a config, and what a pixel is.
 #pragma once
 
-#include "data/dataset.h"
+#include "data/formats/image_set.h"
 #include "tests/train/training.h"
 
 #include <string>

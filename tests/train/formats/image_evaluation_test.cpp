@@ -4,9 +4,11 @@
 #include "data/augment/augment.h"
 #include "data/batch_source.h"
 #include "src/files/hdf5.h"
-#include "tests/train/image_training.h"
+#include "tests/train/formats/image_training.h"
 #include "train/evaluation/evaluate_run.h"
 #include "train/evaluation/evaluator.h"
+#include "train/formats/evaluate_images.h"
+#include "train/formats/heat_map.h"
 #include "train/inspect/report.h"
 #include "train/program/loaded_model.h"
 #include "train/trainer/run_folder.h"
@@ -15,6 +17,7 @@
 #include <cmath>
 #include <cstddef>
 #include <gtest/gtest.h>
+#include <memory>
 #include <numbers>
 #include <sstream>
 #include <string>
@@ -34,8 +37,11 @@ class ImageRunTest : public testing::Test {
     return train(tiny_image_config(dir.path(), overrides), {.out = dir / name, .device = "cpu"});
   }
 
-  EvaluateArguments arguments(const std::string& split = "valid") const {
+  EvaluateArguments arguments(const std::string& split = "valid") {
     EvaluateArguments a;
+    images_ = std::make_shared<ImageVariants>();
+    map_ = std::make_shared<HeatMapExtension>();
+    a.extensions = {images_, map_};
     a.checkpoint = dir / "run/latest.h5", a.split = split, a.device = "cpu";
     return a;
   }
@@ -86,6 +92,8 @@ class ImageRunTest : public testing::Test {
 
   TempDir dir;
   std::string notes_;
+  std::shared_ptr<ImageVariants> images_;
+  std::shared_ptr<HeatMapExtension> map_;
 };
 
 TEST_F(ImageRunTest, LossFallsAndIsPerDimension) {
@@ -170,7 +178,7 @@ TEST_F(ImageRunTest, EvalTokensAreWholeImages) {
 TEST_F(ImageRunTest, LossesAndHeatMapAgree) {
   run();
   EvaluateArguments a = arguments();
-  a.losses = dir / "losses.h5", a.heatmap = dir / "map.png";
+  a.losses = dir / "losses.h5", map_->path = dir / "map.png";
   const double mean_bits = bits(a);
   const std::vector<float> nats = losses(a.losses, "", 7);
   HeatMap map(kTinyImage);
@@ -187,7 +195,7 @@ TEST_F(ImageRunTest, LossesAndHeatMapAgree) {
   EXPECT_NEAR(map.pixel(2, 1), pixel, 1e-9);
   std::istringstream scale(map.text());
   for (std::string line; std::getline(scale, line);) EXPECT_CONTAINS(notes_, line);
-  EXPECT_EQ(read_file(a.heatmap).substr(1, 3), "PNG");
+  EXPECT_EQ(read_file(map_->path).substr(1, 3), "PNG");
   std::vector<uint16_t> tokens(7 * 48), pixels(7 * 48);
   Hdf5File::open(a.losses).read("/tokens", StoredType::u16, {7, 4, 4, 3}, tokens.data());
   Hdf5File::open(dir / "images.h5").read("/valid", StoredType::u16, {7, 4, 4, 3}, pixels.data());
@@ -199,7 +207,7 @@ TEST_F(ImageRunTest, RandAugmentDiffersFromImageToImage) {
   run({"augment.randaugment=2", "augment.randaugment_magnitude=9", "train.steps=1",
        "train.eval_every=0"});
   EvaluateArguments a = arguments();
-  a.augmentations = "randaugment=1", a.losses = dir / "losses.h5";
+  images_->augmentations = "randaugment=1", a.losses = dir / "losses.h5";
   evaluated(a);
   std::vector<uint16_t> seen(7 * 48);
   Hdf5File::open(a.losses).read("/tokens", StoredType::u16, {7, 4, 4, 3}, seen.data());
@@ -227,7 +235,7 @@ TEST_F(ImageRunTest, EveryCombinationOfAugmentations) {
   run(kTold);
   const double plain = bits(arguments());
   EvaluateArguments a = arguments();
-  a.augmentations = "all", a.losses = dir / "all.h5";
+  images_->augmentations = "all", a.losses = dir / "all.h5";
   std::istringstream lines(evaluated(a));
   std::vector<double> all;
   for (std::string line; std::getline(lines, line);)
@@ -235,7 +243,7 @@ TEST_F(ImageRunTest, EveryCombinationOfAugmentations) {
   ASSERT_EQ(all.size(), 24u);
   EXPECT_EQ(all[0], plain);
   EXPECT_NE(all[1], plain);
-  a.losses = "", a.augmentations = "color=2,rotation=1";
+  a.losses = "", images_->augmentations = "color=2,rotation=1";
   const std::string line = evaluated(a);
   EXPECT_CONTAINS(line, "\"augmentation\": \"rotation=1,color=2\"");
   EXPECT_EQ(json_number(line, "bits"), all[6 + 2]);
@@ -306,15 +314,15 @@ TEST_F(ImageRunTest, Refusals) {
   EXPECT_CONTAINS(refused(a),
                   "has images, which are scored whole: a minimum context (3) is for text");
   a = arguments();
-  a.augmentations = "rotation=4";
+  images_->augmentations = "rotation=4";
   EXPECT_EQ(refused(a),
             "augmentation \"rotation=4\": expected KIND=VALUE as in rotation=1; this model knows "
             "rotation=0 to 3, color=0 to 5");
   for (const char* wrong : {"jigsaw=1", "rotation", "rotation=", "rotation=1x", "=1", ","}) {
-    a.augmentations = wrong;
+    images_->augmentations = wrong;
     EXPECT_CONTAINS(refused(a), "expected KIND=VALUE") << wrong;
   }
-  a.augmentations = "all", a.heatmap = dir / "map.png";
+  images_->augmentations = "all", map_->path = dir / "map.png";
   EXPECT_CONTAINS(refused(a), "name one combination");
   a = arguments();
   write_tiny_images(dir / "other.h5", 2, {4, 3, 4});
@@ -332,10 +340,10 @@ TEST_F(ImageRunTest, TextModelsRefuseImages) {
   train(small_config(dir.path(), {"model.vocab=256", "train.steps=1"}),
         {.out = dir / "run", .device = "cpu"});
   EvaluateArguments a = arguments();
-  a.augmentations = "all";
+  images_->augmentations = "all";
   EXPECT_CONTAINS(refused(a), "are of images");
   a = arguments();
-  a.heatmap = dir / "map.png";
+  map_->path = dir / "map.png";
   evaluated(a);
   EXPECT_CONTAINS(notes_, "bits per byte over 300 tokens");
   EXPECT_CONTAINS(notes_, "bits of a position: ");

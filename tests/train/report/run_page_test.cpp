@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // report.html and TensorBoard's files: what a page says of a run, and that keeping one changes no
 // weight.
-#include "train/inspect/run_page.h"
+#include "train/report/run_page.h"
 
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // What training reads of images: whole, each once an epoch, a share of them from a second file, the
 // same however a step is cut up; files that do not fit the config are refused.
+#include "data/augment/image_items.h"
 #include "data/batch_source.h"
 #include "src/config/config.h"
 #include "tests/temp_dir.h"

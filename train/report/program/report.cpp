@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // report: folders of runs as one page of HTML.
-#include "train/inspect/run_page.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
+#include "train/report/run_page.h"
 
 #include <iostream>
 #include <string>

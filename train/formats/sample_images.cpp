@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: MIT
-#include "data/batch_source.h"
+#include "train/formats/sample_images.h"
+
 #include "data/formats/image_files.h"
+#include "data/items.h"
 #include "src/config/config.h"
-#include "train/evaluation/evaluator.h"
+#include "train/program/options.h"
+#include "train/program/progress.h"
 #include "train/sampling/sample_run.h"
 
 #include <algorithm>
@@ -21,6 +24,7 @@ namespace weft {
 namespace {
 constexpr int64_t kSmallest = 64;  // pixels: what small images are enlarged to, about
 constexpr int32_t kUnknown = 128;
+constexpr int64_t kPreviewed = 16;
 constexpr int64_t kTokensAtATime = 786432;  // 256 images of CIFAR-10, 64 of ImageNet-64
 
 using Tokens = std::vector<int32_t>;
@@ -33,9 +37,9 @@ Tokens image_from_png(const std::string& path, const ImageShape& shape) {
   return {png.pixels.begin(), png.pixels.end()};
 }
 
-std::vector<Tokens> images_from_data(const SampleArguments& a, const Config& config) {
+std::vector<Tokens> images_from_data(const ImageSamples& a, const Config& config) {
   const TokenDataset data(a.complete[0], a.split, config.model.vocab);
-  if (!augmenter_for(config, data)) fail(data.path(), ": has a stream of tokens, expected images");
+  if (!item_view(config, data)) fail(data.path(), ": has a stream of tokens, expected images");
   if (a.first < 0 || a.images < 1 || a.first + a.images > data.images())
     fail(data.path(), ": the split ", a.split, " has images 0 to ", data.images() - 1, "; ",
          a.images, " from --first ", a.first, " on are not among them");
@@ -47,7 +51,7 @@ std::vector<Tokens> images_from_data(const SampleArguments& a, const Config& con
 }
 
 // The images to complete, as people see them.
-std::vector<Tokens> given_images(const SampleArguments& a, const Config& config) {
+std::vector<Tokens> given_images(const ImageSamples& a, const Config& config) {
   if (a.complete.empty()) return {};
   const std::string& first = a.complete[0];
   const bool is_png = first.ends_with(".png") || first.ends_with(".PNG");
@@ -60,32 +64,33 @@ std::vector<Tokens> given_images(const SampleArguments& a, const Config& config)
 
 class ImageSampler {
  public:
-  ImageSampler(const SampleArguments& arguments, LoadedModel& model)
+  ImageSampler(const SampleArguments& arguments, const ImageSamples& images, LoadedModel& model)
       : a_(arguments),
+        images_(images),
         model_(model),
         shape_(image_shape(model.config)),
         augmenter_(model.config, shape_),
-        choice_(parse_choice(a_.augmentation, model.config)),
+        choice_(parse_choice(images_.augmentation, model.config)),
         options_(a_.options) {
-    if (a_.out.empty() && a_.singles.empty())
+    if (a_.out.empty() && images_.singles.empty())
       fail(
           "images go to files: name a PNG for all of them, --out grid.png, or a folder, --singles "
           "DIR");
     if (!a_.prompt.empty() || !a_.prompt_file.empty())
       fail("this model draws images: --complete FILE goes on from one, --prompt is for text");
-    rows_given_ = a_.rows < 0 ? shape_.height / 2 : a_.rows;
+    rows_given_ = images_.rows < 0 ? shape_.height / 2 : images_.rows;
     if (rows_given_ >= shape_.height)
       fail("--rows: an image has ", shape_.height, " rows; ", rows_given_,
            " leave nothing to draw");
     const DataConfig& data = model.config.data;
-    if (data.labels && (a_.label < 0 || a_.label >= data.classes))
+    if (data.labels && (images_.label < 0 || images_.label >= data.classes))
       fail("--label: this model is told a class, expected one from 0 to ", data.classes - 1,
-           a_.label < 0 ? "; none is given" : str(", got ", a_.label));
-    if (!data.labels && a_.label >= 0)
+           images_.label < 0 ? "; none is given" : str(", got ", images_.label));
+    if (!data.labels && images_.label >= 0)
       fail("--label: this model was trained without classes (data.labels); leave it out");
-    choice_[Augment::label] = static_cast<int32_t>(std::max<int64_t>(a_.label, 0));
+    choice_[Augment::label] = static_cast<int32_t>(std::max<int64_t>(images_.label, 0));
     augmenter_rows();
-    for (Tokens& image : given_images(a_, model.config)) add_given(std::move(image));
+    for (Tokens& image : given_images(images_, model.config)) add_given(std::move(image));
     options_.length = shape_.tokens() - options_.given();
     if (!given_.empty()) options_.count = a_.options.count * std::ssize(given_);
     options_.batch =
@@ -104,7 +109,7 @@ class ImageSampler {
     progress.clear();
     const bool writes = options_.group->rank() == 0;
     if (!a_.out.empty() && writes) write_grid(drawn);
-    if (!a_.singles.empty() && writes) write_singles(drawn);
+    if (!images_.singles.empty() && writes) write_singles(drawn);
     progress.line(sentence(stats));
     if (a_.stats) progress.line(stats_text(stats, options_.given(), shape_.tokens()));
   }
@@ -134,7 +139,7 @@ class ImageSampler {
 
   // The order of the sequence, or with --upright that of the image.
   Image shown(const Tokens& sequence) const {
-    if (!a_.upright) return image_of(shape_, sequence);
+    if (!images_.upright) return image_of(shape_, sequence);
     const std::vector<int32_t> source = augmenter_.source(choice_);
     Tokens image(sequence.size());
     for (std::size_t t = 0; t < sequence.size(); ++t) image[source[t]] = sequence[t];
@@ -162,26 +167,27 @@ class ImageSampler {
   }
 
   void write_singles(const std::vector<Tokens>& drawn) const {
-    make_folder(a_.singles);
+    make_folder(images_.singles);
     for (std::size_t i = 0; i < drawn.size(); ++i) {
       char name[32];
       std::snprintf(name, sizeof name, "%05zu.png", i);
-      write_png((fs::path(a_.singles) / name).string(), shown(drawn[i]));
+      write_png((fs::path(images_.singles) / name).string(), shown(drawn[i]));
     }
   }
 
   std::string sentence(const SampleStats& stats) const {
-    std::string text = a_.out.empty() ? a_.singles : a_.out;
+    std::string text = a_.out.empty() ? images_.singles : a_.out;
     text += str(": ", options_.count, given_.empty() ? " images of " : " completions of ",
                 shape_.text());
     if (!given_.empty()) text += str(" from ", rows_given_, " rows of ", given_.size(), " images");
-    if (a_.label >= 0) text += str(", label ", a_.label);
+    if (images_.label >= 0) text += str(", label ", images_.label);
     if (const std::string told = choice_text(choice_, model_.config); told != "none")
       text += ", " + told;
     return text + str(", ", model_.weights_text(), ", ", fixed_text(stats.seconds, 2), " s");
   }
 
   const SampleArguments& a_;
+  const ImageSamples& images_;
   LoadedModel& model_;
   ImageShape shape_;
   Augmenter augmenter_;
@@ -234,7 +240,57 @@ bool draws_images(const Config& config) {
   return m.position_axes.size() == 3 && m.vocab == 256 && image_shape(config).tokens() == m.context;
 }
 
-void sample_images(const SampleArguments& arguments, LoadedModel& model, Progress& progress) {
-  ImageSampler(arguments, model).run(progress);
+void ImageSamples::add_options(CLI::App& app) {
+  app.add_option("--singles", singles,
+                 "images: a folder for each as a PNG of its own, 00000.png ...");
+  app.add_option("--augmentation", augmentation,
+                 "images: the model is told so, rotation=1,color=2");
+  app.add_option("--label", label, "images: the class that the model is told, with data.labels")
+      ->check(at_least(0));
+  app.add_flag("--upright", upright, "images: shown as they were before the augmentation");
+  auto* of_each =
+      app.add_option("--complete", complete,
+                     "images: PNG files, or a data file, whose upper rows are given; the grid "
+                     "has image, what was given, completions");
+  app.add_option("--rows", rows, "of each that are given (half)")
+      ->needs(of_each)
+      ->check(at_least(0));
+  add_shown(app, "--split", split, "of the data file")->needs(of_each);
+  add_shown(app, "--first", first, "number of its first image")->needs(of_each);
+  add_shown(app, "--images", images, "images of the data file")->needs(of_each);
+}
+
+bool ImageSamples::asked(const SampleArguments& a, const Config& config) const {
+  if (a.options.length == 0 && draws_images(config)) return true;
+  if (!singles.empty() || !complete.empty() || !augmentation.empty() || label >= 0 || upright)
+    fail(a.checkpoint,
+         ": is a model of text; --singles, --complete, --augmentation, --label and --upright are "
+         "for images");
+  return false;
+}
+
+void ImageSamples::sample(SampleArguments& a, LoadedModel& model, Progress& progress) {
+  ImageSampler(a, *this, model).run(progress);
+}
+
+bool ImageSamples::preview(Device& device, Model& model, const Config& config,
+                           const std::string& stem, const OnPositions& on_positions) const {
+  if (!draws_images(config)) return false;
+  const ImageShape shape = image_shape(config);
+  const Augmenter augmenter(config, shape);
+  SampleOptions options{.seed = config.seed};
+  options.conditions.resize(augmenter.conditions().size());
+  augmenter.rows({}, options.conditions);
+  options.length = config.model.context;
+  options.count = options.batch = kPreviewed;
+  std::vector<Tokens> drawn(options.count);
+  weft::sample(
+      device, model, config.model, options,
+      [&](int64_t i, int64_t, int32_t token) { drawn[i].push_back(token); }, on_positions);
+  std::vector<Image> cells;
+  for (const Tokens& tokens : drawn) cells.push_back(image_of(shape, tokens));
+  const auto side = static_cast<int64_t>(std::sqrt(static_cast<double>(kPreviewed)));
+  write_png(stem + "png", draw_grid(cells, GridLayout(shape, kPreviewed, side)));
+  return true;
 }
 }  // namespace weft

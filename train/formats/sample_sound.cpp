@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: MIT
+#include "train/formats/sample_sound.h"
+
+#include "data/formats/audio_file.h"
+#include "train/program/options.h"
+#include "train/program/progress.h"
+#include "train/sampling/sample_run.h"
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+namespace weft {
+namespace {
+// "a.wav" for a single sample, else "a_1.wav", "a_2.wav" ...
+std::string numbered(const std::string& path, std::size_t number, std::size_t count) {
+  const std::size_t dot = path.rfind('.');
+  return count == 1 ? path : str(path.substr(0, dot), "_", number + 1, path.substr(dot));
+}
+
+}  // namespace
+
+void SoundSamples::add_options(CLI::App& app) {
+  add_shown(app, "--rate", rate, "sound: samples a second");
+}
+
+bool SoundSamples::asked(const SampleArguments& a, const Config&) const {
+  return a.out.ends_with(".wav");
+}
+
+void SoundSamples::sample(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
+  const ModelConfig& model = loaded.config.model;
+  if (!a.prompt.empty() || !a.prompt_file.empty())
+    fail("a sound has no text to go on from: leave out --prompt");
+  if (model.vocab > 256)
+    fail("a WAV file is made from 256 levels; this model has ", model.vocab, " tokens");
+  if (a.options.length == 0) a.options.length = model.context;
+  check_sample_options(a.options, model);
+  choose_batch(a, loaded);
+  std::vector<std::vector<int32_t>> sounds(a.options.count);
+  const SampleStats stats = weft::sample(
+      *loaded.device, *loaded.model, model, a.options,
+      [&](int64_t sample, int64_t, int32_t token) { sounds[sample].push_back(token); }, bar(notes));
+  notes.clear();
+  for (std::size_t i = 0; i < sounds.size() && a.options.group->rank() == 0; ++i)
+    write_wav(numbered(a.out, i, sounds.size()), sounds[i], rate);
+  notes.line(str(a.out, ": ",
+                 fixed_text(static_cast<double>(a.options.length) / static_cast<double>(rate), 2),
+                 " s at ", rate, " Hz, ", loaded.weights_text()));
+  if (a.stats) notes.line(stats_text(stats, 0, a.options.length));
+}
+}  // namespace weft

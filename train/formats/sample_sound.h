@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// Sound drawn by a model, as WAV files: `sample --out F.wav`.
+#pragma once
+
+#include "train/sampling/extension.h"
+
+namespace weft {
+class SoundSamples : public SampleExtension {
+ public:
+  void add_options(CLI::App&) override;
+  bool asked(const SampleArguments&, const Config&) const override;
+  void sample(SampleArguments&, LoadedModel&, Progress&) override;
+
+  int64_t rate = 12000;  // samples a second
+};
+}  // namespace weft
