@@ -2,14 +2,12 @@
 // Sampling one position at a time: the caches of keys and values, and the step of the model.
 #include "models/decoding.h"
 
-#include "kernels/sampling/decode_blocks_steps.h"
 #include "models/sparse_transformer.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <memory>
 #include <utility>
-#include <variant>
 #include <vector>
 
 namespace weft {
@@ -17,7 +15,7 @@ namespace {
 // Keys that a query of a causal pattern sees, at most.
 int64_t longest_list(const AttentionPattern& pattern, int head, int64_t length) {
   int64_t longest = 0;
-  if (pattern.most_keys(head)) return 0;  // ContentCache has the list
+  if (pattern.most_keys(head)) return 0;  // DynamicCache has the list
   std::vector<KeyRun> runs;
   for (int64_t i = 0; i < length; ++i) {
     runs.clear();
@@ -85,94 +83,11 @@ void CacheLayout::append_sources(int64_t count, std::vector<int32_t>& words) con
   }
 }
 
-// ---- heads where content decides ----
-
-ContentCache::ContentCache(Device& device, const ContentLayer& layer, const AttentionShape& shape,
-                           int64_t batch, int64_t length, const int32_t* position)
-    : layer_(layer),
-      shape_(shape) {
-  const auto made = [&](const Shape& dims, DType dtype = DType::i32) {
-    return memory_.emplace_back(*device.pool, dims, dtype, "decode cache").view();
-  };
-  int64_t longest = 1;
-  for (const auto& [spec, range] : layer_.heads) {
-    DecodeContent& c = of_heads_.emplace_back(range, layer.normed);
-    c.list.heads = c.blocks.heads = range, c.list.position = c.blocks.position = position;
-    if (has_labels(spec)) {
-      const int64_t rounds = rounds_of(spec), labels = labels_of(spec, layer_.context),
-                    window = std::min(spec.window, length);
-      c.list.members = made({batch, rounds, range.count, labels, window});
-      c.list.sizes = made({batch, rounds, range.count, labels});
-      longest = std::max(longest, rounds * window);
-    } else {
-      const int64_t blocks = (length + spec.block - 1) / spec.block,
-                    most = std::min(spec.blocks, blocks);
-      c.blocks.sums = made({batch, range.count, blocks, shape.qk_size}, DType::f32);
-      c.blocks.chosen = made({batch, range.count, most});
-      c.blocks.gates = made({batch, range.count, blocks}, DType::f32);
-      c.blocks.block = spec.block;
-      longest = std::max(longest, most * spec.block);
-    }
-  }
-  if (of_heads_.empty()) return;
-  list_ = made({batch, shape.heads, longest}), count_ = made({batch, shape.heads});
-  const std::vector<int32_t> none(static_cast<std::size_t>(count_.size()), -1);
-  device.upload(memory_.back(), none.data());
-}
-
-// Of q.batch sequences from `first` on; list_keys() gives q its data.
-DecodeContent ContentCache::content(Ctx& ctx, std::size_t i, const Var& centroids, HeadsView q,
-                                    int64_t first, std::vector<Tensor>& memory) const {
-  DecodeContent c = of_heads_[i];
-  c.list.list = c.blocks.list = list_, c.list.count = c.blocks.count = count_;
-  for (TensorView* x : {&c.list.list, &c.list.count, &c.list.members, &c.list.sizes, &c.blocks.list,
-                        &c.blocks.count, &c.blocks.sums, &c.blocks.chosen, &c.blocks.gates}) {
-    if (*x) x->data = static_cast<char*>(x->data) + first * (x->bytes() / x->shape[0]);
-    x->shape[0] = q.batch;
-  }
-  q.heads = c.heads.count, q.size = shape_.qk_size;
-  if (c.list.members)
-    c.labels = labels_of(ctx, layer_, layer_.heads[i], q, centroids.value, memory);
-  c.list.labels = c.labels.labels;
-  return c;
-}
-
-void ContentCache::set(Ctx& ctx, DecodeBlock& block, const std::vector<Var>& centroids, DType dtype,
-                       std::vector<Tensor>& memory) const {
-  for (std::size_t i = 0; i < of_heads_.size(); ++i) {
-    const HeadsView q{.dtype = dtype, .batch = count_.shape[0], .time = 1};
-    block.content.push_back(content(ctx, i, centroids[i], q, 0, memory));
-    block.own_list = list_, block.own_count = count_;
-    block.longest = std::max(block.longest, list_.cols());
-  }
-}
-
-void ContentCache::fill(Ctx& ctx, const TensorView& packed, const std::vector<Var>& centroids,
-                        int64_t first, int64_t texts) const {
-  for (std::size_t i = 0; i < of_heads_.size(); ++i)
-    for (int64_t b = first; b < first + texts; ++b) {
-      std::vector<Tensor> memory;
-      const HeadsView q{.dtype = packed.dtype, .batch = 1, .time = packed.shape[1]};
-      const DecodeContent of_text = content(ctx, i, centroids[i], q, b, memory);
-      std::visit(
-          [&](auto& queue) {
-            list_keys(queue, packed, shape_.heads, shape_.qk_size, of_text, false);
-          },
-          *ctx.queue);
-    }
-}
-
-int64_t ContentCache::bytes() const {
-  int64_t sum = 0;
-  for (const Tensor& t : memory_) sum += t.view().bytes();
-  return sum;
-}
-
 // ---- all layers ----
 
 LayerCaches::LayerCaches(Device& device,
                          const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer,
-                         const AttentionShape& shape, const std::vector<ContentLayer>& content,
+                         const AttentionShape& shape, const std::vector<ResidualBlock>& blocks,
                          DType dtype, int64_t batch, int64_t length, bool positions)
     : device_(device),
       batch_(batch),
@@ -183,8 +98,10 @@ LayerCaches::LayerCaches(Device& device,
     for (const int64_t layer : group.members) layout_of_layer_[layer] = layouts_.size() - 1;
   }
   allocate(shape, dtype, positions);
-  for (const ContentLayer& layer : content)
-    content_.emplace_back(device, layer, shape, batch, length, position());
+  for (const ResidualBlock& block : blocks) {
+    const DynamicHeads* heads = block.attention.dynamic.get();
+    dynamic_.push_back(heads ? heads->make_cache(device, batch, length, position()) : nullptr);
+  }
 }
 
 void LayerCaches::allocate(const AttentionShape& shape, DType dtype, bool positions) {
@@ -263,7 +180,7 @@ void LayerCaches::fill(Ctx& ctx, std::size_t layer, const Tensor& packed, const 
 
 std::size_t LayerCaches::bytes() const {
   int64_t sum = fixed_.view().bytes() + step_.view().bytes();
-  for (const ContentCache& content : content_) sum += content.bytes();
+  for (const auto& heads : dynamic_) sum += heads ? heads->bytes() : 0;
   for (const KeyValueCache& layer : layers_)
     sum += layer.keys.view().bytes() + layer.values.view().bytes();
   return static_cast<std::size_t>(sum);
@@ -294,9 +211,7 @@ std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, int64
   WEFT_CHECK(batch > 0 && length > 0 && length <= config_.context,
              "a cache needs batch > 0 and a length from 1 to ", "model.context = ", config_.context,
              ", got ", batch, " and ", length);
-  std::vector<ContentLayer> content;
-  for (const ResidualBlock& block : blocks_) content.push_back(block.attention.content);
-  return std::make_unique<LayerCaches>(device, patterns_, attention_shape(config_), content,
+  return std::make_unique<LayerCaches>(device, patterns_, attention_shape(config_), blocks_,
                                        store_.compute_dtype(), batch, length, separator_ >= 0);
 }
 
@@ -308,13 +223,11 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
              cache.batch(), ", ", cache.length(), ") of i32, like the cache, got ",
              shape_text(s.tokens));
   std::vector<DecodeBlock> blocks;
-  std::vector<Tensor> memory;
   const Tensor first_key =
       separator_ < 0 ? Tensor{} : document_starts(ctx, s.tokens, separator_, cache.position());
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     blocks.push_back(blocks_[i].decoding(store_, cache.layer(i), cache.keys(i)));
-    cache.content(i).set(ctx, blocks.back(), blocks_[i].attention.centroids_in(store_),
-                         store_.compute_dtype(), memory);
+    if (const DynamicCache* heads = cache.dynamic(i)) heads->set(ctx, store_, blocks.back());
   }
   Tensor x = embedding_.decode(ctx, store_, s, cache.position());
   if (!blocks.empty())
@@ -343,8 +256,8 @@ void SparseTransformer::read_prompt(Ctx& ctx, DecodeCache& decode_cache, const S
   cache.seek(0);
   hidden(pass, text, [&](std::size_t layer, const Tensor& packed, const KeptMaps* maps) {
     if (maps) return cache.fill(pass, layer, packed, sources, first, texts);
-    cache.content(layer).fill(pass, packed.slice(0, {1, count, packed.view().cols()}),
-                              blocks_[layer].attention.centroids_in(store_), first, texts);
+    if (const DynamicCache* heads = cache.dynamic(layer))
+      heads->fill(pass, store_, packed.slice(0, {1, count, packed.view().cols()}), first, texts);
   });
 }
 }  // namespace weft

@@ -59,38 +59,11 @@ class CacheLayout {
   bool positions_;
 };
 
-// What sampling keeps of the heads of a layer where content decides: members of labels, or sums of
-// blocks.
-class ContentCache {
- public:
-  ContentCache(Device&, const ContentLayer&, const AttentionShape&, int64_t batch, int64_t length,
-               const int32_t* position);
-
-  // For DecodeBlock, of the position at *position. `memory` gets what must live until the launch.
-  void set(Ctx&, DecodeBlock&, const std::vector<Var>& centroids, DType,
-           std::vector<Tensor>& memory) const;
-  // The state behind a text from *position = 0 on, q | k | v (1, positions, columns) as they are
-  // projected, of the sequences first .. first + texts - 1.
-  void fill(Ctx&, const TensorView& packed, const std::vector<Var>& centroids, int64_t first,
-            int64_t texts) const;
-  int64_t bytes() const;
-
- private:
-  DecodeContent content(Ctx&, std::size_t i, const Var& centroids, HeadsView q, int64_t first,
-                        std::vector<Tensor>& memory) const;
-
-  ContentLayer layer_;
-  AttentionShape shape_;
-  std::vector<Tensor> memory_;
-  std::vector<DecodeContent> of_heads_;  // each of layer_.heads, of all sequences, without labels
-  TensorView list_, count_;
-};
-
 class LayerCaches : public DecodeCache {
  public:
-  // content: of each layer.
+  // blocks: their dynamic heads have caches of their own.
   LayerCaches(Device&, const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer,
-              const AttentionShape&, const std::vector<ContentLayer>& content, DType, int64_t batch,
+              const AttentionShape&, const std::vector<ResidualBlock>& blocks, DType, int64_t batch,
               int64_t length, bool positions);
 
   void seek(int64_t position) override;
@@ -106,7 +79,8 @@ class LayerCaches : public DecodeCache {
 
   KeyValueCache& layer(std::size_t i) { return layers_[i]; }
 
-  const ContentCache& content(std::size_t layer) const { return content_[layer]; }
+  // Of the dynamic heads; null: there are none.
+  const DynamicCache* dynamic(std::size_t layer) const { return dynamic_[layer].get(); }
 
   const DecodeKeys& keys(std::size_t layer) const { return keys_[layout_of_layer_[layer]]; }
 
@@ -124,7 +98,7 @@ class LayerCaches : public DecodeCache {
   Device& device_;
   int64_t batch_, length_;
   std::vector<KeyValueCache> layers_;
-  std::vector<ContentCache> content_;
+  std::vector<std::unique_ptr<DynamicCache>> dynamic_;
   std::vector<CacheLayout> layouts_;  // one for each distinct pattern
   std::vector<std::size_t> layout_of_layer_;
   std::vector<DecodeKeys> keys_;  // of each layout: where in fixed_ and step_ its words are

@@ -137,43 +137,18 @@ Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences&
       .value;
 }
 
-namespace {
-std::vector<Param> add_centroids(ParameterStore& store, const std::string& name,
-                                 const ContentLayer& content, int64_t size) {
-  const Init init = Init::normal(1 / std::sqrt(static_cast<double>(size)));
-  std::vector<Param> params(content.heads.size());
-  for (std::size_t i = 0; i < params.size(); ++i)
-    if (const auto& [spec, heads] = content.heads[i]; spec.kind == "routing")  // rank 1: no decay
-      params[i] = store.add(str(name, ".centroids.", i), {heads.count * spec.clusters * size}, init,
-                            ParamKind::wide);
-  return params;
-}
-}  // namespace
-
 Attention::Attention(ParameterStore& store, const std::string& name, int64_t width,
-                     const AttentionShape& s, ContentLayer by_content, double std, double proj_std,
-                     ParamKind matrices)
-    : shape(s),
-      content(std::move(by_content)),
-      qkv(store, name + ".qkv", width, s.columns(), std, true, matrices),
-      centroids(add_centroids(store, name, content, s.qk_size)),
-      proj(store, name + ".proj", s.heads * s.v_size, width, proj_std, true, matrices) {}
+                     const DynamicLayer& layer, double std, double proj_std, ParamKind matrices)
+    : shape(layer.shape),
+      qkv(store, name + ".qkv", width, shape.columns(), std, true, matrices),
+      dynamic(make_dynamic_heads(store, name, layer)),
+      proj(store, name + ".proj", shape.heads * shape.v_size, width, proj_std, true, matrices) {}
 
-std::vector<Var> Attention::centroids_in(const ParameterStore& store) const {
-  std::vector<Var> vars;
-  for (const Param& p : centroids) vars.push_back(p.index < 0 ? Var{} : store.var(p));
-  return vars;
-}
-
-Var Attention::project(Ctx& ctx, const ParameterStore& store, const Var& x, const QkOptions& of_qk,
-                       KeptMaps& maps, MapCache& cache, const Seen& seen) const {
-  const Var packed = qkv.forward(ctx, store, x);
-  seen(packed.value, nullptr);
-  if (!content.heads.empty())
-    maps.content = content_maps(ctx, content, cache, packed.value, shape, centroids_in(store));
+Var Attention::rotate(Ctx& ctx, const ParameterStore& store, const Var& packed,
+                      const QkOptions& of_qk, KeptMaps& maps, MapCache& cache) const {
+  if (dynamic) maps.dynamic = dynamic->maps(ctx, store, cache, packed.value);
   const Var rotated = norm_and_rotate(ctx, packed, shape, of_qk);
-  share_keys(ctx, maps, rotated.value, shape);
-  seen(rotated.value, &maps);
+  if (dynamic) dynamic->rotated(ctx, rotated.value);
   return rotated;
 }
 
@@ -216,11 +191,10 @@ double last_weight_std(const ModelConfig& m, int64_t fan_in) {
 }  // namespace
 
 ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m,
-                             ParamKind matrices, ContentLayer content)
+                             ParamKind matrices, const DynamicLayer& layer)
     : attention_norm(store, name + ".attention_norm", m.width, m.norm_eps),
-      attention(store, name + ".attention", m.width, attention_shape(m), std::move(content),
-                weight_std(m.init, m.width),
-                last_weight_std(m, attention_shape(m).heads * attention_shape(m).v_size), matrices),
+      attention(store, name + ".attention", m.width, layer, weight_std(m.init, m.width),
+                last_weight_std(m, layer.shape.heads * layer.shape.v_size), matrices),
       mlp_norm(store, name + ".mlp_norm", m.width, m.norm_eps),
       mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),
           last_weight_std(m, mlp_width(m)), m.activation, matrices) {}

@@ -4,10 +4,10 @@
 
 #include "kernels/sampling/decode_attention.h"
 #include "kernels/sampling/decode_blocks.h"
-#include "src/ops/content.h"
+#include "src/ops/dynamic_heads.h"
 #include "src/parameters.h"
 
-#include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -82,20 +82,15 @@ struct DecodeKeys {
 
 struct Attention {
   AttentionShape shape;
-  ContentLayer content;
-  Linear qkv;  // C -> q | k | v
-  // of each of content.heads, (heads * clusters * Dqk); absent: none routes
-  std::vector<Param> centroids;
-  Linear proj;  // H*Dv -> C
-  Attention(ParameterStore&, const std::string& name, int64_t width, const AttentionShape&,
-            ContentLayer, double std, double proj_std, ParamKind matrices);
-  std::vector<Var> centroids_in(const ParameterStore&) const;
-  // x (B, T, C) -> q | k | v of AttentionShape, as they are attended to. `maps` get those that
-  // content decides. `seen` is called with q | k | v as they are projected, without maps, then with
-  // the result.
-  using Seen = std::function<void(const Tensor& packed, const KeptMaps*)>;
-  Var project(Ctx&, const ParameterStore&, const Var& x, const QkOptions&, KeptMaps& maps,
-              MapCache&, const Seen& seen) const;
+  Linear qkv;                             // C -> q | k | v
+  std::unique_ptr<DynamicHeads> dynamic;  // null: there are none
+  Linear proj;                            // H*Dv -> C
+  Attention(ParameterStore&, const std::string& name, int64_t width, const DynamicLayer&,
+            double std, double proj_std, ParamKind matrices);
+  // q | k | v (B, T, columns) as projected -> as they are attended to, in place. `maps` get those
+  // of dynamic heads.
+  Var rotate(Ctx&, const ParameterStore&, const Var& packed, const QkOptions&, KeptMaps& maps,
+             MapCache&) const;
   // recomputed: the backward pass keeps q, k and v alone.
   Affine attend(Ctx&, const ParameterStore&, const Var& packed, const KeptMaps&,
                 bool recomputed) const;
@@ -117,7 +112,7 @@ struct ResidualBlock {
   LayerNorm mlp_norm;
   Mlp mlp;
   ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&, ParamKind matrices,
-                ContentLayer);
+                const DynamicLayer&);
   // For one position: its key and value go into the cache, where it attends to `keys`.
   DecodeBlock decoding(const ParameterStore&, const KeyValueCache&, const DecodeKeys& keys) const;
 };

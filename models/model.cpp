@@ -7,7 +7,6 @@
 #include "models/sparse_transformer.h"
 #include "src/config/config.h"
 #include "src/config/names.h"
-#include "src/ops/content.h"
 
 #include <algorithm>
 #include <cmath>
@@ -73,6 +72,17 @@ std::vector<LayerGroup> layer_groups(
     groups[group->second].members.push_back(static_cast<int64_t>(layer));
   }
   return groups;
+}
+
+DynamicLayer dynamic_layer(const Config& config, const AttentionPattern& pattern,
+                           std::size_t layer) {
+  const ModelConfig& m = config.model;
+  return {.pattern = &pattern,
+          .shape = attention_shape(m),
+          .context = m.context,
+          .seed = config.seed,
+          .number = static_cast<uint32_t>(layer),
+          .normed = m.qk_norm == QkNorm::rms};
 }
 
 namespace {
@@ -177,13 +187,14 @@ double flops_per_token(const ModelConfig& m, int64_t context) {
   return 3 * 2 * multiply_adds + attention_flops_per_token(m, context);
 }
 
-// Of the maps that content decides: of each layer where all are kept, else of the largest.
-int64_t content_bytes_of(const Config& config, int64_t batch, int64_t context, bool training) {
-  const ModelConfig& m = config.model;
+// Of the maps of dynamic heads: of each layer where all are kept, else of the largest.
+int64_t dynamic_bytes(const Config& config, int64_t batch, int64_t context, bool training) {
   int64_t sum = 0, largest = 0;
-  for (const auto& pattern : layer_patterns(m)) {
-    const int64_t bytes = content_bytes(*pattern, m.heads, attention_shape(m).qk_size, batch,
-                                        context, m.context, training);
+  ParameterStore store;
+  const auto patterns = layer_patterns(config.model);
+  for (std::size_t i = 0; i < patterns.size(); ++i) {
+    const auto heads = make_dynamic_heads(store, str(i), dynamic_layer(config, *patterns[i], i));
+    const int64_t bytes = heads ? heads->bytes(batch, context, training) : 0;
     sum += bytes, largest = std::max(largest, bytes);
   }
   return training && config.train.recompute != Recompute::block ? sum : largest;
@@ -233,7 +244,7 @@ MemoryPlan plan_memory(const Config& config, int64_t micro_batch, int64_t contex
   const int64_t activations =
       micro_batch * context * activation_bytes_of_token(config, compute, training) + angles +
       document_bytes(config, micro_batch, context) +
-      content_bytes_of(config, micro_batch, context, training);
+      dynamic_bytes(config, micro_batch, context, training);
   const auto bytes = [](int64_t n) { return static_cast<std::size_t>(n); };
   const bool own_master = compute != wide(compute);
   return {

@@ -2,7 +2,7 @@
 // What the trainer, the sampler and evaluation need of a model.
 #pragma once
 
-#include "src/ops/content.h"
+#include "src/ops/dynamic_heads.h"
 #include "src/parameters.h"
 
 #include <cstddef>
@@ -93,6 +93,8 @@ struct LayerGroup {  // layers with one pattern
 // In the order of their first layers; equal names are one pattern.
 std::vector<LayerGroup> layer_groups(
     const std::vector<std::shared_ptr<const AttentionPattern>>& of_layer);
+
+DynamicLayer dynamic_layer(const Config&, const AttentionPattern&, std::size_t layer);
 
 // FLOPs a token of one forward and backward pass, from the pairs that are needed; recompute is not
 // counted.

@@ -36,12 +36,9 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
   const ParamKind matrices =
       config.train.optimizer == Optimizer::muon ? ParamKind::muon : ParamKind::compute;
-  const auto heads = static_cast<int>(config_.heads);
-  for (int64_t i = 0; i < config_.layers; ++i)
-    blocks_.emplace_back(
-        store, str("blocks.", i), config_, matrices,
-        ContentLayer{content_of(*patterns_[static_cast<std::size_t>(i)], heads), config_.context,
-                     config.seed, static_cast<uint32_t>(i), config_.qk_norm == QkNorm::rms});
+  for (std::size_t i = 0; i < patterns_.size(); ++i)
+    blocks_.emplace_back(store, str("blocks.", i), config_, matrices,
+                         dynamic_layer(config, *patterns_[i], i));
   if (config_.final_norm)
     final_norm_ = std::make_unique<LayerNorm>(store, "final_norm", config_.width, config_.norm_eps);
   if (!config_.tied_output)  // W_out starts at 0: the first predictions are uniform
@@ -92,11 +89,11 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
 void SparseTransformer::run_block(Ctx& ctx, std::size_t layer, ResidualStream& h, KeptMaps maps,
                                   const QkOptions& qk, const OnLayer& on_layer) {
   const ResidualBlock& block = blocks_[layer];
-  const auto seen = [&](const Tensor& packed, const KeptMaps* of_layer) {
-    if (on_layer) on_layer(layer, packed, of_layer);
-  };
-  Var packed = block.attention.project(ctx, store_, h.normed(ctx, store_, block.attention_norm), qk,
-                                       maps, maps_, seen);
+  Var packed =
+      block.attention.qkv.forward(ctx, store_, h.normed(ctx, store_, block.attention_norm));
+  if (on_layer) on_layer(layer, packed.value, nullptr);
+  packed = block.attention.rotate(ctx, store_, packed, qk, maps, maps_);
+  if (on_layer) on_layer(layer, packed.value, &maps);
   if (on_layer && layer + 1 == blocks_.size()) return;
   h.add(block.attention.attend(ctx, store_, std::exchange(packed, {}), maps, recompute_attention_));
   h.add(block.mlp.forward(ctx, store_, h.normed(ctx, store_, block.mlp_norm)));

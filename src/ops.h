@@ -3,12 +3,13 @@
 // T is the compute type (f64, f32, f16, bf16); wide(T) is f64 for f64, else f32.
 #pragma once
 
-#include "kernels/attention/content.h"
+#include "kernels/attention/attention.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/rotary.h"
 #include "src/tape.h"
 
 #include <cmath>
+#include <memory>
 #include <utility>
 #include <vector>
 
@@ -104,22 +105,13 @@ QkForm form_of(const QkOptions&);
 // In place: qkv's memory is that of the result, and holds its own value no more.
 Var norm_and_rotate(Ctx&, const Var& qkv, const AttentionShape&, const QkOptions&);
 
-// Of heads where content decides (src/ops/content.h): maps of each sequence and head.
-struct ContentMaps {
-  HeadRange heads;
-  AttentionMaps maps;
-  std::vector<Tensor> memory{};
-  bool shared_qk = false, normed = false;  // keys are made of queries, which have a QK-norm
-  Tensor labels{}, directions{};           // of Labels, without a tape
-  Var centroids{};                         // whose gradient the backward pass passes on
-  Tensor moved{};                          // it: like centroids
-};
+class DynamicMaps;  // src/ops/dynamic_heads.h
 
 // Maps, and the memory of those that a batch has of its own.
 struct KeptMaps {
   AttentionMaps maps;
   std::vector<Tensor> memory{};
-  std::vector<ContentMaps> content{};
+  std::vector<std::shared_ptr<const DynamicMaps>> dynamic{};  // of heads that `maps` leave out
 
   KeptMaps(const AttentionMaps& m)
       : maps(m) {}  // of all sequences alike

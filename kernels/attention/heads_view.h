@@ -25,4 +25,11 @@ struct HeadsView {
     return static_cast<T*>(data) + b * batch_stride + t * time_stride + h * head_stride;
   }
 };
+
+// Heads first, first + step, ... of a layer.
+struct HeadRange {
+  int32_t first = 0, step = 1, count = 0;
+
+  constexpr int64_t head(int64_t i) const { return first + step * i; }
+};
 }  // namespace weft

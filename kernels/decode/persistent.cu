@@ -209,7 +209,7 @@ bool covers(const DecodeBlocks& k) {
   const Memory least = memory_of(sizes_of(k), 1, 1);
   if (least.bytes > shared_limit()) return false;
   for (const DecodeBlock& block : k.blocks)
-    if (!aligned(block) || !block.content.empty() || block.longest == 0 ||
+    if (!aligned(block) || block.list_keys || block.longest == 0 ||
         block.longest > longest_list(least))
       return false;
   return true;

@@ -6,10 +6,11 @@
 //   y  = x' + down(f(up(norm(x'))))           each sequence alone, to the last bit
 #pragma once
 
-#include "kernels/attention/content.h"
+#include "kernels/attention/attention.h"
 #include "kernels/layers/activation.h"
 #include "kernels/layers/rotary.h"
 
+#include <functional>
 #include <vector>
 
 namespace weft {
@@ -22,15 +23,6 @@ struct DecodeAffine {
   TensorView w, b;  // (M, K), (M)  T
 };
 
-// Heads where content decides; list_keys() gives queries and keys. With labels or with blocks.
-struct DecodeContent {
-  HeadRange heads;
-  bool normed = false;
-  Labels labels{};
-  LabelList list{};
-  BlockList blocks{};
-};
-
 struct DecodeBlock {
   DecodeNorm attention_norm;
   DecodeAffine qkv, proj;  // C -> q | k | v, H * Dv -> C
@@ -41,8 +33,10 @@ struct DecodeBlock {
   const int32_t *keys = nullptr, *key_start = nullptr, *key_positions = nullptr,
                 *group_of_head = nullptr, *first_row = nullptr, *own_row = nullptr;
   int64_t longest = 0;  // no list is longer; 0: not known
-  std::vector<DecodeContent> content{};
   TensorView own_list{}, own_count{};
+  // Launches what writes own_list and own_count. Called with q | k | v of the new positions, (B, 1,
+  // columns), as projected, then as rotated, which it may change. CUDA takes steps where it is set.
+  std::function<void(Queue, const TensorView& packed, bool rotated)> list_keys{};
 };
 
 struct DecodeBlocks {

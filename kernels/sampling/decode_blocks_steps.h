@@ -51,19 +51,6 @@ inline AttentionDecode attention_step(const DecodeBlocks& k, const DecodeBlock& 
   };
 }
 
-// Of packed (B, positions, q | k | v) as it is projected; or, to share keys, as it is attended to.
-template <class AnyQueue>
-void list_keys(AnyQueue& queue, const TensorView& packed, int64_t heads, int64_t qk_size,
-               DecodeContent content, bool share) {
-  const HeadsView q = heads_in(heads_of(packed, 0, heads, qk_size), content.heads),
-                  k = heads_in(heads_of(packed, heads * qk_size, heads, qk_size), content.heads);
-  content.labels.q = content.blocks.q = q, content.blocks.k = k;
-  if (!content.labels.labels) return share ? void() : run(queue, content.blocks);
-  if (share) return run(queue, SharedKeys{.k = k, .q = q, .normed = content.normed});
-  run(queue, content.labels);
-  run(queue, content.list);
-}
-
 template <class AnyQueue>
 void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
   TensorView x = k.x;
@@ -73,11 +60,9 @@ void run_in_steps(AnyQueue& queue, const DecodeBlocks& k) {
   };
   for (const DecodeBlock& block : k.blocks) {
     run(queue, normed(affine_step(k.packed, x, block.qkv), block.attention_norm));
-    for (const DecodeContent& content : block.content)
-      list_keys(queue, one_position(k.packed), k.heads, k.qk_size, content, false);
+    if (block.list_keys) block.list_keys(queue, one_position(k.packed), false);
     if (k.qk) run(queue, qk_step(k));
-    for (const DecodeContent& content : block.content)
-      list_keys(queue, one_position(k.packed), k.heads, k.qk_size, content, true);
+    if (block.list_keys) block.list_keys(queue, one_position(k.packed), true);
     run(queue, attention_step(k, block));
     DecodeLinear proj = affine_step(k.y, k.attended, block.proj);
     proj.residual = x;  // of later blocks y itself, element by element

@@ -82,7 +82,6 @@ std::unique_ptr<weft_pattern> make_named(const weft_pattern_spec* spec, int32_t 
   const PatternSpec checked = converted("spec", spec, 0);
   check_heads(heads);
   auto pattern = make_pattern(checked, heads);
-  refuse_content(*pattern, heads, "the C library");
   return handle(std::move(pattern), heads);
 }
 

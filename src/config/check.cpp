@@ -157,7 +157,7 @@ class Check {
             " sees later positions, which the model shall predict; set causal: true (inspect draws "
             "such patterns, too)");
       if (config_.data.separator >= 0 &&
-          !content_of(*pattern, static_cast<int>(config_.model.heads)).empty())
+          !dynamic_ranges(*pattern, static_cast<int>(config_.model.heads)).empty())
         refuse({key, "data.separator"}, "model.attention: ", pattern->name(),
                " takes no documents; leave data.separator out");
       const Lengths most = pattern->lengths();

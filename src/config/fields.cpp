@@ -47,11 +47,6 @@ Field one_of(const char* key, E* value, std::vector<std::pair<std::string, E>> t
   return field;
 }
 
-Field required(Field field, bool needed = true) {
-  field.required = needed;
-  return field;
-}
-
 Field free(Field field) { return marked(std::move(field), OnResume::free, ""); }
 
 Field asked(Field field, const char* effect) {
@@ -241,11 +236,6 @@ void for_each_field(Config& c, const Visit& visit) {
   train_fields(c.train, visit);
 }
 
-static bool needs_block(const std::string& kind) {
-  return std::ranges::any_of(patterns(),
-                             [&](const PatternKind& k) { return k.needs_block && k.kind == kind; });
-}
-
 void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
   std::vector<std::string> kinds;
   for (const PatternKind& kind : patterns()) kinds.push_back(kind.kind);
@@ -255,33 +245,30 @@ void for_each_pattern_field(PatternSpec& p, const Visit& visit) {
   visit({"c", &p.c, "fixed: summary positions at the end of each block", size});
   visit({"num_verts", &p.num_verts, "fixed: distinct sub-blocks of width c that heads take in turn",
          between(1, 65536)});
-  visit(required(
-      {"block", &p.block, "edge of the blocks of a block-level form; 0: exact positions", position},
-      needs_block(p.kind)));
+  visit({"block", &p.block, "edge of the blocks of a block-level form; 0: exact positions",
+         position});
   visit({"vertsize", &p.vertsize, "fixed with blocks: c = vertsize * block", size});
   visit({"causal", &p.causal, "false: later keys are seen too"});
-  visit(
-      required({"of", &p.of,
-                "merged: the patterns of the union; heads: the patterns that heads take in turn"}));
-  visit(required({"window", &p.window,
-                  "longformer, bigbird: width of the sliding window; routing, lsh: keys seen",
-                  position}));
+  visit({"of", &p.of,
+         "merged: the patterns of the union; heads: the patterns that heads take in turn"});
+  visit({"window", &p.window,
+         "longformer, bigbird: width of the sliding window; routing, lsh: keys seen", position});
   visit(
       {"dilation", &p.dilation, "longformer: distance of the window's keys, heads in turn", size});
   visit({"globals", &p.globals, "longformer, bigbird: what sees all and is seen by all", position});
   visit({"random", &p.random, "bigbird: random blocks a row of blocks", position});
   visit({"seed", &p.seed, "bigbird: of the random blocks"});
-  visit(required({"grid", &p.grid, "convolution: size of the grid of keys, [W] or [H, W]", size}));
-  visit(required({"filter", &p.filter, "convolution: size of the filter, [w] or [h, w]", size}));
+  visit({"grid", &p.grid, "convolution: size of the grid of keys, [W] or [H, W]", size});
+  visit({"filter", &p.filter, "convolution: size of the filter, [w] or [h, w]", size});
   visit({"step", &p.step, "convolution: its stride", size});
   visit({"transposed", &p.transposed, "convolution: queries and keys swapped"});
-  visit(required({"file", &p.file, "layout: an HDF5 or numpy file"}));
+  visit({"file", &p.file, "layout: an HDF5 or numpy file"});
   visit({"dataset", &p.dataset, "layout: its name in the HDF5 file"});
-  visit(required({"clusters", &p.clusters, "routing: clusters of queries", between(0, 1024)}));
+  visit({"clusters", &p.clusters, "routing: clusters of queries", between(0, 1024)});
   visit({"rounds", &p.rounds, "lsh: independent hashes", between(1, 8)});
   visit({"buckets", &p.buckets, "lsh: of a hash, at least; 0: context / 64", between(0, 1024)});
-  visit(required({"blocks", &p.blocks,
-                  "topk_blocks: blocks that a query sees, the own one included", position}));
+  visit({"blocks", &p.blocks, "topk_blocks: blocks that a query sees, the own one included",
+         position});
   visit({"prefix", &p.prefix, "any that sees later keys: only those below this; 0: all of them",
          position});
   visit({"documents", &p.documents, "any: ascending first positions; none sees across a border",

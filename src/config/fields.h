@@ -46,7 +46,6 @@ struct Field {
   std::string comment;
   Range range = {};                       // of a number, or of each number of a list
   std::vector<std::string> choices = {};  // of a text or an enumeration; empty: any
-  bool required = false;                  // of a pattern: there is no default that works
   OnResume on_resume = OnResume::same;
   std::string effect = "";  // with OnResume::asked and told
 };

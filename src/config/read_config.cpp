@@ -118,8 +118,9 @@ class Reader {
       if (std::ranges::count(read, name) == 0)
         fail(at, ": ", key, ": a pattern ", to_yaml(pattern), " does not read ", name,
              "; it reads ", joined(read));
+    const std::vector<std::string>& required = required_fields(pattern);
     for_each_pattern_field(pattern, [&](const Field& f) {
-      if (f.required && !seen.contains(f.key) && std::ranges::count(read, f.key) > 0)
+      if (!seen.contains(f.key) && std::ranges::count(required, f.key) > 0)
         fail(place(map), ": ", key, ": ", f.key, " is required in a pattern of kind ", pattern.kind,
              " (", f.comment, ")");
     });

@@ -2,10 +2,8 @@
 // Attention and what prepares it. The comment at an op says what its closure keeps for the backward
 // pass.
 #include "kernels/attention/documents.h"
-#include "src/attention_maps.h"
-#include "src/ops.h"
+#include "src/ops/dynamic_heads.h"
 
-#include <cstddef>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -80,8 +78,7 @@ Tensor document_starts(Ctx& ctx, const Tensor& tokens, int64_t separator, const 
   return start;
 }
 
-// Keeps qkv, y and log-sum-exps; with options.recompute qkv alone. Heads of content are launched
-// last.
+// Keeps qkv, y and log-sum-exps; with options.recompute qkv alone. Dynamic heads are launched last.
 Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, const KeptMaps& maps,
                      const AttentionOptions& options) {
   if (options.recompute) {
@@ -96,50 +93,33 @@ Var sparse_attention(Ctx& ctx, const Var& qkv, const AttentionShape& shape, cons
              " heads of ", shape.qk_size, " and ", shape.v_size, ", got ", shape_text(view));
   const Var y = ctx.output({view.shape[0], view.shape[1], shape.heads * shape.v_size}, qkv.dtype());
   const auto [q, k, v] = packed_heads(view, shape.heads, shape.qk_size, shape.v_size);
-  const HeadsView out = heads_of(y.value, 0, shape.heads, shape.v_size);
-  std::vector<ContentMaps> parts = maps.content;
-  if (maps.maps.passes > 0)
-    parts.insert(parts.begin(),
-                 ContentMaps{{0, 1, static_cast<int32_t>(shape.heads)}, maps.maps, maps.memory});
-  std::vector<std::pair<Tensor, AttentionForward>> launched;
-  for (const ContentMaps& part : parts) {
-    const Tensor lse =
-        ctx.empty({view.shape[0], part.heads.count, view.shape[1]}, wide(qkv.dtype()));
-    AttentionForward f{
-        .y = heads_in(out, part.heads),
-        .lse = lse,
-        .q = heads_in(q, part.heads),
-        .k = heads_in(k, part.heads),
-        .v = heads_in(v, part.heads),
-        .maps = part.maps,
-        .scale = shape.scale(),
-    };
-    f.form = options.form;
-    ctx.launch(f);
-    if (part.shared_qk) ctx.launch(OwnValues{.y = f.y, .x = f.v, .lse = lse});
-    launched.emplace_back(lse, f);
+  AttentionForward f{
+      .y = heads_of(y.value, 0, shape.heads, shape.v_size),
+      .lse = {},
+      .q = q,
+      .k = k,
+      .v = v,
+      .maps = {},
+      .scale = shape.scale(),
+  };
+  f.form = options.form;
+  std::vector<DynamicMaps::Backward> backward_of_heads;
+  if (maps.maps.passes > 0) {
+    AttentionForward with_maps = f;
+    with_maps.maps = maps.maps;
+    backward_of_heads.push_back(
+        [attended = attend(ctx, with_maps)](Ctx& c, const HeadGradients& g) {
+          attend_backward(c, attended, g);
+        });
   }
+  for (const auto& dynamic : maps.dynamic) backward_of_heads.push_back(dynamic->attend(ctx, f));
   if (!ctx.tape) return y;
-  const auto backward = [qkv, yv = y.value, shape, parts, launched](Ctx& c, const Tensor& dy) {
+  const auto backward = [qkv, yv = y.value, shape, maps, backward_of_heads](Ctx& c,
+                                                                            const Tensor& dy) {
     const Tensor dqkv = c.empty(qkv.shape(), qkv.dtype());
     const auto [dq, dk, dv] = packed_heads(dqkv, shape.heads, shape.qk_size, shape.v_size);
-    const HeadsView dout = heads_of(dy, 0, shape.heads, shape.v_size);
-    for (std::size_t i = 0; i < parts.size(); ++i) {
-      const ContentMaps& part = parts[i];
-      const auto& [lse, f] = launched[i];
-      const Tensor delta = c.empty(lse.shape(), lse.dtype());
-      AttentionBackward g =
-          backward_of(f, heads_in(dq, part.heads), heads_in(dk, part.heads),
-                      heads_in(dv, part.heads), delta, heads_in(dout, part.heads));
-      const Tensor scratch = attention_scratch(*c.pool, *c.queue, g);
-      g.scratch = scratch;
-      c.launch(g);
-      if (part.shared_qk) {
-        c.launch(OwnValues{.y = g.dv, .x = g.dy, .lse = lse, .add = true});
-        c.launch(SharedKeys{.k = g.dk, .q = g.q, .dq = g.dq, .normed = part.normed});
-      }
-      if (part.moved) c.pass_gradient(part.centroids, part.moved);
-    }
+    const HeadGradients gradients{dq, dk, dv, heads_of(dy, 0, shape.heads, shape.v_size)};
+    for (const auto& of_heads : backward_of_heads) of_heads(c, gradients);
     c.pass_gradient(qkv, dqkv);
   };
   ctx.tape->record("sparse_attention", y, backward);

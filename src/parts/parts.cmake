@@ -6,7 +6,8 @@
 #           [FOLDERS ...]   folders below kernels, src, models, data and train, with their subfolders;
 #                           the tests of src/NAME lie in tests/src/NAME, and so on
 #           [REQUIRES ...]  parts without which this one is not built
-#           [C_LIBRARY]     the part is registered in the C library as well
+#           [C_LIBRARY]     the part is registered in the C library as well; its option is no help there
+#                           otherwise
 #           [HOLDS ...])    what a person may ask for that the part brings: kinds of patterns, sections
 #                           or keys of a config, programs, options. Errors name OPTION for them.
 # Adds NAME to weft_parts when it is switched on and its folders are there, and defines `void
@@ -51,16 +52,20 @@ function(weft_part name option about)
     message(STATUS "weft: without ${name} (${about})")
   endif()
   string(JOIN " " holds ${part_HOLDS})
-  set_property(GLOBAL APPEND_STRING PROPERTY weft_part_table
-    "    {\"${name}\", \"${option}\", \"${holds}\", ${is_built}},\n")
+  set(row "    {\"${name}\", \"${option}\", \"${holds}\", ${is_built}},\n")
+  set_property(GLOBAL APPEND_STRING PROPERTY weft_registered_table "${row}")
+  if(NOT part_C_LIBRARY)
+    set(row "    {\"${name}\", \"\", \"${holds}\", false},\n")
+  endif()
+  set_property(GLOBAL APPEND_STRING PROPERTY weft_registered_in_c_library_table "${row}")
   set(weft_part_${name} "${here}" PARENT_SCOPE)  # its folders, none when it is not built
 endfunction()
 
 # The files that register the parts which are built: in the engine, and in the C library.
 function(weft_write_parts)
-  get_property(weft_part_table GLOBAL PROPERTY weft_part_table)
   foreach(library registered registered_in_c_library)
     get_property(names GLOBAL PROPERTY weft_${library})
+    get_property(weft_part_table GLOBAL PROPERTY weft_${library}_table)
     set(weft_declarations "")
     set(weft_calls "")
     foreach(name ${names})
@@ -80,6 +85,10 @@ function(weft_without_absent list)
   endforeach()
   set(${list} ${sources} PARENT_SCOPE)
 endfunction()
+
+weft_part(content WEFT_WITH_CONTENT "routing, lsh and topk_blocks: queries and keys decide what a head sees"
+  FOLDERS kernels/attention/content src/content train/content tests/cases/content
+  HOLDS routing lsh topk_blocks)
 
 weft_part(more_patterns WEFT_WITH_MORE_PATTERNS "longformer, bigbird, convolution and layout"
   FOLDERS src/patterns/more
@@ -106,6 +115,7 @@ weft_part(ranks WEFT_WITH_RANKS "several processes that train together, one a GP
 weft_part(replay WEFT_WITH_REPLAY "updates that are run twice, to find faults of a device"
   FOLDERS train/replay
   HOLDS --verify-every)
+
 weft_part(formats WEFT_WITH_FORMATS "images and sound: their files, augmentation, samples"
   FOLDERS data/formats data/augment train/formats
   HOLDS images audio cifar10 imagenet64 imagenet32 augment data.mix data.mix_rate data.mix_items

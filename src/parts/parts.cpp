@@ -13,8 +13,10 @@ std::string absent_part_text(std::string_view asked) {
     std::istringstream holds{std::string(part.holds)};
     for (std::string name; holds >> name;)
       if (name == asked)
-        return str("'", asked, "' is in the part '", part.name,
-                   "', which this build leaves out: configure with -D", part.option, "=ON");
+        return str("'", asked, "' is in the part '", part.name, "', which ",
+                   part.option.empty()
+                       ? "this library does not have"
+                       : str("this build leaves out: configure with -D", part.option, "=ON"));
   }
   return "";
 }

@@ -11,7 +11,7 @@
 namespace weft {
 struct Part {
   std::string_view name;
-  std::string_view option;  // of CMake: "WEFT_WITH_CONTENT"
+  std::string_view option;  // of CMake: "WEFT_WITH_CONTENT"; "": this library never has the part
   std::string_view holds;   // what a person may ask for, separated by spaces: "routing lsh"
   bool built;
 };

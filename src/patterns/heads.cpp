@@ -51,10 +51,10 @@ class ByHead : public Composite {
     return inner(head).pattern->most_keys(inner(head).head);
   }
 
-  void content(int heads, std::vector<ContentHeads>& out) const override {
+  void dynamic(int heads, std::vector<DynamicRange>& out) const override {
     for (int p = 0; p < size(); ++p) {
       const std::size_t first = out.size();
-      of_[static_cast<std::size_t>(p)]->content(heads_of(p, of_.size(), heads), out);
+      of_[static_cast<std::size_t>(p)]->dynamic(heads_of(p, of_.size(), heads), out);
       for (std::size_t i = first; i < out.size(); ++i) {
         HeadRange& range = out[i].heads;
         range = {p + size() * range.first, size() * range.step, range.count};
@@ -80,6 +80,7 @@ std::unique_ptr<AttentionPattern> make_heads(const PatternSpec& spec, int heads)
 }  // namespace
 
 PatternKind heads_pattern() {
-  return {"heads", "the patterns `of`, taken in turn by the heads", reads({"of"}), make_heads};
+  return {
+      "heads", "the patterns `of`, taken in turn by the heads", reads({"of"}), make_heads, {"of"}};
 }
 }  // namespace weft

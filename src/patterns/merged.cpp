@@ -131,14 +131,17 @@ std::unique_ptr<AttentionPattern> make_merged(const PatternSpec& spec, int heads
   std::vector<std::unique_ptr<AttentionPattern>> of;
   for (std::size_t p = 0; p < spec.of.size(); ++p) {
     of.push_back(make_inner(spec, p, heads));
-    refuse_content(*of.back(), heads, "attention pattern 'merged'");
+    refuse_dynamic(*of.back(), heads, "attention pattern 'merged'");
   }
   return std::make_unique<Merged>(std::move(of), heads);
 }
 }  // namespace
 
 PatternKind merged_pattern() {
-  return {"merged", "what any of the patterns `of` sees, in one softmax", reads({"of"}),
-          make_merged};
+  return {"merged",
+          "what any of the patterns `of` sees, in one softmax",
+          reads({"of"}),
+          make_merged,
+          {"of"}};
 }
 }  // namespace weft

@@ -130,7 +130,7 @@ std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern> bas
                      spec.documents[d - 1]);
   }
   if (spec.prefix == 0 && spec.documents.empty() && spec.length == 0) return base;
-  refuse_content(*base, heads, "prefix, documents or length");
+  refuse_dynamic(*base, heads, "prefix, documents or length");
   if (spec.prefix && base->causal())
     refuse_pattern(spec.kind, "prefix lets queries see later keys, and ", base->name(),
                    " sees none; set causal: false, or leave prefix out");

@@ -57,7 +57,7 @@ PackedMaps::PackedMaps(const AttentionPattern& pattern, int heads, Lengths n, in
     std::vector<PatternPart> parts;
     pairs_.emplace_back();
     const auto first = static_cast<int>(found - group_of_head().begin());
-    if (pattern.most_keys(first)) continue;  // content has maps of its own
+    if (pattern.most_keys(first)) continue;  // dynamic heads have maps of each batch
     pattern.parts(first, parts);
     WEFT_CHECK(!parts.empty() && parts.size() <= AttentionMaps::kMaxPasses / 2, pattern.name(),
                ": a head has ", parts.size(), " parts; 1 to ", AttentionMaps::kMaxPasses / 2,

@@ -23,9 +23,6 @@ PatternKind block_pattern();
 PatternKind summary_pattern();
 PatternKind merged_pattern();
 PatternKind heads_pattern();
-PatternKind routing_pattern();  // content.cpp
-PatternKind lsh_pattern();
-PatternKind topk_blocks_pattern();
 // src/patterns/modified.cpp: the pattern within its prefix, documents and length.
 std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern>, const PatternSpec&,
                                            int heads);
@@ -33,9 +30,8 @@ std::unique_ptr<AttentionPattern> modified(std::unique_ptr<AttentionPattern>, co
 namespace {
 std::vector<PatternKind>& table() {
   static std::vector<PatternKind> kinds = {
-      all_pattern(),     local_pattern(),   strided_pattern(),     fixed_pattern(),
-      block_pattern(),   summary_pattern(), merged_pattern(),      heads_pattern(),
-      routing_pattern(), lsh_pattern(),     topk_blocks_pattern(),
+      all_pattern(),   local_pattern(),   strided_pattern(), fixed_pattern(),
+      block_pattern(), summary_pattern(), merged_pattern(),  heads_pattern(),
   };
   return kinds;
 }
@@ -72,6 +68,10 @@ std::vector<std::string> fields_read(const PatternSpec& spec) {
   fields.insert(fields.begin(), "kind");
   fields.insert(fields.end(), {"prefix", "documents", "length"});
   return fields;
+}
+
+const std::vector<std::string>& required_fields(const PatternSpec& spec) {
+  return kind_of(spec).required;
 }
 
 std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec& spec, int heads) {
@@ -129,5 +129,16 @@ int64_t needed_pairs(const AttentionPattern& pattern, int head, Lengths n) {
     pairs += most ? std::min(keys, most) : keys;
   }
   return pairs;
+}
+
+std::vector<DynamicRange> dynamic_ranges(const AttentionPattern& pattern, int heads) {
+  std::vector<DynamicRange> ranges;
+  pattern.dynamic(heads, ranges);
+  return ranges;
+}
+
+void refuse_dynamic(const AttentionPattern& pattern, int heads, const char* who) {
+  if (!dynamic_ranges(pattern, heads).empty())
+    fail(who, " takes patterns of positions alone, and ", pattern.name(), " depends on content");
 }
 }  // namespace weft

@@ -4,7 +4,6 @@
 // name.
 #pragma once
 
-#include "kernels/attention/content.h"
 #include "kernels/attention/tile_tables.h"
 #include "src/patterns/spec.h"
 
@@ -22,10 +21,14 @@ struct PatternPart {
   int head = 0;
 };
 
-// Heads where content decides what they see.
-struct ContentHeads {
+// Heads with dynamic sparsity: queries and keys decide what they see. Their tile maps are made for
+// each batch (src/ops/dynamic_heads.h). No pattern of the core has such heads.
+struct DynamicRange {
   PatternSpec spec;
   HeadRange heads;
+  // What a batch's maps cost: the tiles of this pattern, `passes` times.
+  std::shared_ptr<const AttentionPattern> tiles;
+  int64_t passes = 1;
 };
 
 // A wrong order of slots costs time; a wrong run, group, part or band gives wrong results.
@@ -49,10 +52,10 @@ class AttentionPattern {
   // No query sees a later key: what an autoregressive model needs.
   virtual bool causal() const { return true; }
 
-  // Content (src/ops/content.h) decides which of these keys a query sees, at most so many; 0: all.
+  // Of a dynamic head: a query sees at most so many of these keys. 0: all of them.
   virtual int64_t most_keys(int /*head*/) const { return 0; }
 
-  virtual void content(int /*heads*/, std::vector<ContentHeads>&) const {}  // those heads, appended
+  virtual void dynamic(int /*heads*/, std::vector<DynamicRange>&) const {}  // those heads, appended
 
   // The longest sequences that the pattern allows (a layout, a grid); 0: any.
   virtual Lengths lengths() const { return {}; }
@@ -105,24 +108,14 @@ inline int64_t tile_ceil(int64_t slots) { return (slots + kTile - 1) / kTile * k
 
 // The keys below `keys` in the runs of one query.
 int64_t keys_in(const std::vector<KeyRun>& runs, int64_t keys);
-// The number of attended pairs of one head, counted from the runs; where content decides, at most.
+// The number of attended pairs of one head, counted from the runs; the most of a dynamic head.
 int64_t needed_pairs(const AttentionPattern&, int head, Lengths);
 
-// ---- patterns that depend on content: their numbers, and the static tables that they stand on
+// ---- dynamic heads ----
 
-inline constexpr int64_t kMostLabels = 1024;  // clusters, or buckets that are asked for
-
-bool has_labels(const PatternSpec&);  // routing and lsh, whose keys are made of queries
-int64_t rounds_of(const PatternSpec&);
-// lsh: the even number whose square is the number of buckets, of a model of that context.
-int64_t hash_columns(const PatternSpec&, int64_t context);
-int64_t labels_of(const PatternSpec&, int64_t context);  // routing, lsh: different labels
-// The pattern of slots, or of blocks, in which content takes the place of neighbours.
-std::unique_ptr<AttentionPattern> slots_of(const PatternSpec&);
-
-std::vector<ContentHeads> content_of(const AttentionPattern&, int heads);
-// Throws Error where a head of the pattern depends on content.
-void refuse_content(const AttentionPattern&, int heads, const char* who);
+std::vector<DynamicRange> dynamic_ranges(const AttentionPattern&, int heads);
+// Throws Error where a head of the pattern is dynamic.
+void refuse_dynamic(const AttentionPattern&, int heads, const char* who);
 
 // ---- the cache row of each position of one head, for sampling. A row is free again after the last
 // query that reads it: `local` lives in a ring of l rows, `fixed` in the open block and the

@@ -75,8 +75,8 @@ struct PatternKind {
   // The fields that a pattern with this spec reads, without `kind` and the modifiers.
   std::function<std::vector<std::string>(const PatternSpec&)> fields;
   std::function<std::unique_ptr<AttentionPattern>(const PatternSpec&, int heads)> make;
-  bool content = false;      // what a query sees depends on more than positions
-  bool needs_block = false;  // `block` has no default
+  std::vector<std::string> required{};  // fields without a default that works
+  bool dynamic = false;                 // what a query sees depends on more than positions
 };
 
 // All kinds. A new one of the core is a file in src/patterns/ and two lines in pattern.cpp; one of
@@ -85,6 +85,8 @@ const std::vector<PatternKind>& patterns();
 void add_pattern(PatternKind);
 // All fields that a pattern with this spec reads. Throws Error for an unknown kind.
 std::vector<std::string> fields_read(const PatternSpec&);
+// Those of them that a config must set.
+const std::vector<std::string>& required_fields(const PatternSpec&);
 // Throws Error that names the wrong field and lists what exists.
 std::unique_ptr<AttentionPattern> make_pattern(const PatternSpec&, int heads);
 }  // namespace weft

@@ -210,9 +210,11 @@ class Table {
   std::vector<KernelCase> cases;
 };
 
+// For the cases of a part, while static objects are made. Returns true.
+bool add_cases_of_part(void (*add)(Table&));
+
 void add_attention_cases(Table&);
 void add_block_cases(Table&);  // residual blocks in sampling
-void add_content_cases(Table&);
 void add_linear_activation_cases(Table&);
 void add_muon_cases(Table&);
 void add_norm_cases(Table&);

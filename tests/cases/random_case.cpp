@@ -54,7 +54,7 @@ bool is_made_of_others(const std::string& kind) { return kind == "merged" || kin
 PatternSpec random_tree(std::mt19937& random, int64_t n, int heads, bool any_direction, int depth) {
   std::vector<std::string> kinds;
   for (const PatternKind& entry : patterns())
-    if (!is_drawn_whole(entry.kind) && !entry.content &&
+    if (!is_drawn_whole(entry.kind) && !entry.dynamic &&
         (depth < 2 || !is_made_of_others(entry.kind)))
       kinds.emplace_back(entry.kind);
   const std::string kind = kinds[pick(random, 0, std::ssize(kinds) - 1)];

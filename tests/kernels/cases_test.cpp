@@ -39,12 +39,15 @@ std::string name_of_test(const testing::TestParamInfo<KernelAndType>& info) {
   return std::get<0>(info.param) + "_" + name_of(std::get<1>(info.param));
 }
 
-const auto all_kernels = testing::Combine(testing::ValuesIn(kernels_with_cases(false)),
-                                          testing::Values(DType::f32, DType::f16, DType::bf16));
+// Not before main(): parts add their cases while static objects are made.
+auto all_kernels() {
+  return testing::Combine(testing::ValuesIn(kernels_with_cases(false)),
+                          testing::Values(DType::f32, DType::f16, DType::bf16));
+}
 
 class KernelCases : public testing::TestWithParam<KernelAndType> {};
 
-INSTANTIATE_TEST_SUITE_P(Cpu, KernelCases, all_kernels, name_of_test);
+INSTANTIATE_TEST_SUITE_P(Cpu, KernelCases, all_kernels(), name_of_test);
 
 TEST_P(KernelCases, AgreeWithF64) {
   const auto cpu = make_device("cpu");
@@ -118,7 +121,7 @@ void verify_misaligned(Device& device, const std::string& kernel, DType type) {
 
 class CudaParity : public testing::TestWithParam<KernelAndType> {};
 
-INSTANTIATE_TEST_SUITE_P(Cuda, CudaParity, all_kernels, name_of_test);
+INSTANTIATE_TEST_SUITE_P(Cuda, CudaParity, all_kernels(), name_of_test);
 
 TEST_P(CudaParity, AgreesWithTheCpuForm) {
   const auto cuda = make_device("cuda");

@@ -167,4 +167,43 @@ inline void check_model_gradients(const Config& config, int64_t n, bool training
     expect_near(got, want, bound, p.name);
   }
 }
+
+// Of activations: what the pool saw, less what was planned.
+inline double check_plan(const Config& config, int64_t batch, bool training) {
+  const int64_t context = config.model.context;
+  const MemoryPlan plan = plan_memory(config, batch, context, training);
+  const auto device = make_device("cpu");
+  ParameterStore store;
+  const auto model = make_model(config, store, *device);
+  store.allocate(*device, DType::f32, 0, training, config.train.ema_decay > 0);
+  const auto block_bytes = [&](int64_t blocks) {
+    return static_cast<double>(blocks * store.size() * 4);
+  };
+  EXPECT_EQ(static_cast<double>(plan.weights), block_bytes(1));
+  EXPECT_EQ(static_cast<double>(plan.gradients), block_bytes(training ? 1 : 0));
+  EXPECT_EQ(static_cast<double>(plan.optimizer),
+            block_bytes((training ? 2 : 0) + (config.train.ema_decay > 0 ? 1 : 0)));
+
+  MemoryPool& pool = *device->pool;
+  const std::size_t before = pool.in_use();
+  const Tensor tokens(pool, {batch, context}, DType::i32),
+      step(pool, {sizeof(StepScalars)}, DType::u8);
+  const StepScalars scalars;
+  device->zero(tokens);
+  device->upload(step, &scalars);
+  Tape tape;
+  Ctx ctx;
+  ctx.queue = &device->queue;
+  ctx.pool = &pool;
+  ctx.step = static_cast<StepScalars*>(step.view().data);
+  ctx.training = training;
+  ctx.tape = training ? &tape : nullptr;
+  const Var loss = mean(ctx, model->token_losses(ctx, tokens));
+  if (training) backward(ctx, loss);
+  const auto used = static_cast<double>(pool.peak() - before);
+  EXPECT_NEAR(static_cast<double>(plan.activations), used, 0.15 * used) << pool.table();
+  EXPECT_EQ(plan.total(),
+            plan.weights + plan.gradients + plan.optimizer + plan.activations + plan.workspace);
+  return used - static_cast<double>(plan.activations);
+}
 }  // namespace weft

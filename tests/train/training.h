@@ -21,11 +21,6 @@ void write_corpus(const std::string& path, int64_t count, int64_t vocab);
 void write_tokens(const std::string& path, const std::vector<uint16_t>& tokens, int64_t vocab,
                   const std::vector<double>& split);
 
-// Its layers, where content is to decide.
-inline constexpr const char* kContentLayers =
-    "[{kind: routing, clusters: 3, window: 20}, {kind: heads, of: [{kind: lsh, rounds: 2, window: "
-    "9}, "
-    "{kind: topk_blocks, block: 64, blocks: 2}]}]";
 // Two layers (local, strided) of width 32, context 64, batch 4, dropout, f32; reads
 // <folder>/corpus.h5.
 std::string small_yaml(const std::string& folder);

@@ -332,8 +332,7 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   for (const auto& of_query : seen.keys) pairs += std::ssize(of_query);
   std::string counts = "pairs seen " + grouped_digits(pairs);
   counts += ", executed " + grouped_digits(seen.executed) + "\n";
-  for (const auto& sizes : seen.label_sizes)
-    counts += str(sizes.size(), " labels in use, sizes ", joined(sizes, " "), "\n");
+  counts += seen.notes;
   const SeenPattern drawn(str(loaded->model->patterns().at(at)->name(), " on ", options.text),
                           seen.keys);
   out << "layer " << layer << ", ";

@@ -78,15 +78,15 @@ void add_pass(const AttentionTarget& target, int heads, int64_t n, const Band& b
   counts.table_bytes += bytes_of(tables);
 }
 
-// Where content decides: at most so many pairs, in as many tiles.
-void count_content(const AttentionPattern& pattern, int heads, Lengths n,
+// Of dynamic heads: at most so many pairs, in as many tiles.
+void count_dynamic(const AttentionPattern& pattern, int heads, Lengths n,
                    const AttentionTarget& target, AttentionCounts& counts) {
-  for (const auto& [spec, range] : content_of(pattern, heads))
-    for (int64_t i = 0; i < range.count; ++i) {
-      const auto head = static_cast<int>(range.head(i));
+  for (const DynamicRange& range : dynamic_ranges(pattern, heads))
+    for (int64_t i = 0; i < range.heads.count; ++i) {
+      const auto head = static_cast<int>(range.heads.head(i));
       if (std::ranges::count(counts.heads, head) == 0) continue;
-      const PackedMaps maps(*slots_of(spec), 1, n, target.qk_size, kTile);
-      counts.pairs += {needed_pairs(pattern, head, n), rounds_of(spec) * maps.pairs(0).executed};
+      const PackedMaps maps(*range.tiles, 1, n, target.qk_size, kTile);
+      counts.pairs += {needed_pairs(pattern, head, n), range.passes * maps.pairs(0).executed};
       if (i == 0) add_pass(target, heads, n.queries, {}, *maps.tables(0, 0), counts);
     }
 }
@@ -109,7 +109,7 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
     AttentionCounts& counts = groups[g];
     const auto head = static_cast<int>(counts.heads.at(0));
     counts.pattern = maps.groups() == 1 ? pattern.name() : parts_text(pattern, head);
-    count_content(pattern, heads, n, target, counts);
+    count_dynamic(pattern, heads, n, target, counts);
     count_keys(pattern, head, n, counts);
     if (pattern.causal() && n.queries == n.keys)
       counts.cache_rows = cache_rows(pattern, head, n.keys).rows;

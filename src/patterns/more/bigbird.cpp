@@ -165,7 +165,6 @@ PatternKind bigbird_pattern() {
           "seen, and `random` others",
           reads({"block", "window", "globals", "random", "seed", "causal"}),
           make_bigbird,
-          false,
-          true};
+          {"block", "window"}};
 }
 }  // namespace weft

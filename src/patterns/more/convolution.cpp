@@ -172,6 +172,8 @@ PatternKind convolution_pattern() {
   return {"convolution",
           "the window of a convolution with `filter` and `step` over `grid`; causal: up to the "
           "position below it",
-          reads({"grid", "filter", "step", "causal", "transposed"}), make_convolution};
+          reads({"grid", "filter", "step", "causal", "transposed"}),
+          make_convolution,
+          {"grid", "filter"}};
 }
 }  // namespace weft

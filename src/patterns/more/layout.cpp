@@ -200,7 +200,8 @@ std::unique_ptr<AttentionPattern> layout_pattern(const BlockLayout& layout, int 
 PatternKind layout_kind() {
   return {"layout",
           "active blocks of 8, 16, 32 or 64 positions, from 0 and 1 in a .npy or HDF5 `file`",
-          reads({"file", "dataset", "block", "causal"}), [](const PatternSpec& spec, int heads) {
+          reads({"file", "dataset", "block", "causal"}),
+          [](const PatternSpec& spec, int heads) {
             if (spec.file.empty())
               refuse_pattern("layout", "file is required, a .npy or HDF5 file");
             if (spec.block == 0) refuse_pattern("layout", "block is required, 8, 16, 32 or 64");
@@ -208,7 +209,8 @@ PatternKind layout_kind() {
             layout.block = spec.block;
             layout.causal = spec.causal;
             return layout_pattern(layout, heads);
-          }};
+          },
+          {"file"}};
 }
 
 // ---- layouts in .npy files: nothing is allocated that the size of the file does not bear out ----

@@ -112,6 +112,8 @@ PatternKind longformer_pattern() {
           "a window of `window` keys, `dilation` apart (heads in turn), and `globals`, which see "
           "all and are "
           "seen",
-          reads({"window", "dilation", "globals", "causal"}), make_longformer};
+          reads({"window", "dilation", "globals", "causal"}),
+          make_longformer,
+          {"window"}};
 }
 }  // namespace weft

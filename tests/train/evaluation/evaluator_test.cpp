@@ -3,7 +3,7 @@
 #include "train/evaluation/evaluator.h"
 
 #include "src/config/config.h"
-#include "tests/train/training.h"
+#include "tests/train/evaluation/decoded_bits.h"
 
 #include <algorithm>
 #include <cmath>
@@ -118,27 +118,8 @@ TEST_F(EvaluateTest, DoesNotDependOnTheBatch) {
   EXPECT_NEAR(bits(7).bits, one.bits, 1e-6);
 }
 
-// What sampling sees is what a whole pass sees, in a batch that is not full, too.
-TEST_F(EvaluateTest, DecodingGivesTheSameBits) {
-  for (const char* pattern :
-       {"{kind: fixed, stride: 8, c: 2}",
-        "{kind: heads, of: [{kind: routing, clusters: 3, window: 5}, {kind: local, stride: 8}]}",
-        "{kind: lsh, rounds: 2, window: 4}", "{kind: topk_blocks, block: 64, blocks: 2}"}) {
-    const Config config =
-        small_config(dir_.path(), {std::string("model.attention=") + pattern, "model.context=192",
-                                   "model.tied_output=true", "model.init.token_std=0.5",
-                                   "model.position_axes=[192]"});
-    ParameterStore store;
-    const auto model = make_model(config, store, *device_);
-    store.allocate(*device_, DType::f32, 1, false, true);
-    EvalOptions options{.context = 192, .min_context = 100, .batch = 3, .max_tokens = 400};
-    const EvalResult whole = evaluate(*device_, *model, *data_, options);
-    options.decode = true;
-    const EvalResult decoded = evaluate(*device_, *model, *data_, options);
-    EXPECT_EQ(decoded.tokens, whole.tokens);
-    EXPECT_NEAR(decoded.bits, whole.bits, 1e-5) << pattern;
-    EXPECT_GT(std::abs(whole.bits - 5), 0.1) << "all tokens are equally likely";
-  }
+TEST(EvaluateDecoded, GivesTheBitsOfAWholePass) {
+  expect_decoded_bits("{kind: fixed, stride: 8, c: 2}");
 }
 
 TEST_F(EvaluateTest, MovingAverageIsUsedAndPutBack) {

@@ -104,17 +104,10 @@ TEST_F(CudaTrainer, StepsAheadAreThoseThatAreWaitedFor) {
 }
 
 TEST_F(CudaTrainer, ACapturedStepIsTheEagerStep) {
-  for (const bool content : {false, true}) {
-    std::vector<std::string> common{"precision=bf16", "train.accumulation=2", "model.dropout=0.3"};
-    if (content) common.push_back(str("model.attention=", kContentLayers));
-    const std::string names[] = {str("eager", content), str("captured", content)};
-    for (const bool graph : {false, true}) {
-      std::vector<std::string> overrides = common;
-      overrides.push_back(str("train.graph=", graph ? "true" : "false"));
-      run(names[graph], overrides);
-    }
-    expect_same_tensors(names[1], names[0]);
-  }
+  for (const char* graph : {"false", "true"})
+    run(graph, {"precision=bf16", "train.accumulation=2", "model.dropout=0.3",
+                str("train.graph=", graph)});
+  expect_same_tensors("true", "false");
 }
 
 TEST_F(CudaTrainer, ResumesToTheSameBytes) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A CUDA thread for each item of content_items.h and content_lists.h; labels and their order have
+// A CUDA thread for each item of items.h and lists.h; labels and their order have
 // kernels of their own.
-#include "kernels/attention/content_lists.h"
+#include "kernels/attention/content/lists.h"
 #include "kernels/attention/launch.cuh"
 #include "kernels/device/vector8.cuh"
 

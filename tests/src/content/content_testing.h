@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/layers/pointwise.h"
-#include "src/ops/content.h"
+#include "src/content/content.h"
 #include "tests/src/engine_testing.h"
 
 #include <algorithm>
@@ -135,9 +135,9 @@ struct Batch {
         time(t),
         pattern(make_pattern(spec, static_cast<int>(heads))),
         maps(*engine.device, static_cast<int>(heads), size),
-        layer{content_of(*pattern, static_cast<int>(heads)), 2048, 77, 1},
+        layer{dynamic_ranges(*pattern, static_cast<int>(heads)), 2048, 77, 1},
         values(normals(b * t * shape.columns(), 5)) {
-    for (const auto& [of, range] : layer.heads) {
+    for (const auto& [of, range, tiles, passes] : layer.heads) {
       const int64_t n = range.count * of.clusters * size;
       centroids.push_back(
           of.kind == "routing"
@@ -147,11 +147,19 @@ struct Batch {
     }
   }
 
-  KeptMaps made(Ctx& ctx, const Tensor& qkv, bool normed = false) {
-    KeptMaps all = maps.get(*pattern, time).maps();
+  using Made = std::vector<std::shared_ptr<ContentMaps>>;
+
+  Made made(Ctx& ctx, const Tensor& qkv, bool normed = false) {
     layer.normed = normed;
-    all.content = content_maps(ctx, layer, maps, qkv, shape, centroids);
-    return all;
+    return content_maps(ctx, layer, maps, qkv, shape, centroids);
+  }
+
+  // With the keys that made() of the same `normed` has shared.
+  Var attend(Ctx& ctx, const Var& qkv, const Made& made, AttentionForm form = {}) {
+    KeptMaps all = maps.get(*pattern, time).maps();
+    all.dynamic = {made.begin(), made.end()};
+    share_keys(ctx, layer, qkv.value, shape);
+    return sparse_attention(ctx, qkv, shape, all, {.form = form});
   }
 
   Tensor qkv(DType dtype = DType::f64) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// routing, lsh and topk_blocks: which keys a query sees depends on what q and k hold
-// (src/ops/content.h).
+// routing, lsh and topk_blocks: which keys a query sees depends on what q and k hold.
+#include "src/content/patterns.h"
+
 #include "src/config/names.h"
-#include "src/patterns/pattern.h"
 
 #include <algorithm>
 #include <memory>
@@ -46,8 +46,8 @@ class Content : public AttentionPattern {
     return has_labels(spec_) ? spec_.window * rounds_of(spec_) : spec_.block * spec_.blocks;
   }
 
-  void content(int heads, std::vector<ContentHeads>& out) const override {
-    if (!slots_) out.push_back({spec_, {0, 1, heads}});
+  void dynamic(int heads, std::vector<DynamicRange>& out) const override {
+    if (!slots_) out.push_back({spec_, {0, 1, heads}, slots_of(spec_), rounds_of(spec_)});
   }
 
  private:
@@ -95,27 +95,23 @@ std::unique_ptr<AttentionPattern> slots_of(const PatternSpec& spec) {
   return std::make_unique<Content>(spec, true);
 }
 
-std::vector<ContentHeads> content_of(const AttentionPattern& pattern, int heads) {
-  std::vector<ContentHeads> content;
-  pattern.content(heads, content);
-  return content;
-}
-
-void refuse_content(const AttentionPattern& pattern, int heads, const char* who) {
-  if (!content_of(pattern, heads).empty())
-    fail(who, " takes patterns of positions alone, and ", pattern.name(), " depends on content");
-}
-
 PatternKind routing_pattern() {
-  return {"routing", "the last `window` positions of the own of `clusters` clusters of queries",
-          reads({"clusters", "window"}), make_content, true};
+  return {"routing",
+          "the last `window` positions of the own of `clusters` clusters of queries",
+          reads({"clusters", "window"}),
+          make_content,
+          {"clusters", "window"},
+          true};
 }
 
 PatternKind lsh_pattern() {
   return {
       "lsh",
       "the last `window` positions of the own one of `buckets` buckets, in each of `rounds` rounds",
-      reads({"rounds", "window", "buckets"}), make_content, true};
+      reads({"rounds", "window", "buckets"}),
+      make_content,
+      {"window"},
+      true};
 }
 
 PatternKind topk_blocks_pattern() {
@@ -123,7 +119,7 @@ PatternKind topk_blocks_pattern() {
           "the own block and the `blocks` - 1 earlier ones that its first query scores highest",
           reads({"block", "blocks"}),
           make_content,
-          true,
+          {"block", "blocks"},
           true};
 }
 }  // namespace weft

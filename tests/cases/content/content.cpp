@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // What decides by content which keys a head sees: labels and their order, chosen blocks, lists for
 // sampling.
-#include "kernels/attention/content.h"
+#include "kernels/attention/content/content.h"
 
-#include "src/ops/content.h"
+#include "src/content/content.h"
 #include "tests/cases/kernel_cases.h"
 
 #include <algorithm>
@@ -139,7 +139,6 @@ void block_list(CaseRun& r, const Sizes& s, bool first, bool text) {
   k.q = input(r, part), k.k = input(r, part), k.block = kTile;
   r.kernel(k);
 }
-}  // namespace
 
 void add_content_cases(Table& t) {
   const auto add = [&](bool real, const Sizes& s) {
@@ -161,4 +160,7 @@ void add_content_cases(Table& t) {
   for (const int64_t d : {8, 72, 136}) add(false, {1, 200, 2, d, 14, 7});
   add(true, {4, 12288, 8, 64, 48, 256});
 }
+
+const bool added = add_cases_of_part(add_content_cases);
+}  // namespace
 }  // namespace weft

@@ -7,7 +7,7 @@
 #include <vector>
 #ifdef WEFT_CUDA
 #include "kernels/attention/select.h"
-#include "tests/src/content_testing.h"
+#include "tests/src/content/content_testing.h"
 #include "train/bench/run_timer.h"
 
 #include <cstdio>
@@ -28,9 +28,7 @@ Outcome pass(Batch& run, DType dtype, AttentionForm form = AttentionForm::automa
   Tape tape;
   Ctx ctx = run.engine.ctx(&tape, true);
   const Var qkv{run.qkv(dtype), std::make_shared<Gradient>()};
-  const KeptMaps maps = run.made(ctx, qkv.value);
-  share_keys(ctx, maps, qkv.value, run.shape);
-  const Var y = sparse_attention(ctx, qkv, run.shape, maps, {.form = form});
+  const Var y = run.attend(ctx, qkv, run.made(ctx, qkv.value), form);
   const Tensor dy = ctx.empty(y.shape(), dtype);
   const std::vector<double> random = normals(dy.size(), 6);
   const Tensor whole = run.engine.tensor(y.shape(), random, wide(dtype));
@@ -85,9 +83,10 @@ TEST(CudaContent, LabelsAndChoicesAreTheBitsOfTheCpu) {
         if (c.gradient)
           c.value = cpu.engine.tensor(c.shape(), cpu.engine.host(c.value), DType::f32);
       Ctx there = cpu.engine.ctx(), here = cuda.engine.ctx();
-      const KeptMaps want = cpu.made(there, cpu.qkv(dtype)), got = cuda.made(here, cuda.qkv(dtype));
-      for (std::size_t i = 0; i < want.content.size(); ++i) {
-        const ContentMaps &a = want.content[i], &b = got.content[i];
+      const Batch::Made want = cpu.made(there, cpu.qkv(dtype)),
+                        got = cuda.made(here, cuda.qkv(dtype));
+      for (std::size_t i = 0; i < want.size(); ++i) {
+        const ContentMaps &a = *want[i], &b = *got[i];
         const auto looked_at = [](const ContentMaps& c) {
           return c.labels ? c.labels : c.memory[1];
         };
@@ -133,9 +132,7 @@ TEST(CudaContent, Speed) {
       Tape tape;
       Ctx ctx = run.engine.ctx(backward ? &tape : nullptr, true);
       const Var x{qkv, std::make_shared<Gradient>()};
-      const KeptMaps maps = run.made(ctx, qkv);
-      share_keys(ctx, maps, qkv, run.shape);
-      const Var y = sparse_attention(ctx, x, run.shape, maps);
+      const Var y = run.attend(ctx, x, run.made(ctx, qkv));
       if (!backward) return;
       ctx.pass_gradient(y, y.value);
       tape.run_backward(ctx);

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Attention where content decides (src/patterns/README.md) in PyTorch, three times: as a dense matrix of how
+"""Attention where content decides (src/content/README.md) in PyTorch, three times: as a dense matrix of how
 often a query sees a key, the definition; by hand, sorted or gathered; and with FlexAttention.
 q, k (B, H, n, D), v (B, H, n, Dv).
 
@@ -8,11 +8,14 @@ q, k (B, H, n, D), v (B, H, n, Dv).
     content_peer.py --bench [KIND ...]  times on a GPU, B 4, H 8, n 12,288, D 64, bf16; verified first"""
 import argparse
 import functools
+import pathlib
+import sys
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
 
+sys.path.append(str(pathlib.Path(__file__).parents[1] / "bench/peers"))
 from timed import timed, with_gradients
 
 

@@ -4,7 +4,7 @@
 // both give the same bits.
 #pragma once
 
-#include "kernels/attention/content.h"
+#include "kernels/attention/content/content.h"
 #include "kernels/philox.h"
 
 #include <cmath>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Attention where content decides: sets of keys against a second definition, values and gradients.
 #include "kernels/attention/definition.h"
-#include "tests/src/content_testing.h"
+#include "tests/src/content/content_testing.h"
 
 #include <algorithm>
 #include <cmath>
@@ -22,7 +22,7 @@ double product(const std::vector<float>& a, const std::vector<double>& b, std::s
 
 // By section 3.1 of the Routing Transformer: the cluster of the largest cosine.
 std::vector<std::vector<int>> clusters_of(Batch& run, std::size_t content, int64_t b, int64_t i) {
-  const ContentHeads& heads = run.layer.heads[content];
+  const DynamicRange& heads = run.layer.heads[content];
   const std::vector<double> all = run.engine.host(run.centroids[content].value);
   std::vector<int> labels;
   for (const auto& q : run.rows(0, b, heads.heads.head(i))) {
@@ -43,9 +43,9 @@ std::vector<std::vector<int>> clusters_of(Batch& run, std::size_t content, int64
 
 // Two hashes of a round, each the largest of [x S; -x S].
 std::vector<std::vector<int>> buckets_of(Batch& run, std::size_t content, int64_t b, int64_t i) {
-  const ContentHeads& heads = run.layer.heads[content];
+  const DynamicRange& heads = run.layer.heads[content];
   Ctx ctx = run.engine.ctx();
-  const Tensor signs = run.made(ctx, run.qkv()).content.at(content).directions;
+  const Tensor signs = run.made(ctx, run.qkv()).at(content)->directions;
   const std::vector<double> all = run.engine.host(signs);
   const int columns = static_cast<int>(signs.shape()[1]);
   std::vector<std::vector<int>> rounds;
@@ -73,7 +73,7 @@ std::vector<std::vector<int>> buckets_of(Batch& run, std::size_t content, int64_
 }
 
 Counts expected(Batch& run, std::size_t content, int64_t b, int64_t i) {
-  const ContentHeads& heads = run.layer.heads[content];
+  const DynamicRange& heads = run.layer.heads[content];
   if (heads.spec.kind == "topk_blocks") {
     const int64_t h = heads.heads.head(i);
     return counts_of_blocks(run.rows(0, b, h), run.rows(1, b, h),
@@ -88,11 +88,11 @@ Counts expected(Batch& run, std::size_t content, int64_t b, int64_t i) {
 // Of all heads where content decides.
 void check_counts(Batch& run) {
   Ctx ctx = run.engine.ctx();
-  const KeptMaps maps = run.made(ctx, run.qkv());
+  const Batch::Made maps = run.made(ctx, run.qkv());
   for (std::size_t c = 0; c < run.layer.heads.size(); ++c)
     for (int64_t b = 0; b < run.batch; ++b)
       for (int64_t i = 0; i < run.layer.heads[c].heads.count; ++i)
-        ASSERT_EQ(counts_in(maps.content[c].maps, b, i, static_cast<std::size_t>(run.time),
+        ASSERT_EQ(counts_in(maps[c]->maps, b, i, static_cast<std::size_t>(run.time),
                             has_labels(run.layer.heads[c].spec)),
                   expected(run, c, b, i))
             << run.pattern->name() << ", n " << run.time << ", b " << b << ", head " << i;
@@ -120,10 +120,8 @@ TEST(Content, ValuesAreThoseOfTheDefinition) {
       Batch run(spec, 2, 150);
       Ctx ctx = run.engine.ctx();
       const Var qkv{run.qkv(), nullptr};
-      const KeptMaps maps = run.made(ctx, qkv.value, normed);
-      share_keys(ctx, maps, qkv.value, run.shape);
-      const std::vector<double> y =
-          run.engine.host(sparse_attention(ctx, qkv, run.shape, maps).value);
+      const Batch::Made maps = run.made(ctx, qkv.value, normed);
+      const std::vector<double> y = run.engine.host(run.attend(ctx, qkv, maps).value);
       const int64_t size = run.shape.qk_size, n = run.time, heads = run.shape.heads;
       std::vector<double> want(y.size());
       for (int64_t b = 0; b < 2; ++b)
@@ -164,10 +162,9 @@ TEST(Content, GradientsAreThoseOfDifferences) {
       const int64_t n = has_labels(spec) ? 23 : 131;
       Batch run(spec, 1, n, has_labels(spec) ? 2 : 1, 8);
       const auto op = [&](Ctx& ctx, const std::vector<Var>& in) {
-        KeptMaps maps = run.made(ctx, in[0].value, normed);
-        for (ContentMaps& content : maps.content) content.moved = {};
-        share_keys(ctx, maps, in[0].value, run.shape);
-        return sparse_attention(ctx, in[0], run.shape, maps);
+        const Batch::Made maps = run.made(ctx, in[0].value, normed);
+        for (const auto& of_heads : maps) of_heads->moved = {};
+        return run.attend(ctx, in[0], maps);
       };
       check_gradients({{1, n, run.shape.columns()}}, op);
     }
@@ -182,9 +179,8 @@ TEST(Content, CentroidsMoveTowardsTheirMembers) {
   Tape tape;
   Ctx ctx = run.engine.ctx(&tape);
   const Var qkv{run.qkv(), std::make_shared<Gradient>()};
-  KeptMaps maps = run.made(ctx, qkv.value);
-  share_keys(ctx, maps, qkv.value, run.shape);
-  backward(ctx, mean(ctx, sparse_attention(ctx, qkv, run.shape, maps)));
+  const Batch::Made maps = run.made(ctx, qkv.value);
+  backward(ctx, mean(ctx, run.attend(ctx, qkv, maps)));
   const std::vector<double> got = run.engine.host(run.centroids[0].gradient->tensor),
                             m = run.engine.host(run.centroids[0].value);
   const int64_t size = run.shape.qk_size;
@@ -224,8 +220,7 @@ TEST(Content, SignsAreOfTheSeedLayerAndUpdate) {
         run.engine.set({.seed = 1, .draw = draw});
         run.layer.layer = layer;
         Ctx ctx = run.engine.ctx(nullptr, training);
-        const std::vector<double> signs =
-            run.engine.host(run.made(ctx, run.qkv()).content[0].directions);
+        const std::vector<double> signs = run.engine.host(run.made(ctx, run.qkv())[0]->directions);
         ++known[signs];
         double sum = 0;
         for (const double s : signs) {
@@ -243,7 +238,7 @@ TEST(Content, NanHasALabel) {
     Batch run(spec, 1, 300);
     for (std::size_t i = 0; i < run.values.size(); i += 7 * 48) run.values[i] = std::nan("");
     Ctx ctx = run.engine.ctx();
-    const Counts counts = counts_in(run.made(ctx, run.qkv()).content[0].maps, 0, 0, 300, true);
+    const Counts counts = counts_in(run.made(ctx, run.qkv())[0]->maps, 0, 0, 300, true);
     for (std::size_t i = 0; i < 300; ++i)
       for (std::size_t j = i + 1; j < 300; ++j) ASSERT_EQ(counts[i][j], 0);
   }

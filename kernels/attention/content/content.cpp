@@ -2,7 +2,7 @@
 // Attention by content on the CPU: plain loops, the definition of its kernels. Items run in
 // parallel.
 #include "kernels/attention/check.h"
-#include "kernels/attention/content_lists.h"
+#include "kernels/attention/content/lists.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: MIT
-#include "src/ops/content.h"
+#include "src/content/content.h"
 
 #include "kernels/attention/documents.h"
+#include "src/config/names.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <map>
+#include <memory>
 #include <vector>
 
 namespace weft {
@@ -38,7 +40,7 @@ void add_centroids(Ctx& ctx, ContentMaps& made, const Labels& labels, const Var&
                               labels.q, labels.order, labels.starts, ctx.step});
 }
 
-void add_labels(Ctx& ctx, const ContentLayer& layer, const ContentHeads& content, MapCache& cache,
+void add_labels(Ctx& ctx, const ContentLayer& layer, const DynamicRange& content, MapCache& cache,
                 const HeadsView& q, const Var& centroids, ContentMaps& made) {
   const int64_t rounds = rounds_of(content.spec), batch = q.batch, sets = rounds * batch * q.heads,
                 time = q.time, count = labels_of(content.spec, layer.context);
@@ -51,8 +53,8 @@ void add_labels(Ctx& ctx, const ContentLayer& layer, const ContentHeads& content
   ctx.launch(labels);
   if (!ctx.tape) made.labels = memory[0], made.directions = memory[1];
   if (ctx.tape && centroids.gradient) add_centroids(ctx, made, labels, centroids);
-  const KeptMaps windows = segment_maps(ctx, cache.get(*slots_of(content.spec), time, kTile).maps(),
-                                        sorted, false, order, batch * q.heads);
+  const KeptMaps windows = segment_maps(ctx, cache.get(*content.tiles, time, kTile).maps(), sorted,
+                                        false, order, batch * q.heads);
   AttentionPass pass = windows.maps.pass[0];
   pass.query_run = pass.key_run = 0;  // positions of a label do not follow each other
   made.maps = maps_of(pass, pass.maps, rounds, batch, q.heads, cache);
@@ -60,10 +62,11 @@ void add_labels(Ctx& ctx, const ContentLayer& layer, const ContentHeads& content
   made.shared_qk = true;
 }
 
-void add_blocks(Ctx& ctx, const PatternSpec& spec, MapCache& cache, const HeadsView& q,
+void add_blocks(Ctx& ctx, const DynamicRange& content, MapCache& cache, const HeadsView& q,
                 const HeadsView& k, ContentMaps& made) {
+  const PatternSpec& spec = content.spec;
   const int64_t blocks = ceil_of(q.time, spec.block), sets = q.batch * q.heads;
-  const AttentionPass& pass = cache.get(*slots_of(spec), q.time, kTile).maps().pass[0];
+  const AttentionPass& pass = cache.get(*content.tiles, q.time, kTile).maps().pass[0];
   const auto table = [&](int64_t columns) {
     return made.memory.emplace_back(ctx.empty({sets, columns}, DType::i32));
   };
@@ -82,9 +85,10 @@ void add_blocks(Ctx& ctx, const PatternSpec& spec, MapCache& cache, const HeadsV
 }
 }  // namespace
 
-Labels labels_of(Ctx& ctx, const ContentLayer& layer, const ContentHeads& content,
+Labels labels_of(Ctx& ctx, const ContentLayer& layer, const DynamicRange& content,
                  const HeadsView& q, const Tensor& centroids, std::vector<Tensor>& memory) {
-  const auto& [spec, heads] = content;
+  const PatternSpec& spec = content.spec;
+  const HeadRange& heads = content.heads;
   const int64_t rounds = rounds_of(spec), columns = hash_columns(spec, layer.context);
   const Tensor labels = ctx.empty({rounds, q.batch, heads.count, q.time}, DType::i32),
                directions = ctx.empty(centroids ? Shape{heads.count, spec.clusters, q.size}
@@ -97,76 +101,83 @@ Labels labels_of(Ctx& ctx, const ContentLayer& layer, const ContentHeads& conten
   return k;
 }
 
-std::vector<ContentMaps> content_maps(Ctx& ctx, const ContentLayer& layer, MapCache& cache,
-                                      const Tensor& qkv, const AttentionShape& shape,
-                                      const std::vector<Var>& centroids) {
+std::vector<std::shared_ptr<ContentMaps>> content_maps(Ctx& ctx, const ContentLayer& layer,
+                                                       MapCache& cache, const Tensor& qkv,
+                                                       const AttentionShape& shape,
+                                                       const std::vector<Var>& centroids) {
   const auto [all_q, all_k, v] = packed_heads(qkv, shape.heads, shape.qk_size, shape.v_size);
-  std::vector<ContentMaps> all;
+  std::vector<std::shared_ptr<ContentMaps>> all;
   for (std::size_t i = 0; i < layer.heads.size(); ++i) {
-    const ContentHeads& content = layer.heads[i];
+    const DynamicRange& content = layer.heads[i];
     const HeadsView q = heads_in(all_q, content.heads), k = heads_in(all_k, content.heads);
-    ContentMaps& made = all.emplace_back();
+    ContentMaps& made = *all.emplace_back(std::make_shared<ContentMaps>());
     made.heads = content.heads, made.normed = layer.normed;
     has_labels(content.spec) ? add_labels(ctx, layer, content, cache, q, centroids.at(i), made)
-                             : add_blocks(ctx, content.spec, cache, q, k, made);
+                             : add_blocks(ctx, content, cache, q, k, made);
   }
   return all;
 }
 
-void share_keys(Ctx& ctx, const KeptMaps& maps, const Tensor& qkv, const AttentionShape& shape) {
+void share_keys(Ctx& ctx, const ContentLayer& layer, const Tensor& qkv,
+                const AttentionShape& shape) {
   const auto [q, k, v] = packed_heads(qkv, shape.heads, shape.qk_size, shape.v_size);
-  for (const ContentMaps& content : maps.content)
-    if (content.shared_qk)
+  for (const DynamicRange& content : layer.heads)
+    if (has_labels(content.spec))
       ctx.launch(SharedKeys{
           .k = heads_in(k, content.heads),
           .q = heads_in(q, content.heads),
-          .normed = content.normed,
+          .normed = layer.normed,
       });
 }
 
-SeenKeys seen_keys(const KeptMaps& kept, int head, int64_t time) {
-  SeenKeys seen;
-  seen.keys.resize(static_cast<std::size_t>(time));
-  const auto look = [&](const TileMap& m, int edge) {
-    for (int32_t slot = 0; slot < m.query_tiles * edge; ++slot)
-      for (int32_t e = m.row_start[slot / edge];
-           e < m.row_start[slot / edge + 1] && m.query_order[slot] >= 0; ++e)
-        for (int c = 0; c < edge && m.row_mask[e] != kSkip; ++c, ++seen.executed)
-          if (m.row_mask[e] < 0 || m.masks[int64_t{m.row_mask[e]} * edge + slot % edge] >> c & 1)
-            seen.keys[static_cast<std::size_t>(m.query_order[slot])].push_back(
-                m.key_order[int64_t{m.row_tile[e]} * edge + c]);
-  };
-  std::vector<ContentMaps> parts = kept.content;
-  parts.insert(parts.begin(), ContentMaps{{0, 1, head + 1}, kept.maps});
-  for (const ContentMaps& part : parts)
-    for (int64_t h = 0; h < part.heads.count; ++h) {
-      if (part.heads.head(h) != head) continue;
-      for (int p = 0; p < part.maps.passes; ++p)
-        look(part.maps.pass[p].maps[part.maps.map_of(0, h)], part.maps.pass[p].edge);
-      const Shape shape = part.labels ? part.labels.shape() : Shape{0, 0, 0, 0};  // (R, B, H, T)
-      for (int64_t r = 0; r < shape[0]; ++r) {
-        const int32_t* labels =
-            part.labels.view().as<int32_t>() + (r * shape[1] * shape[2] + h) * shape[3];
-        std::map<int32_t, int64_t> sizes;
-        for (int64_t t = 0; t < shape[3]; ++t) ++sizes[labels[t]];
-        for (seen.label_sizes.emplace_back(); const auto& [label, size] : sizes)
-          seen.label_sizes.back().push_back(size);
-      }
+DynamicMaps::Backward ContentMaps::attend(Ctx& ctx, const AttentionForward& all) const {
+  AttentionForward f = all;
+  for (HeadsView* x : {&f.y, &f.q, &f.k, &f.v}) *x = heads_in(*x, heads);
+  f.maps = maps;
+  const AttendedHeads attended = weft::attend(ctx, f);
+  if (shared_qk) ctx.launch(OwnValues{.y = f.y, .x = f.v, .lse = attended.lse});
+  if (!ctx.tape) return {};
+  return [this, attended](Ctx& c, const HeadGradients& of_all) {
+    const HeadGradients g{heads_in(of_all.dq, heads), heads_in(of_all.dk, heads),
+                          heads_in(of_all.dv, heads), heads_in(of_all.dy, heads)};
+    attend_backward(c, attended, g);
+    if (shared_qk) {
+      c.launch(OwnValues{.y = g.dv, .x = g.dy, .lse = attended.lse, .add = true});
+      c.launch(SharedKeys{.k = g.dk, .q = attended.forward.q, .dq = g.dq, .normed = normed});
     }
-  return seen;
+    if (moved) c.pass_gradient(centroids, moved);
+  };
 }
 
-int64_t content_bytes(const AttentionPattern& pattern, int64_t heads, int64_t qk_size,
-                      int64_t batch, int64_t time, int64_t context, bool training) {
+void ContentMaps::add_seen(int head, SeenKeys& seen) const {
+  for (int64_t h = 0; h < heads.count; ++h) {
+    if (heads.head(h) != head) continue;
+    weft::add_seen(maps, maps.map_of(0, h), seen);
+    const Shape shape = labels ? labels.shape() : Shape{0, 0, 0, 0};  // (R, B, H, T)
+    for (int64_t r = 0; r < shape[0]; ++r) {
+      const int32_t* of_head =
+          labels.view().as<int32_t>() + (r * shape[1] * shape[2] + h) * shape[3];
+      std::map<int32_t, int64_t> members;
+      for (int64_t t = 0; t < shape[3]; ++t) ++members[of_head[t]];
+      std::vector<int64_t> sizes;
+      for (const auto& [label, size] : members) sizes.push_back(size);
+      seen.notes += str(sizes.size(), " labels in use, sizes ", joined(sizes, " "), "\n");
+    }
+  }
+}
+
+int64_t content_bytes(const ContentLayer& layer, const AttentionShape& shape, int64_t batch,
+                      int64_t time, bool training) {
   int64_t bytes = 0;
-  for (const auto& [spec, range] : content_of(pattern, static_cast<int>(heads))) {
+  for (const DynamicRange& range : layer.heads) {
+    const PatternSpec& spec = range.spec;
     const AttentionPass pass =
-        PackedMaps(*slots_of(spec), 1, time, qk_size, kTile).write(nullptr, nullptr).pass[0];
+        PackedMaps(*range.tiles, 1, time, shape.qk_size, kTile).write(nullptr, nullptr).pass[0];
     const int64_t of_set = has_labels(spec) ? segment_table_size(pass) + pass.query_tiles * kTile
                                             : 3 * pass.visited + pass.key_tiles + 1;
-    bytes += rounds_of(spec) * batch * range.count * (4 * of_set + int64_t{sizeof(TileMap)});
+    bytes += range.passes * batch * range.heads.count * (4 * of_set + int64_t{sizeof(TileMap)});
     if (training && spec.kind == "routing")
-      bytes += 4 * range.count * labels_of(spec, context) * qk_size;
+      bytes += 4 * range.heads.count * labels_of(spec, layer.context) * shape.qk_size;
   }
   return bytes;
 }

@@ -7,7 +7,7 @@ where 8,000 bytes repeat: 6 bits a byte who can't copy, 0 who can. Decoded bits 
 
 Usage: content_table.py BIN NOVELS.txt OUT [--controls BIN] [--gpus 0,1] [--steps 500] [--copy-steps 1500] [--seeds 2] [--seconds 420]
 
-BIN has the programs. --controls: those of a build with train/bench/tools/content_controls.patch, whose labels and blocks are random, or
+BIN has the programs. --controls: those of a build with train/content/content_controls.patch, whose labels and blocks are random, or
 made after the rotation.
 A GPU has one run at a time; the first seed of all kinds comes first, long runs before short ones. No run starts behind --seconds.
 OUT gets configs, logs, runs.jsonl (a line a run), and table.md. --small: sizes for a CPU, to try the script."""

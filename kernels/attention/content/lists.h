@@ -2,7 +2,7 @@
 // The definitions of content.h, continued: blocks that are chosen, and lists for sampling.
 #pragma once
 
-#include "kernels/attention/content_items.h"
+#include "kernels/attention/content/items.h"
 
 namespace weft::content {
 // ---- choice of blocks
