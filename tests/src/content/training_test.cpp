@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Training and evaluation where content decides: the memory plan, decoded bits, captured steps.
 #include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "tests/models/model_testing.h"
 #include "tests/train/evaluation/decoded_bits.h"
 
