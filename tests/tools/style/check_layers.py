@@ -64,7 +64,7 @@ def crowded(paths):
         parts = path.split("/")
         for k in range(1, len(parts)):
             entries.setdefault("/".join(parts[:k]), set()).add(parts[k])
-    return [f"{folder}/: {len(names)} entries; the limit is {MOST_ENTRIES}: which folder inside is missing?"
+    return [f"{folder}/: {len(names)} entries; the limit is {MOST_ENTRIES}: move files that belong together into a folder"
             for folder, names in sorted(entries.items()) if len(names) > MOST_ENTRIES], len(entries)
 
 
