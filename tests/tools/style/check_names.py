@@ -4,7 +4,9 @@
 1. A path in backticks or in a link of a README exists, seen from its folder or from the root.
 2. Every file is on a map: the README of its folder, or of a folder above, names it: by name
    (`tape.h`), by stem (`tape`, in the README of its own folder), by pattern (`picture*`,
-   `tape.{h,cpp}`), or by its folder (`golden/`), when that folder has no README of its own."""
+   `tape.{h,cpp}`), or by its folder (`golden/`), when that folder has no README of its own.
+3. Under a heading `Helpers of PATH`, the first column of a table names what the code beside that
+   file has, or kernels/device/."""
 import difflib
 import fnmatch
 import os
@@ -88,6 +90,22 @@ def unmapped(path, readme):
     return f"{path}: on no map: add `{name}`, with what it is for, to {where}"
 
 
+def lost_helpers(readme, text, every):
+    """Errors of names that a section `Helpers of PATH` explains and its code does not have."""
+    for section in re.finditer(r"^## Helpers of (\S+)\n(.*?)(?=^## |\Z)", text, re.S | re.M):
+        file = next((path for path in every if path.endswith("/" + section.group(1))), None)
+        if not file:
+            yield f"{readme}: '## Helpers of {section.group(1)}': there is no such file: rename it"
+            continue
+        folders = (os.path.dirname(file) + "/", "kernels/device/")
+        code = "\n".join(read(path) for path in every if path.startswith(folders))
+        for row in re.finditer(r"^\| (`[^|]*) \|", section.group(2), re.M):
+            for name in re.findall(r"`(\w+)", row.group(1)):
+                if not re.search(rf"\b{name}\b", code):
+                    where = line_of(text, section.start(2) + row.start())
+                    yield f"{readme}:{where}: `{name}` is not in {folders[0]}: write its new name"
+
+
 def main():
     every = files()
     folders = {path[:k] for path in every for k in range(len(path)) if path[k] == "/"} | {"."}
@@ -101,6 +119,7 @@ def main():
                 words_of[folder].add(word)
                 if inline and is_path(word, folder, folders) and not exists(word, folder, known):
                     errors.append(missing(f"{readme}:{line_of(text, offset)}", word, known))
+        errors += lost_helpers(readme, text, every)
     mapped_folders = {folder for folder in words_of if folder}
     for path in every:
         if os.path.basename(path) == "README.md" or path in UNMAPPED:
