@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "data/items.h"
 
+#include "kernels/view.h"
 #include "src/parts/parts.h"
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 #include "src/config/config.h"
 
 #include "data/augment/image_items.h"
+#include "kernels/view.h"
 
 #include <string>
 #include <utility>

@@ -3,6 +3,7 @@
 
 #include "data/data_file.h"
 #include "kernels/philox.h"
+#include "kernels/view.h"
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
 

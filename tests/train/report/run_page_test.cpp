@@ -6,6 +6,7 @@
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"
 #include "tests/train/training.h"
+#include "train/report/event_file.h"
 #include "train/trainer/run_folder.h"
 
 #include <cstring>

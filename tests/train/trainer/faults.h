@@ -5,6 +5,7 @@
 #include "kernels/launch_profile.h"
 #include "kernels/layers/pointwise.h"
 #include "tests/train/training.h"
+#include "train/trainer/trainer.h"
 
 #include <algorithm>
 #include <functional>

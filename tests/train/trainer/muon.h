@@ -2,6 +2,7 @@
 // A store with matrices for Muon, and updates of it.
 #pragma once
 
+#include "src/config/config.h"
 #include "src/optimizer.h"
 #include "tests/testing.h"
 

@@ -4,6 +4,7 @@
 #include "kernels/interruption.h"
 #include "tests/src/gate.h"
 #include "tests/train/trainer/steps.h"
+#include "train/trainer/fingerprints.h"
 #include "train/trainer/step.h"
 
 #include <algorithm>
