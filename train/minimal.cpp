@@ -1,7 +1,12 @@
 // SPDX-License-Identifier: MIT
-// weft in one file: a Sparse Transformer learns to continue a text, with nothing below it but
-// kernels. A kernel is a struct of views. launch() runs it on the queue of a CPU or of a GPU. The
-// backward pass is written out; the framework records it while it goes forward (src/tape.h).
+// weft in one file: a Sparse Transformer (arXiv 1904.10509) learns to continue a text, with nothing
+// below it but kernels. A kernel is a struct of views, which name the memory of its inputs and
+// outputs. launch() checks their shapes and runs the kernel on the queue of a CPU or of a GPU.
+//   H_0 = embed(tokens)         row t holds token t - 1, and predicts token t
+//   A = H + attention(norm(H))  each query sees the keys of its pattern
+//   H = A + mlp(norm(A))        both lines N times
+//   loss = mean of -log softmax(norm(H_N) W_out)
+// The backward pass is written out; the framework records it on a tape (src/tape.h).
 // `train --config minimal.yaml` gives the same losses and weights, to the last bit.
 #include "kernels/attention/attention.h"
 #include "kernels/attention/tile_tables.h"
@@ -151,7 +156,7 @@ TensorView Model::add(TensorView& w, GradView& dw, int64_t rows, int64_t cols, d
                    {rows, cols});
   };
   std::vector<float> values(rows * cols);
-  // Random bits of a counter, four numbers at a time: equal on every machine.
+  // Philox makes four numbers of (block of four, weight, seed): the same on every machine.
   for (uint32_t i = 0; std > 0 && i < values.size(); ++i)
     values[i] = std * normals_of(philox4x32({i / 4, 0, number, 0xffffffff}, kSeed))[i % 4];
   const TensorView exact = part(master);
@@ -194,7 +199,7 @@ Model::Model() {
 
 // ---- activations, which the backward pass reads ----
 
-// The residual stream at one place, and its norm, which the next branch reads.
+// The residual stream H at one point, and its norm, which the next branch reads.
 struct Stream {
   TensorView sum = activations(kWidth), norm = activations(kWidth);
   TensorView mean = numbers(1), rstd = numbers(1);
@@ -263,6 +268,7 @@ void forward(const Model& model, const Activations& a) {
     const Block& w = model.blocks[l];
     const Layer& layer = a.layers[l];
 
+    // attention
     launch(queue, LinearForward{.y = layer.qkv, .x = a.before(l).norm, .w = w.qkv.w, .b = w.qkv.b});
     launch(queue, AttentionForward{
                       .y = heads(layer.attended),
@@ -276,6 +282,7 @@ void forward(const Model& model, const Activations& a) {
     launch(queue, LinearForward{.y = a.branch, .x = layer.attended, .w = w.proj.w});
     join(a.before(l), a.branch, w.proj.b, w.middle_norm, layer.middle);
 
+    // MLP
     launch(queue, LinearActivationForward{
                       .y = layer.hidden,
                       .h = layer.up,
@@ -316,6 +323,7 @@ void layer_backward(const Model& model, int64_t l, const Activations& a, const T
   const Block& w = model.blocks[l];
   const Layer& layer = a.layers[l];
 
+  // MLP
   join_backward(layer.end, w.end_norm, w.down.db, behind, d.end);
   launch(queue, LinearActivationBackward{
                     .dh = d.up,
@@ -325,12 +333,7 @@ void layer_backward(const Model& model, int64_t l, const Activations& a, const T
                     .h = layer.up,
                     .b = w.up.b,
                 });
-  launch(queue, LinearBackward{
-                    .dw = w.down.dw,
-                    .dy = d.end.sum,
-                    .x = layer.hidden,
-                    .w = w.down.w,
-                });
+  launch(queue, LinearBackward{.dw = w.down.dw, .dy = d.end.sum, .x = layer.hidden, .w = w.down.w});
   launch(queue, LinearBackward{
                     .dx = {d.middle.norm},
                     .dw = w.up.dw,
@@ -339,6 +342,7 @@ void layer_backward(const Model& model, int64_t l, const Activations& a, const T
                     .w = w.up.w,
                 });
 
+  // attention
   join_backward(layer.middle, w.middle_norm, w.proj.db, d.end.sum, d.middle);
   launch(queue, LinearBackward{
                     .dx = {d.attended},
@@ -414,8 +418,8 @@ void backward(const Model& model, const Activations& a, const StepScalars* step,
 
 // ---- training ----
 
-// Windows at random places of the text: a function of seed, step and place in the batch. The key is
-// one of its own, apart from that of the weights.
+// Windows that begin anywhere in the text: a function of seed, step and index in the batch. Their
+// random bits have another key than those of the weights.
 std::vector<int32_t> windows(const std::string& text, uint32_t step) {
   std::vector<int32_t> tokens;
   for (uint32_t i = 0; i < kBatch; ++i) {
