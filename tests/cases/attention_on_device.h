@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// The oracle's problems on a device: poisoned buffers with guard bands, forms that cover a case,
-// errors.
+// Problems on a device, in guarded memory: forms that cover a case, and what they may err.
 #pragma once
 
 #include "kernels/attention/documents.h"
 #include "kernels/attention/select.h"
 #include "tests/cases/attention_problem.h"
+#include "tests/cases/guarded.h"
 
 #include <algorithm>
 #include <cmath>
@@ -16,72 +16,6 @@
 #include <vector>
 
 namespace weft::attention_test {
-// A (rows, columns) matrix on a device between two guard bands; what is not put() is NaN.
-template <class T>
-class GuardedMatrix {
- public:
-  using Value = T;
-
-  GuardedMatrix(Device& device, int64_t rows, int64_t columns)
-      : device_(device),
-        rows_(rows),
-        columns_(columns),
-        poison_(static_cast<std::size_t>(rows * columns + 2 * kGuard)),
-        memory_(*device_.pool, {std::ssize(poison_)}, dtype_of<T>) {
-    std::memset(static_cast<void*>(poison_.data()), 0xff, poison_.size() * sizeof(T));
-    upload(poison_);
-  }
-
-  T* data() const { return static_cast<T*>(memory_.view().data) + kGuard; }
-
-  int64_t columns() const { return columns_; }
-
-  void put(int64_t first_column, int64_t count, const std::vector<T>& values) {
-    std::vector<T> all = download();
-    for (int64_t r = 0; r < rows_; ++r)
-      std::copy_n(&values[r * count], count, &all[kGuard + r * columns_ + first_column]);
-    upload(all);
-  }
-
-  std::vector<T> get(int64_t first_column, int64_t count) const {
-    const std::vector<T> all = download();
-    std::vector<T> values(rows_ * count);
-    for (int64_t r = 0; r < rows_; ++r)
-      std::copy_n(&all[kGuard + r * columns_ + first_column], count, &values[r * count]);
-    return values;
-  }
-
-  // Everything, guard bands and spare columns too.
-  void fetch(std::vector<T>& all) const {
-    all.resize(poison_.size());
-    device_.download(all.data(), memory_);
-  }
-
-  // Nothing was written outside of the first `used` columns.
-  bool kept_outside(int64_t used) const {
-    std::vector<T> all = download();
-    for (int64_t r = 0; r < rows_; ++r)
-      std::memset(static_cast<void*>(&all[kGuard + r * columns_]), 0xff, used * sizeof(T));
-    return same_bits(all, poison_);
-  }
-
- private:
-  static constexpr int64_t kGuard = 256;
-
-  void upload(const std::vector<T>& values) { device_.upload(memory_, values.data()); }
-
-  std::vector<T> download() const {
-    std::vector<T> values;
-    fetch(values);
-    return values;
-  }
-
-  Device& device_;
-  int64_t rows_, columns_;
-  std::vector<T> poison_;
-  Tensor memory_;
-};
-
 inline Tensor on_device(Device& device, const std::vector<int32_t>& values) {
   Tensor t(*device.pool, {std::ssize(values)}, DType::i32);
   device.upload(t, values.data());

@@ -16,10 +16,8 @@
 
 namespace weft {
 namespace {
-constexpr int64_t kGuard = 256;  // bytes before and after each tensor
 constexpr unsigned char kInputGuard = 0xa5,
                         kOutputGuard = 0x5a;  // different: copying one over the other shows
-constexpr unsigned char kPoisonByte = 0xff;   // NaN in every floating type, -1 in i32
 
 // Counter-based: element i of a tensor is the same whatever was made before it.
 uint64_t scramble(uint64_t x) {
@@ -99,29 +97,24 @@ std::function<double(int64_t)> CaseRun::noise(DType rounded, double deviation, d
 // `value` empty: poison.
 TensorView CaseRun::add(const std::string& name, const Shape& shape, DType t,
                         const std::function<double(int64_t)>& value) {
-  Block block;
-  block.name = name;
-  block.view.dtype = block.through = t;
-  block.view.rank = static_cast<int>(shape.size());
-  std::copy(shape.begin(), shape.end(), block.view.shape);
-  const int64_t offset = kGuard + (options_.misaligned ? size_of(t) : 0),
-                bytes = block.view.bytes();
-  std::vector<unsigned char> host(static_cast<std::size_t>(offset + bytes + kGuard),
-                                  name.empty() ? kInputGuard : kOutputGuard);
-  if (!value) {
-    std::memset(host.data() + offset, kPoisonByte, static_cast<std::size_t>(bytes));
-  } else {
-#pragma omp parallel for schedule(static) if (bytes > (1 << 16))
-    for (int64_t i = 0; i < block.view.size(); ++i)
-      write_element(host.data() + offset + i * size_of(t), t, value(i));
+  TensorView view;
+  view.dtype = t;
+  view.rank = static_cast<int>(shape.size());
+  std::copy(shape.begin(), shape.end(), view.shape);
+  Bytes content(static_cast<std::size_t>(view.bytes()), kPoisonByte);
+  if (value) {
+#pragma omp parallel for schedule(static) if (view.bytes() > (1 << 16))
+    for (int64_t i = 0; i < view.size(); ++i)
+      write_element(content.data() + i * size_of(t), t, value(i));
   }
-  block.memory = Tensor(*device_.pool, {static_cast<int64_t>(host.size())}, DType::u8, "case");
-  device_.upload(block.memory, host.data());
-  block.view.data = static_cast<unsigned char*>(block.memory.view().data) + offset;
-  if (name.empty() && !realistic_) block.before = std::move(host);
-  bytes_ += static_cast<double>(bytes);
-  blocks_.push_back(std::move(block));
-  return blocks_.back().view;
+  const bool is_input = name.empty();
+  GuardedMemory memory(device_, content, is_input ? kInputGuard : kOutputGuard,
+                       options_.misaligned ? size_of(t) : 0);
+  view.data = memory.data();
+  bytes_ += static_cast<double>(view.bytes());
+  if (!is_input || realistic_) content.clear();
+  blocks_.push_back({name, std::move(memory), view, t, std::move(content)});
+  return view;
 }
 
 TensorView CaseRun::input_of(const Shape& shape, DType stored, const std::vector<double>& values) {
@@ -180,23 +173,17 @@ std::vector<CaseOutput> CaseRun::outputs() {
   std::vector<CaseOutput> outputs;
   for (const Block& block : blocks_) {
     if (block.name.empty() && block.before.empty()) continue;
-    std::vector<unsigned char> host(static_cast<std::size_t>(block.memory.size()));
-    device_.download(host.data(), block.memory);
+    const auto [content, kept_before, kept_after] = block.memory.read();
     if (block.name.empty()) {
-      WEFT_CHECK(host == block.before, "an input ", shape_text(block.view),
-                 " or its surroundings were written to");
+      WEFT_CHECK(content == block.before && kept_before && kept_after, "an input ",
+                 shape_text(block.view), " or its surroundings were written to");
       continue;
     }
-    const auto begin =
-        static_cast<char*>(block.view.data) - static_cast<char*>(block.memory.view().data);
-    const auto intact = [](unsigned char byte) { return byte == kOutputGuard; };
-    WEFT_CHECK(std::all_of(host.begin(), host.begin() + begin, intact), "memory before ",
-               block.name, " was written to");
-    WEFT_CHECK(std::all_of(host.begin() + begin + block.view.bytes(), host.end(), intact),
-               "memory after ", block.name, " was written to");
+    WEFT_CHECK(kept_before, "memory before ", block.name, " was written to");
+    WEFT_CHECK(kept_after, "memory after ", block.name, " was written to");
     CaseOutput out{block.name, block.view.dtype, block.through,
                    std::vector<double>(static_cast<std::size_t>(block.view.size()))};
-    const unsigned char* at = host.data() + begin;
+    const unsigned char* at = content.data();
     for (double& value : out.values) {
       value = read_element(at, out.dtype);
       at += size_of(out.dtype);

@@ -7,6 +7,7 @@
 #include "kernels/attention/attention.h"
 #include "kernels/step_scalars.h"
 #include "src/device.h"
+#include "tests/cases/guarded.h"
 
 #include <cstddef>
 #include <functional>
@@ -118,7 +119,7 @@ class CaseRun {
 
   // An output of `size` bytes at an aligned place, compared byte by byte.
   void* output_bytes(const char* name, int64_t size) {
-    const std::vector<unsigned char> poison(static_cast<std::size_t>(size), 0xff);
+    const Bytes poison(static_cast<std::size_t>(size), kPoisonByte);
     return bytes_at(name, poison.data(), poison.size());
   }
 
@@ -149,10 +150,10 @@ class CaseRun {
  private:
   struct Block {
     std::string name;  // empty: an input
-    Tensor memory;     // bytes, guard bands included
+    GuardedMemory memory;
     TensorView view;
     DType through;
-    std::vector<unsigned char> before;  // of inputs of the smaller cases: what must still be there
+    Bytes before;  // of inputs of the smaller cases: what must still be there
   };
 
   TensorView add(const std::string& name, const Shape&, DType,
