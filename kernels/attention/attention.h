@@ -4,8 +4,9 @@
 // or backward.
 //   y_i = sum_{j in S_i} softmax_j(scale * q_i . k_j) v_j        y_i = 0 and lse_i = -inf where S_i
 //   is empty
-// There are T queries and Tk keys: as many in self-attention, any number otherwise.
-// The kernels know nothing of "strided" or "fixed": they go through a TileMap, which PackedMaps
+// definition.h says it in plain loops, attention.cpp computes it fast on a CPU, attention.cu on
+// GPUs. There are T queries and Tk keys: as many in self-attention, any number otherwise. The
+// kernels know nothing of "strided" or "fixed": they go through a TileMap, which PackedMaps
 // (src/patterns/packed_maps.h) makes from any AttentionPattern.
 #pragma once
 
