@@ -30,8 +30,8 @@ struct TrainState {
 
 void save_checkpoint(const std::string& path, Device&, const ParameterStore&, const TrainState&,
                      const std::string& config_yaml);
-// Called instead by the other ranks of a store with shards, while one of them saves: it needs their
-// parts.
+// Called instead by the other processes that share a store, while the first one saves: it needs
+// their parts.
 void join_save_checkpoint(const ParameterStore&);
 
 // Reads weights (`use_ema`: the EMA as such), and for training optimizer state and EMA, into
@@ -76,7 +76,7 @@ struct TakenWeights {
 
 // Copies into an allocated store, and its moving average, what has its name and shape. Of
 // position.0 a file may hold fewer rows: a longer context. Error for other shapes and position
-// axes. Collective with shards.
+// axes. Collective with sharing.
 TakenWeights take_weights(const WeightsFile&, Device&, ParameterStore&);
 
 // train --init: fine-tuning from the weights of another run.

@@ -16,8 +16,8 @@
 namespace weft {
 constexpr const char* kGradient = "the gradient of";
 
-// Gradients first: what differs there differs in the rest as well. With shards, what this process
-// keeps.
+// Gradients first: what differs there differs in the rest as well. With sharing, what this
+// process keeps.
 std::vector<Replay::StatePart> Replay::state() const {
   std::vector<StatePart> parts;
   const auto add = [&](const char* what, const Tensor& block) {
