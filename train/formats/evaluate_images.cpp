@@ -2,6 +2,7 @@
 #include "train/formats/evaluate_images.h"
 
 #include "data/augment/image_items.h"
+#include "kernels/view.h"
 #include "src/config/config.h"
 #include "train/program/options.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/heat_map.h"
 
+#include "kernels/view.h"
 #include "src/config/config.h"
 #include "train/program/counts.h"
 #include "train/program/options.h"

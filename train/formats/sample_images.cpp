@@ -3,6 +3,7 @@
 
 #include "data/formats/image_files.h"
 #include "data/items.h"
+#include "kernels/view.h"
 #include "src/config/config.h"
 #include "train/program/options.h"
 #include "train/program/progress.h"

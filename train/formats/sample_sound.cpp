@@ -2,6 +2,7 @@
 #include "train/formats/sample_sound.h"
 
 #include "data/formats/audio_file.h"
+#include "kernels/view.h"
 #include "train/program/options.h"
 #include "train/program/progress.h"
 #include "train/sampling/sample_run.h"

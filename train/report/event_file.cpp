@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/event_file.h"
 
+#include "kernels/view.h"
+
 #include <bit>
 #include <chrono>
 #include <cmath>

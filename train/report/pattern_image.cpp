@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "train/report/pattern_image.h"
 
+#include "kernels/view.h"
 #include "src/patterns/pattern.h"
 
 #include <algorithm>
