@@ -16,12 +16,12 @@
 
 namespace weft {
 namespace {
-constexpr ImageShape kShape = {4, 4, 3};
+constexpr ImageShape kBatchShape = {4, 4, 3};
 
 Config image_config() {
   Config config;
   config.model.vocab = 256;
-  config.model.context = kShape.tokens();
+  config.model.context = kBatchShape.tokens();
   config.model.position_axes = {4, 4, 3};
   config.train.batch = 8;
   config.seed = 3;
@@ -29,7 +29,7 @@ Config image_config() {
 }
 
 // Every kind that reorders.
-Config all_kinds() {
+Config kinds_in_batches() {
   Config config = image_config();
   AugmentConfig& a = config.augment;
   a.rotation = a.color = a.transposition = a.reversal = true;
@@ -50,7 +50,7 @@ class BatchSourceImages : public testing::Test {
   void write(const std::string& name, int base) {
     std::vector<uint8_t> pixels;
     for (int i = 0; i < 10; ++i) {
-      for (int t = 0; t < kShape.tokens(); ++t)
+      for (int t = 0; t < kBatchShape.tokens(); ++t)
         pixels.push_back(static_cast<uint8_t>(base + (i * 7 + t) % 128));
     }
     Hdf5File file = Hdf5File::create(dir_ / name);
@@ -62,7 +62,7 @@ class BatchSourceImages : public testing::Test {
     const TokenDataset a(dir_ / "a.h5", "train", 256), b(dir_ / "b.h5", "train", 256);
     HostBatch out;
     BatchSource(config, a, config.data.mix.empty() ? nullptr : &b)
-        .read(step, first, count, kShape.tokens(), out);
+        .read(step, first, count, kBatchShape.tokens(), out);
     return out;
   }
 
@@ -74,10 +74,10 @@ std::vector<int32_t> part(const std::vector<int32_t>& all, int64_t i, int64_t si
 }
 
 TEST_F(BatchSourceImages, AreAugmentedAsTold) {
-  Config config = all_kinds();
-  const Augmenter augmenter(config, kShape);
+  Config config = kinds_in_batches();
+  const Augmenter augmenter(config, kBatchShape);
   const HostBatch batch = read(config, 2, 0, 8);
-  const int64_t n = kShape.tokens();
+  const int64_t n = kBatchShape.tokens();
   ASSERT_EQ(batch.positions.size(), batch.tokens.size());
   ASSERT_EQ(batch.conditions.size(), 8 * 6u);
   EXPECT_TRUE(batch.offsets.empty());
@@ -115,7 +115,7 @@ TEST_F(BatchSourceImages, TheModelIsToldOfTheMix) {
     ASSERT_TRUE(batch.positions.empty()) << "mixing reorders nothing";
     ASSERT_EQ(batch.conditions.size(), 8u);
     for (std::size_t i = 0; i < 8; ++i) {
-      const int first = batch.tokens[i * static_cast<std::size_t>(kShape.tokens())];
+      const int first = batch.tokens[i * static_cast<std::size_t>(kBatchShape.tokens())];
       ASSERT_EQ(batch.conditions[i], first >= 128 ? 1 : 0);
       if (first >= 128) {
         ASSERT_TRUE(first == 128 || first == 135) << "only the first two images";
