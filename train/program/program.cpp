@@ -84,7 +84,8 @@ std::optional<int> parse(const Program& program, CLI::App& app, int argc, char**
     if (e.get_exit_code() == 0)
       return program.has_ranks && !launcher().is_first() ? 0 : app.exit(e);
     const std::string what = e.what() + help_with(app, e.what()) + " (try --help)";
-    program.has_ranks ? launcher().fail_before_work(what) : fail(what);
+    if (program.has_ranks) launcher().fail_before_work(what);
+    fail(what);
   }
 }
 

@@ -26,7 +26,8 @@ TEST_F(AbsentParts, AreNamedWithTheirSwitch) {
            {"--verify-every", train + "--verify-every 2"},
        }) {
     const std::string absent = absent_part_text(asked);
-    if (!absent.empty()) EXPECT_CONTAINS(refused(line), absent);
+    if (absent.empty()) continue;
+    EXPECT_CONTAINS(refused(line), absent);
   }
 }
 
