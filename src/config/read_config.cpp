@@ -4,6 +4,7 @@
 #include "src/config/fields.h"
 #include "src/config/names.h"
 #include "src/config/write_config.h"
+#include "src/parts/parts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -239,9 +240,12 @@ class Reader {
 
   void read_value(const Field& field, const YAML::Node& node, std::string& value) {
     const bool known = node.IsScalar() && std::ranges::count(field.choices, node.Scalar()) > 0;
-    if (!field.choices.empty() && !known)
+    if (!field.choices.empty() && !known) {
+      const std::string absent = node.IsScalar() ? absent_part_text(node.Scalar()) : "";
+      if (!absent.empty()) fail(place(node), ": ", field.key, ": ", absent);
       expected(field, node, listed(field.choices, " or "),
                node.IsScalar() ? did_you_mean(node.Scalar(), field.choices) : "");
+    }
     if (!node.IsScalar()) expected(field, node, "a text");
     value = node.Scalar();
   }

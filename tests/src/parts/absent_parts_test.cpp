@@ -24,6 +24,8 @@ TEST_F(AbsentParts, AreNamedWithTheirSwitch) {
            {"train.bucket_mb", train + "--set train.bucket_mb=7"},
            {"train.shard_optimizer", train + "--set train.shard_optimizer=true"},
            {"--verify-every", train + "--verify-every 2"},
+           {"routing", train + "--set 'model.attention={kind: routing}'"},
+           {"longformer", "inspect --attention '{kind: heads, of: [{kind: longformer}]}'"},
        }) {
     const std::string absent = absent_part_text(asked);
     if (absent.empty()) continue;
