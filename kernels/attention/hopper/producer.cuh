@@ -163,7 +163,7 @@ class Producer {
       if (rank < d.own_tiles) {
         f.own = __ldg(d.schedule + rank);
         int begin = __ldg(d.start + f.own), past = __ldg(d.start + f.own + 1);
-        if constexpr (!M::kTma) {  // content leaves the ends of lists without pairs
+        if constexpr (!M::kTma) {  // SegmentMaps leave the ends of lists without pairs
           while (begin < past && __ldg(d.mask + begin) == kSkip) ++begin;
           while (begin < past && __ldg(d.mask + past - 1) == kSkip) --past;
         }
