@@ -5,7 +5,6 @@
 #include "kernels/linear/linear.h"
 #include "kernels/memory.h"
 #include "src/config/names.h"
-#include "src/parts/parts.h"
 
 #include <algorithm>
 #include <chrono>
@@ -187,7 +186,6 @@ double Device::copy_bandwidth() {
 }
 
 std::unique_ptr<Device> make_device(const std::string& name) {
-  register_parts();  // before any launch: parts add forms to tables of kernels/
   if (name == "cpu") return std::make_unique<CpuDevice>();
   if (name == "auto") return open_any();
   if (name == "cuda" || name.starts_with("cuda:")) return open_cuda(name);

@@ -2,7 +2,7 @@
 // Which CUDA kernels run attention, and why.
 #include "kernels/attention/select.h"
 
-#include "kernels/form_reasons.h"
+#include "kernels/forms.h"
 #include "kernels/view.h"
 
 #include <algorithm>
@@ -193,6 +193,7 @@ std::optional<SmallTileKernels>& registered_small_tiles() {
 void set_small_tile_kernels(const SmallTileKernels& kernels) { registered_small_tiles() = kernels; }
 
 const SmallTileKernels* small_tile_kernels() {
+  register_kernel_parts();
   const auto& kernels = registered_small_tiles();
   return kernels ? &*kernels : nullptr;
 }

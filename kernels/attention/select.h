@@ -47,7 +47,7 @@ struct SmallTileKernels {
   void (*backward)(CudaQueue&, const AttentionBackward&, const AttentionPass&) = nullptr;
 };
 
-// Called by the part when it registers: before tables are built, and before select().
+// Called by the part when it registers.
 void set_small_tile_kernels(const SmallTileKernels&);
 // Null where there are none.
 const SmallTileKernels* small_tile_kernels();

@@ -2,7 +2,7 @@
 // GEMM and activation in one: the definition and the choice between the CUDA forms.
 #include "kernels/linear/activation.h"
 
-#include "kernels/form_reasons.h"
+#include "kernels/forms.h"
 #include "kernels/launch_profile.h"
 #include "kernels/linear/forms.h"
 

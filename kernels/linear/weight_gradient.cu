@@ -6,7 +6,7 @@
 // divide among them. A cluster shares the tiles of dy: each thread block loads a part for all. A
 // second kernel adds the shares in order.
 #include "kernels/device/dependent_launch.cuh"
-#include "kernels/form_reasons.h"
+#include "kernels/forms.h"
 #include "kernels/linear/forms.h"
 #include "kernels/linear/hopper.cuh"
 

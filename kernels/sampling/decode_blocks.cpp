@@ -2,6 +2,7 @@
 // The definition: block after block, in the steps that DecodeLinear and AttentionDecode define.
 #include "kernels/sampling/decode_blocks.h"
 
+#include "kernels/forms.h"
 #include "kernels/sampling/decode_blocks_steps.h"
 #include "kernels/view.h"
 
@@ -64,7 +65,10 @@ std::vector<BlocksDecoder>& decoders() {
 
 void add_blocks_decoder(const BlocksDecoder& decoder) { decoders().push_back(decoder); }
 
-const std::vector<BlocksDecoder>& blocks_decoders() { return decoders(); }
+const std::vector<BlocksDecoder>& blocks_decoders() {
+  register_kernel_parts();
+  return decoders();
+}
 
 void compute(CpuQueue& queue, const DecodeBlocks& k) {
   if (k.y.size() > 0) run_in_steps(queue, k);

@@ -66,7 +66,7 @@ struct BlocksDecoder {
   void (*compute)(CudaQueue&, const DecodeBlocks&);
 };
 
-// Called by a part when it registers, before the first device is made.
+// Called by a part when it registers.
 void add_blocks_decoder(const BlocksDecoder&);
 const std::vector<BlocksDecoder>& blocks_decoders();
 }  // namespace weft

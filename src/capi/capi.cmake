@@ -9,7 +9,8 @@ set(capi_version ${capi_major}.${capi_minor}.${capi_patch})
 weft_host_folder(src/capi)
 # What patterns read of those folders, and the parts among them.
 target_sources(src_capi PRIVATE src/files/npy.cpp src/config/names.cpp
-  ${CMAKE_BINARY_DIR}/registered_in_c_library.cpp)
+  ${CMAKE_BINARY_DIR}/registered_in_c_library.cpp
+  ${CMAKE_BINARY_DIR}/registered_kernels_in_c_library.cpp)
 set(capi_private_libraries "-lstdc++ -lgomp -lpthread -ldl -lrt -lm")
 add_library(weft_attention SHARED)
 add_library(weft_attention_static STATIC)

@@ -8,13 +8,14 @@
 #           [REQUIRES ...]  parts without which this one is not built
 #           [C_LIBRARY]     the part is registered in the C library as well; its option is no help there
 #                           otherwise
+#           [KERNELS]       it adds forms of kernels: register_kernel_parts() (kernels/forms.h) calls it
 #           [HOLDS ...])    what a person may ask for that the part brings: kinds of patterns, sections
 #                           or keys of a config, programs, options. Errors name OPTION for them.
 # Adds NAME to weft_parts when it is switched on and its folders are there, and defines `void
 # weft::register_NAME()` as what the folders have to bring. A part without C++ registers nothing:
 # REGISTERS_NOTHING.
 function(weft_part name option about)
-  cmake_parse_arguments(part "C_LIBRARY;REGISTERS_NOTHING" "" "FOLDERS;REQUIRES;HOLDS" ${ARGN})
+  cmake_parse_arguments(part "C_LIBRARY;KERNELS;REGISTERS_NOTHING" "" "FOLDERS;REQUIRES;HOLDS" ${ARGN})
   option(${option} "${about}" ON)
   set(built ${${option}})
   foreach(folder ${part_FOLDERS})
@@ -41,10 +42,14 @@ function(weft_part name option about)
   if(built)
     set(is_built true)
     set_property(GLOBAL APPEND PROPERTY weft_parts ${name})
+    set(registered registered)
+    if(part_KERNELS)
+      set(registered registered_kernels)
+    endif()
     if(NOT part_REGISTERS_NOTHING)
-      set_property(GLOBAL APPEND PROPERTY weft_registered ${name})
+      set_property(GLOBAL APPEND PROPERTY weft_${registered} ${name})
       if(part_C_LIBRARY)
-        set_property(GLOBAL APPEND PROPERTY weft_registered_in_c_library ${name})
+        set_property(GLOBAL APPEND PROPERTY weft_${registered}_in_c_library ${name})
       endif()
     endif()
   else()
@@ -61,9 +66,9 @@ function(weft_part name option about)
   set(weft_part_${name} "${here}" PARENT_SCOPE)  # its folders, none when it is not built
 endfunction()
 
-# The files that register the parts which are built: in the engine, and in the C library.
+# The files that register the parts which are built: in the engine, in the kernels, and in the C library.
 function(weft_write_parts)
-  foreach(library registered registered_in_c_library)
+  foreach(library registered registered_in_c_library registered_kernels registered_kernels_in_c_library)
     get_property(names GLOBAL PROPERTY weft_${library})
     get_property(weft_part_table GLOBAL PROPERTY weft_${library}_table)
     set(weft_declarations "")
@@ -72,7 +77,11 @@ function(weft_write_parts)
       string(APPEND weft_declarations "void register_${name}();\n")
       string(APPEND weft_calls "    register_${name}();\n")
     endforeach()
-    configure_file(${CMAKE_SOURCE_DIR}/src/parts/parts.cpp.in ${CMAKE_BINARY_DIR}/${library}.cpp @ONLY)
+    set(template parts)
+    if(library MATCHES kernels)
+      set(template kernel_parts)
+    endif()
+    configure_file(${CMAKE_SOURCE_DIR}/src/parts/${template}.cpp.in ${CMAKE_BINARY_DIR}/${library}.cpp @ONLY)
   endforeach()
 endfunction()
 
@@ -101,11 +110,13 @@ weft_part(bindings WEFT_WITH_BINDINGS "the C library and the Python package"
   REGISTERS_NOTHING)
 
 weft_part(rows16 WEFT_WITH_ROWS16 "attention over tiles of 16 rows, and heads of 136 to 256 on tensor cores"
-  FOLDERS kernels/rows16
+  FOLDERS kernels/attention/rows16
+  KERNELS
   C_LIBRARY)
 
 weft_part(decode WEFT_WITH_DECODE "sampling with one persistent kernel for all blocks, on Hopper"
-  FOLDERS kernels/decode)
+  FOLDERS kernels/sampling/decode
+  KERNELS)
 
 weft_part(ranks WEFT_WITH_RANKS "several processes that train together, one a GPU"
   FOLDERS src/ranks train/ranks

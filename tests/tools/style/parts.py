@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from repo_files import read
 
 TABLE = "src/parts/parts.cmake"
-WORDS = {"FOLDERS", "REQUIRES", "HOLDS", "C_LIBRARY", "REGISTERS_NOTHING"}
+WORDS = {"FOLDERS", "REQUIRES", "HOLDS", "C_LIBRARY", "KERNELS",
+         "REGISTERS_NOTHING"}
 
 
 @dataclass

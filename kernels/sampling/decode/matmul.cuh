@@ -5,7 +5,7 @@
 // for two MMAs. The first weights are in flight before the rows are there.
 #pragma once
 
-#include "kernels/decode/persistent.cuh"
+#include "kernels/sampling/decode/persistent.cuh"
 #include "kernels/sampling/decode_linear.cuh"
 
 namespace weft::decode_persistent {

@@ -21,9 +21,9 @@
 // A thread that waits about two seconds traps: an error is better than a hang.
 #pragma once
 
-#include "kernels/decode/plan.h"
 #include "kernels/device/vector8.cuh"
 #include "kernels/layers/rotary.cuh"
+#include "kernels/sampling/decode/plan.h"
 #include "kernels/sampling/decode_blocks.h"
 
 namespace weft::decode_persistent {

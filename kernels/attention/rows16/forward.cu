@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Forward attention by mma.sync over tiles of edge 16: a warp owns 16 query rows.
 #include "kernels/attention/ampere/forward.cuh"
-#include "kernels/rows16/launchers.h"
-#include "kernels/rows16/mainloop.cuh"
+#include "kernels/attention/rows16/launchers.h"
+#include "kernels/attention/rows16/mainloop.cuh"
 
 namespace weft::attention::ampere {
 template <int Dqk, int Dv>

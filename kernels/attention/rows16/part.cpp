@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The part rows16: mma.sync over tiles of 16 rows, a warp for each.
+#include "kernels/attention/rows16/launchers.h"
 #include "kernels/attention/select.h"
-#include "kernels/rows16/launchers.h"
 
 namespace weft {
 void register_rows16() {

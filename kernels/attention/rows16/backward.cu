@@ -2,8 +2,8 @@
 // Backward attention by mma.sync, as backward.cuh: a warp owns a tile of 16 queries (dQ) or keys
 // (dK, dV).
 #include "kernels/attention/ampere/backward.cuh"
-#include "kernels/rows16/launchers.h"
-#include "kernels/rows16/mainloop.cuh"
+#include "kernels/attention/rows16/launchers.h"
+#include "kernels/attention/rows16/mainloop.cuh"
 
 namespace weft::attention::ampere {
 // kKeys: of the key-stationary kernel, which streams lse and delta.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The part decode: one persistent kernel takes a position through all blocks.
-#include "kernels/decode/persistent.h"
+#include "kernels/sampling/decode/persistent.h"
 
 namespace weft {
 void register_decode() {

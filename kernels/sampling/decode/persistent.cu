@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // DecodeBlocks on CUDA as one persistent kernel.
-#include "kernels/decode/attention.cuh"
-#include "kernels/decode/matmul.cuh"
-#include "kernels/decode/persistent.h"
-#include "kernels/form_reasons.h"
+#include "kernels/forms.h"
+#include "kernels/sampling/decode/attention.cuh"
+#include "kernels/sampling/decode/matmul.cuh"
+#include "kernels/sampling/decode/persistent.h"
 
 #include <algorithm>
 #include <cstddef>

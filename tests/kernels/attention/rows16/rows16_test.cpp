@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Where tiles of 16 rows run, and where tables have them.
 #include "kernels/attention/select.h"
-#include "src/parts/parts.h"
 #include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"
 #include "tests/kernels/attention/attention_case.h"
@@ -13,7 +12,6 @@ namespace {
 using attention::Kernel, attention::Problem;
 
 Kernel selected(const Problem& problem, int compute_capability, const Band& band = {}) {
-  register_parts();
   AttentionPass pass = attention_test::pass_of(band);
   pass.edge = kSmallTile;
   return attention::select(problem, pass, compute_capability);
@@ -35,7 +33,6 @@ TEST(Rows16, SmallTilesRunOnTensorCores) {
 }
 
 TEST(Rows16, TheTextNamesThem) {
-  register_parts();
   AttentionBackward g = attention_test::problem_of(300, 64, 64);
   AttentionForward f;
   f.q = g.q, f.k = g.k, f.v = g.v, f.y = g.y;

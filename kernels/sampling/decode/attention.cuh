@@ -7,7 +7,7 @@
 // it computes, those of the next layer during the GEMMs.
 #pragma once
 
-#include "kernels/decode/persistent.cuh"
+#include "kernels/sampling/decode/persistent.cuh"
 
 namespace weft::decode_persistent {
 // kQk, kV: parts of 64 elements of a row.

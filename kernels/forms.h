@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Why CUDA kernels do not take a case, whatever they compute; "" where they may.
+// Forms of kernels: those that parts add, and why CUDA kernels do not take a case, whatever they
+// compute; "" where they may.
 #pragma once
 
 #include "kernels/view.h"
@@ -7,6 +8,10 @@
 #include <string>
 
 namespace weft {
+// Calls register_<part>() of every part that adds forms and is built, once. A table of forms calls
+// it before it is read. CMake writes it from src/parts/parts.cmake.
+void register_kernel_parts();
+
 #ifdef WEFT_SM90A  // the build has machine code for sm_90a
 inline constexpr bool kBuiltForSm90a = true;
 #else

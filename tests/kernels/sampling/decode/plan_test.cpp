@@ -2,7 +2,7 @@
 // The plan of the persistent decoding kernel: everything is computed once, nothing overlaps, and
 // thread blocks that wait for words alone come to the same result in any batch and on any number of
 // multiprocessors.
-#include "kernels/decode/plan.h"
+#include "kernels/sampling/decode/plan.h"
 
 #include <algorithm>
 #include <atomic>
