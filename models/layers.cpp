@@ -158,7 +158,7 @@ Affine Attention::attend(Ctx& ctx, const ParameterStore& store, const Var& packe
     return proj.affine(c, store, sparse_attention(c, q_k_v, shape, maps)).matmul;
   };
   const Var matmul = recomputed ? recompute(ctx, block, packed) : block(ctx, packed);
-  ctx.mark(proj.bias.index);
+  ctx.gradients_complete_from(proj.bias.index);
   return {matmul, store.var(proj.bias)};
 }
 
@@ -171,7 +171,7 @@ Mlp::Mlp(ParameterStore& store, const std::string& name, int64_t width, int64_t 
 Affine Mlp::forward(Ctx& ctx, const ParameterStore& store, const Var& x) const {
   const Var matmul =
       mlp(ctx, x, store.var(up.weight), store.var(up.bias), store.var(down.weight), f);
-  ctx.mark(down.bias.index);
+  ctx.gradients_complete_from(down.bias.index);
   return {matmul, store.var(down.bias)};
 }
 

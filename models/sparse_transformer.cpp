@@ -70,7 +70,7 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
         known.try_emplace(patterns_[i].get(), maps_.get(*patterns_[i], s.tokens.shape()[1]).maps());
     KeptMaps& maps = found->second;
     if (is_new && starts) maps = segment_maps(ctx, maps.maps, starts, true);
-    if (i == 0) ctx.mark(blocks_[i].attention_norm.weight.index);
+    if (i == 0) ctx.gradients_complete_from(blocks_[i].attention_norm.weight.index);
     if (!recompute_blocks_ || on_layer) {
       run_block(ctx, i, h, maps, qk, on_layer);
       continue;

@@ -7,8 +7,8 @@
 #include <memory>
 
 namespace weft {
-void Ctx::mark(int32_t first) {
-  if (tape && complete) tape->mark([first](Ctx& c) { (*c.complete)(c, first); });
+void Ctx::gradients_complete_from(int32_t first) {
+  if (tape && complete) tape->on_backward([first](Ctx& c) { (*c.complete)(c, first); });
 }
 
 GradView Ctx::grad(const Var& v) {
@@ -46,7 +46,7 @@ void Tape::run_backward(Ctx& ctx) {
     const Step step = std::move(steps_.back());
     steps_.pop_back();
     std::array<Tensor, 2> gradients;
-    bool any = step.is_mark;
+    bool any = step.always;
     for (std::size_t i = 0; i < gradients.size(); ++i) {
       if (!step.outputs[i] || !step.outputs[i]->written) continue;
       any = true;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Reverse-mode differentiation. A forward op computes its output and records a closure on the Tape.
-// The backward pass runs the closures, last first: each turns the gradient of its op's output into
-// gradients of its inputs, then frees what it kept. All that an op needs comes with its Ctx.
+// The backward pass runs the closures, last first. Each turns the gradient of its op's output into
+// gradients of its inputs, then frees the tensors that it kept. A Ctx holds all that an op needs.
 // Examples: src/ops.cpp.
 #pragma once
 
@@ -24,8 +24,8 @@ struct Gradient {
   Tensor tensor;         // none until a backward kernel writes it
   bool written = false;  // the first writer stores, later ones add
   bool pinned = false;   // a parameter's: `tensor` is its slice of a flat block, and stays that
-  // The op that made the value recomputes it in its backward pass; what later ops do with it waits
-  // here.
+  // The op that made the value computes it again in its backward pass. Closures of later ops that
+  // need the value wait here until then.
   bool recomputed = false;
   std::vector<std::function<void(Ctx&, const Tensor& value)>> waiting = {};
 };
@@ -39,10 +39,11 @@ struct Var {
 
   DType dtype() const { return value.dtype(); }
 
-  // For a closure that needs the gradient and the shape alone.
+  // The same without memory, for a closure that needs gradient and shape only.
   Var without_value() const { return {value.without_memory(), gradient}; }
 
-  // For a closure that can wait for a value that is recomputed.
+  // What a closure keeps that can wait for a recomputed value: no memory where it will be
+  // recomputed.
   Var kept() const { return gradient && gradient->recomputed ? without_value() : *this; }
 };
 
@@ -55,17 +56,17 @@ class Tape {
            [run = std::move(backward)](Ctx& c, const Tensor& dy, const Tensor&) { run(c, dy); });
   }
 
-  // Of an op with two outputs: the gradient of one of them is empty when it got none.
+  // The closure of an op with outputs y and z. dy or dz is empty where no gradient arrived.
   using BackwardOfTwo = std::function<void(Ctx&, const Tensor& dy, const Tensor& dz)>;
 
   void record(const char* op, const Var& y, const Var& z, BackwardOfTwo backward) {
     steps_.push_back({op, {y.gradient, z.gradient}, std::move(backward)});
   }
 
-  // A closure that always runs, after all that are recorded from here on.
-  void mark(std::function<void(Ctx&)> passed) {
-    const auto run = [run = std::move(passed)](Ctx& c, const Tensor&, const Tensor&) { run(c); };
-    steps_.push_back({"mark", {}, run, true});
+  // Runs in the backward pass even where no gradient arrives, after everything recorded later.
+  void on_backward(std::function<void(Ctx&)> closure) {
+    const auto run = [run = std::move(closure)](Ctx& c, const Tensor&, const Tensor&) { run(c); };
+    steps_.push_back({"on_backward", {}, run, true});
   }
 
   // Runs the closures, last first; skips those whose outputs got no gradient. See backward() below.
@@ -78,7 +79,7 @@ class Tape {
     const char* op;
     std::array<std::shared_ptr<Gradient>, 2> outputs;
     BackwardOfTwo backward;
-    bool is_mark = false;  // runs without a gradient
+    bool always = false;  // runs without a gradient
   };
 
   std::vector<Step> steps_;
@@ -97,7 +98,7 @@ struct Ctx {
   StepScalars* step = nullptr;      // learning rate, random seed ... of this update
   StepResults* results = nullptr;   // loss, gradient norm ... of this update
   LossScale* loss_scale = nullptr;  // null: none (f16 alone has one)
-  uint32_t site = 0;                // number of the next dropout call: the whole random state
+  uint32_t site = 0;                // number of the next dropout call; there is no other state
   bool training = false;            // dropout acts
   bool batch_invariant = false;     // sampling: linear() gives the same bits on any batch size
   int64_t launches = 0;             // kernels started through this context
@@ -120,24 +121,24 @@ struct Ctx {
   }
 
   // Where a backward kernel writes the gradient of v: the first writer stores, later ones add.
-  // Before an addition, a buffer that another gradient shares is copied.
+  // A buffer that another gradient shares is copied before the addition.
   GradView grad(const Var& v);
-  // t, or a copy where others hold its memory.
+  // t, or a copy of it where another tensor holds the same memory.
   Tensor unshared(const Tensor& t);
-  // The gradient of v is dy itself (or dy is added to it). The caller must not write to dy
-  // afterwards.
+  // Makes dy the gradient of v, or adds it to the one that is there. The caller must not write to
+  // dy afterwards.
   void pass_gradient(const Var& v, const Tensor& dy);
-  // A model calls this where nothing yet uses a parameter from number `first` on: the backward pass
-  // tells `complete` when it is back here.
-  void mark(int32_t first);
+  // A model calls this before its first use of any parameter numbered `first` or above. The
+  // backward pass calls *complete with `first` when it is back here.
+  void gradients_complete_from(int32_t first);
 };
 
 // Differentiates `objective`, a Var recorded last by mean(): its gradient is step->loss_gradient.
 void backward(Ctx&, const Var& objective);
 
-// Activation checkpointing (Chen et al. 2016, arXiv 1604.06174): keeps input and output of `block`,
-// which outlives the step. The backward pass runs it again, with the same dropout masks: equal bits
-// of gradients.
+// Activation checkpointing (Chen et al. 2016, arXiv 1604.06174): keeps input and output of `block`
+// only. The backward pass runs it again with the same dropout masks, so gradients have equal bits.
+// `block` must outlive the backward pass.
 using Block = std::function<Var(Ctx&, const Var&)>;
 Var recompute(Ctx&, const Block& block, const Var& x);
 }  // namespace weft

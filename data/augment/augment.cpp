@@ -81,8 +81,11 @@ Order order_of(Augment kind, int64_t value, const ImageShape& shape, const Augme
     case Augment::jigsaw: return jigsaw_order(shape, config.jigsaw, value);
     case Augment::random_order:
       return random_order(shape.tokens(), order_seed(config.random_order_seeds, value - 1));
-    default: return identity_order(shape.tokens());
+    case Augment::randaugment:
+    case Augment::dataset:
+    case Augment::label: break;
   }
+  return identity_order(shape.tokens());  // these change no places
 }
 
 constexpr int64_t kMostChoices = 10000;

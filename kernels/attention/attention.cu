@@ -38,7 +38,9 @@ void launch(CudaQueue& queue, Kernel kernel, const AttentionForward& f, const At
     case Kernel::hopper_band: return hopper::launch_band_forward(queue, f, pass);
     case Kernel::hopper_window: return hopper::launch_window_forward(queue, f, pass);
     case Kernel::hopper_column: return hopper::launch_column_forward(queue, f, pass);
-    default: return hopper::launch_forward(queue, f, pass);
+    case Kernel::hopper: return hopper::launch_forward(queue, f, pass);
+    case Kernel::hopper_fused:
+    case Kernel::hopper_head128: fail(name_of(kernel), " has no forward pass");
   }
 }
 

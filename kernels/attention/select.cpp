@@ -283,8 +283,11 @@ bool writes_delta(Kernel first, int passes) {
     case Kernel::hopper_column: return true;
     case Kernel::hopper:
     case Kernel::hopper_fused: return passes == 1;
-    default: return false;
+    case Kernel::simple:
+    case Kernel::general:
+    case Kernel::general_rows16: return false;
   }
+  fail("no such kernel");
 }
 
 std::string kernels_text(const AttentionForward& f, const AttentionBackward& g,

@@ -106,7 +106,7 @@ class Consumer {
   }
 
   __device__ __forceinline__ void run() {
-    if (self_ == 1) come_to(turn(0), 2 * kWarpgroup);
+    if (self_ == 1) named_barrier_arrive(multiply_barrier(0), 2 * kWarpgroup);
     while (tiles_.more(a_)) {
       column_ = tiles_.column(rank_) + self_ * kColumns;
       uint32_t w[kChunks * 4][4];
@@ -118,9 +118,9 @@ class Consumer {
         float c[64];
         new_columns = tiles_.advance(a_);
         const bool other_waits = self_ == 0 || tiles_.more(a_);
-        meet(turn(self_), 2 * kWarpgroup);
+        named_barrier_sync(multiply_barrier(self_), 2 * kWarpgroup);
         multiply(c, w);
-        if (other_waits) come_to(turn(self_ ^ 1), 2 * kWarpgroup);
+        if (other_waits) named_barrier_arrive(multiply_barrier(self_ ^ 1), 2 * kWarpgroup);
         wgmma_wait_group<0>();
         pin(c);
         release();
@@ -138,7 +138,7 @@ class Consumer {
   }
 
  private:
-  __device__ static int turn(int consumer) { return 1 + consumer; }
+  __device__ static int multiply_barrier(int consumer) { return 1 + consumer; }
 
   __device__ static int warp() { return static_cast<int>(threadIdx.x) % kWarpgroup / 32; }
 

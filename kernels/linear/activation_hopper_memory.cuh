@@ -123,11 +123,11 @@ __device__ __forceinline__ Activated<float> gelu(float v) {
   return {y, fmaf(slope, fmaf(-y, s, y), s)};
 }
 
-__device__ __forceinline__ void meet(int barrier, int threads) {
+__device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 
-__device__ __forceinline__ void come_to(int barrier, int threads) {
+__device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
   asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 }  // namespace weft::linear_activation

@@ -110,7 +110,8 @@ void dispatch_bits(DType t, F&& f) {
     case 1: return f.template operator()<uint8_t>();
     case 2: return f.template operator()<uint16_t>();
     case 4: return f.template operator()<uint32_t>();
-    default: return f.template operator()<uint64_t>();
+    case 8: return f.template operator()<uint64_t>();
+    default: fail("elements of ", size_of(t), " bytes have no type of bits");
   }
 }
 }  // namespace weft

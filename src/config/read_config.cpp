@@ -36,8 +36,10 @@ std::string found_text(const YAML::Node& node) {
     }
     case YAML::NodeType::Sequence: return str("a list of ", node.size());
     case YAML::NodeType::Map: return "a map";
-    default: return "nothing";
+    case YAML::NodeType::Null:
+    case YAML::NodeType::Undefined: break;
   }
+  return "nothing";
 }
 
 bool is_plain(const YAML::Node& node) { return node.IsScalar() && node.Tag() != "!"; }

@@ -70,12 +70,11 @@ std::vector<TensorView> replicated(const ParameterStore&);
 // orthogonalises a share of Muon's blocks, and gets all weights.
 void update_by_ranks(Ctx&, ParameterStore&, const TrainConfig&, Communicator&);
 
-// The flat gradient block in the parts in which processes that train together all-reduce it.
+// The flat gradient block in the buckets in which several processes all-reduce it.
 // Backward passes complete parameters from last to first. Decayed parameters lie in order, so those
-// between two marks (Ctx::mark) are one range. A bucket is the shortest such range of `least`
-// elements, or of as many as are left to come. Undecayed parameters and those before the first mark
-// come last. `least` 0: one range, last. With shards, a bucket is whole shards, or what they
-// leave out.
+// between two calls of Ctx::gradients_complete_from are one range. A bucket is the shortest such
+// range of at least `least` elements. Undecayed parameters, and those before the first call, come
+// last. `least` 0: one bucket, last. With shards(), a bucket is whole shards, or the rest.
 class GradientBuckets {
  public:
   // The store outlives it.

@@ -44,13 +44,13 @@ TEST(Tape, AMarkIsPassedAfterAllThatIsRecordedBehindIt) {
     ran.push_back(str("mark ", first));
   };
   const Var a{Tensor(), std::make_shared<Gradient>()}, b{Tensor(), std::make_shared<Gradient>()};
-  ctx.mark(9);
+  ctx.gradients_complete_from(9);
   EXPECT_EQ(tape.size(), 0u) << "nobody listens";
   ctx.complete = &complete;
   tape.record("a", a, [&](Ctx&, const Tensor&) { ran.push_back("a"); });
-  ctx.mark(1);
+  ctx.gradients_complete_from(1);
   tape.record("unused", a, [&](Ctx&, const Tensor&) { ran.push_back("unused"); });
-  ctx.mark(2);
+  ctx.gradients_complete_from(2);
   tape.record("b", b, [&](Ctx&, const Tensor&) { ran.push_back("b"); });
   b.gradient->written = true;
   tape.run_backward(ctx);

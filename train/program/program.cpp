@@ -192,7 +192,8 @@ const char* StopSignal::received() {
     case 0: return nullptr;
     case SIGINT: return "SIGINT";
     case SIGHUP: return "SIGHUP";
-    default: return "SIGTERM";
+    case SIGTERM: return "SIGTERM";
+    default: fail("signal ", received_signal, " is not handled here");
   }
 }
 

@@ -26,7 +26,7 @@ class SharedStep {
 
   virtual void plan(double seconds) = 0;              // that a backward pass takes at least
   virtual void begin() = 0;                           // of that backward pass
-  virtual void complete(Ctx&, int32_t first) = 0;     // called by Ctx::mark
+  virtual void complete(Ctx&, int32_t first) = 0;     // called by gradients_complete_from
   virtual void finish(Ctx&) = 0;                      // after it; the queue then waits for all
   virtual void update(Ctx&, const TrainConfig&) = 0;  // as update_parameters()
 

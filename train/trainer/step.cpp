@@ -68,8 +68,8 @@ void TrainStep::read(const BatchSource& source, int64_t step, int64_t micro) {
   host_micro_ = micro;
 }
 
-// Fills the memory that upload() copies from. Graphs captured its place: vectors of one size stay
-// in place.
+// Fills the memory that upload() copies from. Graphs hold its address, so the vectors never
+// reallocate.
 void TrainStep::prepare(const BatchSource& source, int64_t step, int64_t micro) {
   host_scalars_ = step_scalars(config_, step);
   host_scalars_.first_row = shape_.first_sequence(micro, rank_) * shape_.context;

@@ -219,7 +219,7 @@ class Consumer {
     if (!has && !ended_) mbarrier_wait(memory_.full(stage_.at), stage_.parity);
   }
 
-  // What the producer says of it; anything where the work item has ended.
+  // The stage's info word; undefined after the last stage.
   __device__ __forceinline__ int look_at_step() const {
     int info;
     asm volatile("ld.shared.s32 %0, [%1];" : "=r"(info) : "r"(memory_.info(stage_.at) + own_ * 4));

@@ -293,8 +293,7 @@ struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsume
   }
 };
 
-// A panel of a tile to global memory: rows and columns that do not exist are left out. add: to what
-// is there.
+// Stores a panel of a tile. TMA clips elements out of range; `add` reduces into memory.
 __device__ __forceinline__ void store_panel(const CUtensorMap& to, uint32_t from, int panel,
                                             const BandTiles& tiles, const TilePlace& at, bool add) {
   const int row = at.tile * kTile, column = at.group * tiles.columns();

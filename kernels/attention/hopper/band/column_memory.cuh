@@ -117,7 +117,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
 
   __device__ uint32_t out(int panel) const { return WEFT_AT(out) + panel * kPanel; }
 
-  // Of the queries of tile `place` of those whose lse and delta are kept.
+  // Address of lse in slot `place`.
   __device__ uint32_t lse_at(int place) const { return WEFT_AT(lse) + place * kTile * 4; }
 
   __device__ uint32_t delta_at(int place) const {

@@ -108,7 +108,8 @@ class WindowConsumer {
     const BandTiles& tiles = maps_.tiles;
     const StageDescriptors<Memory> at(memory_);
     const int farthest = tiles.tiles_back();
-    // A reach of 64 m + 1 rows begins in the column where the query's own keys end.
+    // With reach 64 m + 1 and no skip, both tiles need the diagonal column, so they can't share
+    // registers.
     const bool shares = tile >= farthest && tiles.reach - tiles.skip <= farthest * kTile;
     stream_.open(own, shares ? farthest - 1 : min(tile, farthest));
     uint32_t p[4][4], p_far[4][4];
