@@ -5,6 +5,7 @@
 #include "kernels/philox.h"
 #include "src/config/names.h"
 #include "src/files/hdf5.h"
+#include "src/files/stored_bytes.h"
 
 #include <algorithm>
 #include <cmath>

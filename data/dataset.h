@@ -4,8 +4,8 @@
 // with channels fastest.
 #pragma once
 
-#include "src/files/files.h"
 #include "src/files/npy.h"
+#include "src/files/stored_bytes.h"
 
 #include <span>
 #include <string>

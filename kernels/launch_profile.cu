@@ -2,6 +2,7 @@
 // Launches on a GPU, between two events. What events add is measured with an empty kernel against
 // launches in a CUDA graph, and subtracted. If the host is not ahead, it is the launch's time.
 #include "kernels/device/cuda.cuh"
+#include "kernels/device/event.cuh"
 #include "kernels/launch_profile.h"
 
 #include <algorithm>

@@ -3,6 +3,7 @@
 #include "models/decoding.h"
 
 #include "models/sparse_transformer.h"
+#include "src/patterns/cache_rows.h"
 
 #include <algorithm>
 #include <cstddef>

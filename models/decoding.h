@@ -5,6 +5,7 @@
 
 #include "models/layers.h"
 #include "models/model.h"
+#include "src/patterns/cache_rows.h"
 
 #include <cstddef>
 #include <memory>

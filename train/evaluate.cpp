@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // evaluate: bits per token of a checkpoint on a split, as one JSON line. See train/README.md.
+#include "src/files/files.h"
 #include "train/evaluation/evaluate_run.h"
 #include "train/program/loaded_model.h"
 #include "train/program/options.h"

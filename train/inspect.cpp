@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // inspect: parameters, memory and FLOPs of a config; pictures of its attention patterns.
+#include "src/files/files.h"
 #include "train/inspect/picture.h"
 #include "train/inspect/report.h"
 #include "train/program/options.h"

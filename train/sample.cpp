@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // sample: text from a checkpoint, token by token; images and sound as files. See train/README.md.
+#include "src/files/files.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/sampling/sample_run.h"

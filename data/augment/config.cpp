@@ -4,6 +4,7 @@
 
 #include "data/augment/image_items.h"
 #include "kernels/view.h"
+#include "src/config/conditions.h"
 
 #include <string>
 #include <utility>

@@ -5,6 +5,7 @@
 
 #include "kernels/philox.h"
 #include "kernels/view.h"
+#include "src/config/conditions.h"
 #include "src/config/config.h"
 
 #include <algorithm>

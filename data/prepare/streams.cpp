@@ -5,6 +5,7 @@
 #include "data/prepare/raw_file.h"
 #include "kernels/philox.h"
 #include "kernels/view.h"
+#include "src/files/files.h"
 
 #include <cmath>
 #include <cstddef>

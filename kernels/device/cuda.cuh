@@ -11,7 +11,6 @@
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
-#include <utility>
 
 namespace weft {
 // Throws an Error with the statement, CUDA's own text and the place.
@@ -219,28 +218,4 @@ W* take_workspace(const CudaQueue& q, std::size_t& offset, int64_t count, const 
   offset += bytes;
   return p;
 }
-
-class CudaEvent {
- public:
-  CudaEvent() { WEFT_CUDA_CHECK(cudaEventCreate(&event_)); }
-
-  CudaEvent(CudaEvent&& other) noexcept
-      : event_(std::exchange(other.event_, nullptr)) {}
-
-  ~CudaEvent() {
-    if (event_) static_cast<void>(cudaEventDestroy(event_));
-  }
-
-  void record(const CudaQueue& q) { WEFT_CUDA_CHECK(cudaEventRecord(event_, q.stream)); }
-
-  double since(const CudaEvent& earlier) const {
-    WEFT_CUDA_CHECK(cudaEventSynchronize(event_));
-    float milliseconds = 0;
-    WEFT_CUDA_CHECK(cudaEventElapsedTime(&milliseconds, earlier.event_, event_));
-    return static_cast<double>(milliseconds);
-  }
-
- private:
-  cudaEvent_t event_ = nullptr;
-};
 }  // namespace weft

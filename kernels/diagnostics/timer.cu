@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Time between two events around each run, and clocks that a kernel reads when it runs.
 #include "kernels/device/cuda.cuh"
+#include "kernels/device/event.cuh"
 #include "kernels/diagnostics/timer.h"
 
 #include <cstddef>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The fastest of several algorithms for a GEMM, among those that give the same bits.
+#include "kernels/device/event.cuh"
 #include "kernels/linear/matmul.cuh"
 
 #include <algorithm>

@@ -71,18 +71,7 @@ Output find_output(const std::string& path, Devices devices) {
     fail(path, ": is a device or pipe, expected the name of a regular file to write");
   return output;
 }
-
-constexpr char kMagic[] = "weft: length and hash of what follows\n";
-
-struct Seal {
-  char magic[40];
-  uint64_t size, hash;
-};
-
-static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
 }  // namespace
-
-int Descriptor::close() { return number_ < 0 ? 0 : ::close(std::exchange(number_, -1)); }
 
 std::string disk_error(int error) {
   const bool full = error == ENOSPC || error == EDQUOT || error == EFBIG;
@@ -101,70 +90,8 @@ int write_all(int file, const char* bytes, std::size_t size) {
   return 0;
 }
 
-bool send_all(int socket, const void* bytes, std::size_t size, int flags) {
-  const char* at = static_cast<const char*>(bytes);
-  for (ssize_t n = 0; size > 0; at += n, size -= static_cast<std::size_t>(n))
-    if ((n = uninterrupted([&] { return send(socket, at, size, MSG_NOSIGNAL | flags); })) <= 0)
-      return false;
-  return true;
-}
-
-bool receive_all(int socket, void* bytes, std::size_t size) {
-  char* at = static_cast<char*>(bytes);
-  for (ssize_t n = 0; size > 0; at += n, size -= static_cast<std::size_t>(n))
-    if ((n = uninterrupted([&] { return recv(socket, at, size, 0); })) <= 0) return false;
-  return true;
-}
-
 int sync_to_disk(int file) {
   return uninterrupted([&] { return ::fsync(file); }) == 0 ? 0 : errno;
-}
-
-int read_at(int file, int64_t at, std::size_t size, void* to) {
-  for (auto* bytes = static_cast<char*>(to); size > 0;) {
-    const ssize_t n = uninterrupted([&] { return ::pread(file, bytes, size, at); });
-    if (n <= 0) return n < 0 ? errno : -1;
-    bytes += n, at += n, size -= static_cast<std::size_t>(n);
-  }
-  return 0;
-}
-
-void StoredBytes::read(int64_t first, std::size_t size, void* to) const {
-  if (values)
-    return static_cast<void>(std::copy_n(values->data() + first, size, static_cast<char*>(to)));
-  const int error = read_at(file->get(), offset + first, size, to);
-  if (error > 0) fail(path, ": cannot be read: ", std::strerror(error));
-  if (error < 0) fail(path, ": is truncated in ", name, "; copy or make it again");
-}
-
-void StoredBytes::expect(int64_t first, int64_t size) const {
-  if (!values) posix_fadvise(file->get(), offset + first, size, POSIX_FADV_WILLNEED);
-}
-
-void check_once(int file, const std::string& what, const std::function<void()>& check) {
-  constexpr int64_t kRemembered = 1 << 20, kNoted = 1 << 28;  // bytes
-  static std::mutex mutex;
-  static std::set<std::string> passed;
-
-  struct stat info {};
-
-  ::fstat(file, &info);
-  const std::string version = str(what, "-", info.st_dev, "-", info.st_ino, "-", info.st_size, "-",
-                                  info.st_mtim.tv_sec, "-", info.st_mtim.tv_nsec);
-  const std::lock_guard lock(mutex);
-  if (passed.contains(version)) return;
-  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
-  const bool chosen = cache && *cache;
-  const std::filesystem::path folder = chosen ? cache : str(home ? home : "", "/.cache"),
-                              note = folder / "weft/checked" / version;
-  std::error_code none;
-  const bool noted = info.st_size >= kNoted && (chosen || home);
-  if (!noted || !std::filesystem::exists(note, none)) check();
-  if (info.st_size >= kRemembered) passed.insert(version);
-  if (!noted) return;
-  // without a note it is checked again
-  std::filesystem::create_directories(note.parent_path(), none);
-  std::ofstream(note) << what;
 }
 
 void check_output(const std::string& path, Devices devices) { find_output(path, devices); }
@@ -296,52 +223,6 @@ std::vector<char> read_input(const std::string& path, int64_t most) {
 void sync_names_beside(const std::string& path) {
   if (const Descriptor folder = open_file(parent_folder(path), O_RDONLY | O_DIRECTORY))
     static_cast<void>(sync_to_disk(folder.get()));
-}
-
-void print_error_line(const std::string& what) noexcept {
-  std::string line = "error: ";
-  for (const char c : what) line += c == '\n' ? std::string("; ") : std::string(1, c);
-  while (line.ends_with("; ")) line.resize(line.size() - 2);
-  line += '\n';
-  const char* of_launcher = std::getenv("WEFT_ERROR_FD");
-  if (of_launcher && write(std::atoi(of_launcher), line.data(), line.size()) > 0) return;
-  static_cast<void>(!write(STDERR_FILENO, line.data(), line.size()));
-}
-
-void write_seal(char* block, std::size_t size, uint64_t hash) {
-  Seal seal{{}, size, hash};
-  std::memcpy(seal.magic, kMagic, sizeof kMagic);
-  std::memcpy(block, &seal, sizeof seal);
-}
-
-bool check_seal(const std::string& path, int file) {
-  struct stat info {};
-
-  ::fstat(file, &info);
-  const auto size = static_cast<std::size_t>(info.st_size);
-  const auto get = [&](std::size_t at, std::size_t wanted, void* to) {
-    const int error = read_at(file, static_cast<int64_t>(at), wanted, to);
-    if (error > 0) fail(path, ": cannot be read: ", std::strerror(error));
-    return error == 0;
-  };
-  Seal seal{};
-  if (size < kSealBlock || !get(0, sizeof seal, &seal)) return false;
-  if (std::memcmp(seal.magic, kMagic, sizeof kMagic) != 0) return false;
-  const auto check = [&] {
-    std::vector<char> piece(std::size_t{1} << 20);
-    FastHash hash;
-    std::size_t at = kSealBlock;
-    for (std::size_t wanted; (wanted = std::min(piece.size(), size - at)) > 0; at += wanted) {
-      if (seal.size != size - kSealBlock || !get(at, wanted, piece.data()))
-        fail(path, ": is truncated (", size, " bytes are left, expected ", seal.size + kSealBlock,
-             ") or damaged; copy or make it again");
-      hash.add(piece.data(), wanted);
-    }
-    if (hash.value() != seal.hash || seal.size != size - kSealBlock)
-      fail(path, ": is damaged (its hash is not that of its bytes); copy or make it again");
-  };
-  if (verify_seals) check_once(file, "seal", check);
-  return true;
 }
 
 std::string host_name() {

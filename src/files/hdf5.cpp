@@ -4,8 +4,12 @@
 #include "src/files/hdf5.h"
 
 #include "src/config/names.h"
+#include "src/files/descriptor.h"
+#include "src/files/files.h"
 #include "src/files/hash.h"
 #include "src/files/hdf5_reader.h"
+#include "src/files/seal.h"
+#include "src/files/stored_bytes.h"
 
 #include <algorithm>
 #include <cstddef>

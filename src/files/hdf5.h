@@ -4,7 +4,7 @@
 #pragma once
 
 #include "kernels/dtype.h"
-#include "src/files/files.h"
+#include "src/files/stored_bytes.h"
 
 #include <functional>
 #include <memory>

@@ -2,6 +2,7 @@
 #include "src/files/hdf5_reader.h"
 
 #include "src/config/names.h"
+#include "src/files/descriptor.h"
 
 #include <algorithm>
 #include <csignal>

@@ -3,6 +3,7 @@
 // C API.
 #pragma once
 
+#include "src/files/descriptor.h"
 #include "src/files/hdf5.h"
 
 #include <cstddef>

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Last readers: from the last query to the first, each key is met once. Rows: a linear scan.
+#include "src/patterns/cache_rows.h"
+
 #include "src/patterns/pattern.h"
 
 #include <algorithm>

@@ -116,20 +116,4 @@ int64_t needed_pairs(const AttentionPattern&, int head, Lengths);
 std::vector<DynamicRange> dynamic_ranges(const AttentionPattern&, int heads);
 // Throws Error where a head of the pattern is dynamic.
 void refuse_dynamic(const AttentionPattern&, int heads, const char* who);
-
-// ---- the cache row of each position of one head, for sampling. A row is free again after the last
-// query that reads it: `local` lives in a ring of l rows, `fixed` in the open block and the
-// summaries. ----
-
-// The last query that reads each of the first n positions, -1: none. Error unless the pattern is
-// causal.
-std::vector<int32_t> last_readers(const AttentionPattern&, int head, int64_t n);
-
-struct CacheRows {
-  std::vector<int32_t> row_of;  // position -> row; -1: no query reads it
-  int64_t rows = 0;             // the most that are held at once: no assignment needs fewer
-};
-
-// For a text of n positions.
-CacheRows cache_rows(const AttentionPattern&, int head, int64_t n);
 }  // namespace weft

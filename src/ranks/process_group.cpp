@@ -2,6 +2,8 @@
 // Collectives of byte strings: a star through rank 0.
 #include "src/ranks/process_group.h"
 
+#include "src/files/descriptor.h"
+#include "src/files/error_line.h"
 #include "src/ranks/watcher.h"
 
 #include <cstddef>

@@ -2,6 +2,8 @@
 #include "src/ranks/sockets.h"
 
 #include "src/config/names.h"
+#include "src/files/descriptor.h"
+#include "src/files/files.h"
 
 #include <algorithm>
 #include <arpa/inet.h>

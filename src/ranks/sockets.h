@@ -2,6 +2,7 @@
 // TCP connections between the processes of a run, and the frames that go over them.
 #pragma once
 
+#include "src/files/descriptor.h"
 #include "src/files/files.h"
 #include "src/ranks/process_group.h"
 

@@ -4,6 +4,8 @@
 #include "src/ranks/watcher.h"
 
 #include "src/config/names.h"
+#include "src/files/descriptor.h"
+#include "src/files/error_line.h"
 
 #include <chrono>
 #include <cstddef>

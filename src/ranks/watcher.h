@@ -3,6 +3,7 @@
 // step.
 #pragma once
 
+#include "src/files/descriptor.h"
 #include "src/ranks/sockets.h"
 
 #include <algorithm>

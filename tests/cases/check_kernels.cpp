@@ -2,6 +2,7 @@
 // Kernels of attention on random cases: every form beside the definition, and decoding from a
 // cache.
 #include "kernels/sampling/decode_attention.h"
+#include "src/patterns/cache_rows.h"
 #include "tests/cases/attention_check.h"
 #include "tests/cases/random_case.h"
 

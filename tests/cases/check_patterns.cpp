@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Enumeration, tiles, cache rows and pictures against the predicate, pair by pair.
+#include "src/patterns/cache_rows.h"
 #include "tests/cases/attention_problem.h"
 #include "tests/cases/pattern_pairs.h"
 #include "tests/cases/random_case.h"

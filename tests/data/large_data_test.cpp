@@ -4,8 +4,8 @@
 #include "data/batch_source.h"
 #include "data/dataset.h"
 #include "data/prepare/prepare.h"
-#include "src/files/files.h"
 #include "src/files/hdf5.h"
+#include "src/files/stored_bytes.h"
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"
 

@@ -4,6 +4,7 @@
 
 #include "src/config/config.h"
 #include "src/config/read_config.h"
+#include "src/patterns/cache_rows.h"
 #include "tests/models/model_testing.h"
 #include "tests/src/patterns/drawings.h"
 #include "tests/src/patterns/pattern_testing.h"

@@ -3,6 +3,7 @@
 
 #include "kernels/view.h"
 #include "src/config/config.h"
+#include "src/files/files.h"
 #include "train/program/counts.h"
 #include "train/program/options.h"
 #include "train/program/progress.h"

@@ -5,6 +5,8 @@
 #include "data/items.h"
 #include "kernels/view.h"
 #include "src/config/config.h"
+#include "src/files/files.h"
+#include "train/evaluation/evaluator.h"
 #include "train/program/options.h"
 #include "train/program/progress.h"
 #include "train/sampling/sample_run.h"

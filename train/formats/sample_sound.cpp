@@ -3,6 +3,7 @@
 
 #include "data/formats/audio_file.h"
 #include "kernels/view.h"
+#include "src/config/config.h"
 #include "train/program/options.h"
 #include "train/program/progress.h"
 #include "train/sampling/sample_run.h"

@@ -7,6 +7,7 @@
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
 #include "src/files/files.h"
+#include "src/patterns/cache_rows.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"

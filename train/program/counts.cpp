@@ -3,6 +3,7 @@
 
 #include "kernels/attention/select.h"
 #include "src/config/names.h"
+#include "src/patterns/cache_rows.h"
 #include "src/patterns/pattern.h"
 
 #include <algorithm>

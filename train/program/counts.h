@@ -2,6 +2,7 @@
 // What an attention pattern costs at a length, from its keys and its tile tables.
 #pragma once
 
+#include "src/patterns/cache_rows.h"
 #include "src/patterns/packed_maps.h"
 
 #include <cstddef>

@@ -4,6 +4,7 @@
 
 #include "src/config/names.h"
 #include "src/files/files.h"
+#include "src/files/seal.h"
 
 #include <CLI/CLI.hpp>
 #include <functional>

@@ -3,6 +3,7 @@
 
 #include "kernels/interruption.h"
 #include "src/config/names.h"
+#include "src/files/error_line.h"
 #include "src/files/files.h"
 #include "src/parts/parts.h"
 #include "train/program/launcher.h"

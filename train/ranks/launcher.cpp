@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/device.h"
+#include "src/files/descriptor.h"
 #include "src/ranks/sockets.h"
 #include "train/program/program.h"
 #include "train/ranks/ranks.h"

@@ -2,6 +2,7 @@
 #include "train/report/event_file.h"
 
 #include "kernels/view.h"
+#include "src/files/files.h"
 
 #include <bit>
 #include <chrono>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "src/config/config.h"
+#include "src/files/files.h"
 #include "train/program/progress.h"
 #include "train/report/run_page.h"
 #include "train/sampling/extension.h"

@@ -4,6 +4,7 @@
 #include "src/config/config.h"
 #include "src/config/names.h"
 #include "src/config/read_config.h"
+#include "src/files/files.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/json.h"

@@ -20,6 +20,7 @@
 #include <vector>
 
 namespace weft {
+
 namespace {
 // Puts tokens into text: one sample as it comes, several in turn. A sample ends before the stop
 // text.

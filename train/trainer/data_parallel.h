@@ -13,8 +13,6 @@
 #include <vector>
 
 namespace weft {
-struct TrainConfig;
-
 // A training step that several processes share: their gradients are summed while the backward pass
 // of the last micro-batch goes on, and they update together.
 class SharedStep {
@@ -26,7 +24,7 @@ class SharedStep {
 
   virtual void plan(double seconds) = 0;              // that a backward pass takes at least
   virtual void begin() = 0;                           // of that backward pass
-  virtual void complete(Ctx&, int32_t first) = 0;     // called by gradients_complete_from
+  virtual void complete(Ctx&, int32_t first) = 0;     // called by Ctx::mark
   virtual void finish(Ctx&) = 0;                      // after it; the queue then waits for all
   virtual void update(Ctx&, const TrainConfig&) = 0;  // as update_parameters()
 

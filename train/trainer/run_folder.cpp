@@ -5,6 +5,8 @@
 #include "src/config/differences.h"
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
+#include "src/files/descriptor.h"
+#include "src/files/files.h"
 
 #include <bit>
 #include <chrono>

@@ -8,6 +8,7 @@
 #pragma once
 
 #include "src/files/checkpoint.h"
+#include "src/files/descriptor.h"
 #include "src/files/files.h"
 
 #include <cstdint>

@@ -3,6 +3,7 @@
 
 #include "kernels/layers/pointwise.h"
 #include "src/cuda/staging.h"
+#include "src/files/descriptor.h"
 #include "src/ranks/sockets.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Files that go to the disk: what is in them, and what goes wrong.
+#include "src/files/descriptor.h"
 #include "src/files/files.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/src/files/file_limit.h"

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Rows of the cache: what a query reads is still there, and no assignment needs fewer rows.
+#include "src/patterns/cache_rows.h"
+
 #include "src/config/read_config.h"
 #include "src/patterns/pattern.h"
 #include "tests/src/patterns/drawings.h"

@@ -18,6 +18,7 @@
 
 #include "kernels/layers/pointwise.h"
 #include "src/device.h"
+#include "src/files/error_line.h"
 #include "src/files/files.h"
 #include "src/ranks/communicator.h"
 #include "tests/src/ranks/ranks.h"

@@ -3,6 +3,7 @@
 // not meet.
 #include "src/ranks/process_group.h"
 
+#include "src/files/descriptor.h"
 #include "src/ranks/sockets.h"
 #include "tests/src/files/failing_calls.h"
 #include "tests/src/ranks/ranks.h"

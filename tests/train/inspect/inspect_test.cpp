@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Counts of the report against their definitions, and the program as a user calls it.
+#include "src/patterns/cache_rows.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
 #include "train/inspect/report.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // report: folders of runs as one page of HTML.
+#include "src/files/files.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/report/run_page.h"

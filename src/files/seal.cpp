@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: MIT
+#include "src/files/seal.h"
+
+#include "kernels/view.h"
+#include "src/files/hash.h"
+#include "src/files/stored_bytes.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <sys/stat.h>
+#include <vector>
+
+namespace weft {
+namespace {
+constexpr char kMagic[] = "weft: length and hash of what follows\n";
+
+struct Seal {
+  char magic[40];
+  uint64_t size, hash;
+};
+
+static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
+}  // namespace
+
+void write_seal(char* block, std::size_t size, uint64_t hash) {
+  Seal seal{{}, size, hash};
+  std::memcpy(seal.magic, kMagic, sizeof kMagic);
+  std::memcpy(block, &seal, sizeof seal);
+}
+
+bool check_seal(const std::string& path, int file) {
+  struct stat info {};
+
+  ::fstat(file, &info);
+  const auto size = static_cast<std::size_t>(info.st_size);
+  const auto get = [&](std::size_t at, std::size_t wanted, void* to) {
+    const int error = read_at(file, static_cast<int64_t>(at), wanted, to);
+    if (error > 0) fail(path, ": cannot be read: ", std::strerror(error));
+    return error == 0;
+  };
+  Seal seal{};
+  if (size < kSealBlock || !get(0, sizeof seal, &seal)) return false;
+  if (std::memcmp(seal.magic, kMagic, sizeof kMagic) != 0) return false;
+  const auto check = [&] {
+    std::vector<char> piece(std::size_t{1} << 20);
+    FastHash hash;
+    std::size_t at = kSealBlock;
+    for (std::size_t wanted; (wanted = std::min(piece.size(), size - at)) > 0; at += wanted) {
+      if (seal.size != size - kSealBlock || !get(at, wanted, piece.data()))
+        fail(path, ": is truncated (", size, " bytes are left, expected ", seal.size + kSealBlock,
+             ") or damaged; copy or make it again");
+      hash.add(piece.data(), wanted);
+    }
+    if (hash.value() != seal.hash || seal.size != size - kSealBlock)
+      fail(path, ": is damaged (its hash is not that of its bytes); copy or make it again");
+  };
+  if (verify_seals) check_once(file, "seal", check);
+  return true;
+}
+}  // namespace weft
