@@ -20,8 +20,7 @@ inline constexpr int64_t kChunk = 1 << 12;
 
 inline int64_t chunks_of(int64_t n) { return (n + kChunk - 1) / kChunk; }
 
-// sum of term(i) for i in [0, n): sixteen accumulators (vector registers), added pairwise at the
-// end.
+// The sum of term(i) for i in [0, n), in sixteen accumulators that are added pairwise at the end.
 template <class W, class Term>
 inline W sum_of(int64_t n, Term term) {
   constexpr int kLanes = 16;
@@ -58,8 +57,8 @@ inline wide_t<T> dot(const T* a, const T* b, int64_t n) {
   return sum_of<W>(n, [=](int64_t i) { return static_cast<W>(a[i]) * static_cast<W>(b[i]); });
 }
 
-// out[c] = or += the sum of term(n, c) over the rows n in order. A thread takes a few neighbouring
-// columns.
+// Stores in out[c], or adds to it, the sum of term(n, c) over the rows n in order. Each thread
+// takes a few neighbouring columns.
 template <class W, class Term>
 inline void sum_rows(const GradView& out, int64_t rows, int64_t cols, Term term) {
   constexpr int64_t kColumns = 64;
@@ -74,7 +73,7 @@ inline void sum_rows(const GradView& out, int64_t rows, int64_t cols, Term term)
   }
 }
 
-// A gradient that is stored, unless it is absent, and whose elements at() returns unrounded.
+// A gradient whose elements are also needed before they are rounded: at() returns them.
 template <class T>
 class Kept {
  public:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Forms of kernels: those that parts add, and why CUDA kernels do not take a case, whatever they
-// compute; "" where they may.
+// Forms of kernels that parts add, and the reasons for which a CUDA form cannot run, as texts for
+// errors; "" where there is none.
 #pragma once
 
 #include "kernels/view.h"

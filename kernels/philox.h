@@ -45,7 +45,7 @@ inline Philox4 dropout_counter(uint64_t group_of_eight, uint32_t site, uint64_t 
           static_cast<uint32_t>(draw)};
 }
 
-// Keep an element when its 16 bits are >= this. The probability used is the threshold / 65536,
-// exactly.
+// An element is kept when its 16 bits are at least this. So the probability of dropping is exactly
+// threshold / 65536.
 inline uint32_t dropout_threshold(double p) { return static_cast<uint32_t>(p * 65536.0 + 0.5); }
 }  // namespace weft

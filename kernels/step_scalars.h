@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The scalars that change from step to step. They live in device memory, never in kernel arguments:
-// one copy at the start of a step updates them, and a captured CUDA graph reads fresh values.
+// The scalars that change from step to step. Kernels read them from device memory, never from
+// arguments. One copy at the start of a step updates them, so a captured CUDA graph reads fresh
+// ones.
 #pragma once
 
 #include <cmath>
@@ -10,11 +11,11 @@ namespace weft {
 struct StepScalars {
   uint64_t seed = 0;  // Philox key of all dropout masks
   uint64_t draw = 0;  // number of the update: each draws new masks
-  // Index of this pass's first row (token) in the update: masks do not depend on how an update is
-  // divided.
+  // Index in the update of this pass's first row (token). With it, masks do not depend on how an
+  // update is divided into micro-batches.
   int64_t first_row = 0;
   float learning_rate = 0, muon_learning_rate = 0;
-  // In f16 kernels overwrite all that follows (loss_scale.h).
+  // In f16, kernels overwrite all fields below (loss_scale.h).
   float beta1_correction = 1;  // 1 - beta1^t, t = number of updates applied, this one included
   float beta2_correction = 1;  // 1 - beta2^t
   float ema_decay = 0;         // this step's decay (0: copy)
@@ -33,8 +34,9 @@ struct StepResults {
   float loss_scale = 0;  // in f16: behind this step
 };
 
-// AdamW's corrections in update number `updates`. Early, ema looks back over only a tenth of the
-// run, and Muon's momentum grows from 0.85 to `momentum` within 300 updates.
+// Sets what follows from the number of updates applied. AdamW: 1 - beta^updates. The moving average
+// starts with a decay that looks back over a tenth of the run. Muon's momentum grows from 0.85 to
+// `momentum` within 300 updates.
 template <class Real>  // double; a template, so that device code may call it
 constexpr void set_corrections(StepScalars& s, Real beta1, Real beta2, Real ema_decay,
                                Real momentum, int64_t updates) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What every kernel uses: views, gradients, checks, dispatch on type. This folder depends on no
-// other.
+// What every kernel uses: views of tensors, checks of them, and dispatch on their element type.
 #pragma once
 
 #include "kernels/dtype.h"
@@ -10,8 +9,8 @@
 #include <string>
 
 namespace weft {
-// Every failure is an Error, whose text tells a person what was expected, what came and what to do.
-// A program's main() prints it on one line and returns 1.
+// Every failure is an Error. Its text says what was expected, what was found, and what to do. A
+// program prints it on one line and returns 1.
 struct Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -29,8 +28,8 @@ template <class... Args>
   throw Error(str(what...));
 }
 
-// Stays on in release builds: it runs once a launch, on the host. Appends condition and source
-// line.
+// Throws Error with the text, the condition and the source line, in release builds too. It runs on
+// the host, a few times a launch.
 #define WEFT_CHECK(condition, ...)                                                             \
   do {                                                                                         \
     if (!(condition))                                                                          \
@@ -41,7 +40,8 @@ template <class... Args>
 #define __FILE_NAME__ __FILE__
 #endif
 
-// A borrowed, contiguous, row-major block; a CUDA kernel argument, too. Null data means "absent".
+// Borrowed memory: contiguous, row-major. Null data means that the tensor is absent. CUDA kernels
+// take it as an argument.
 struct TensorView {
   void* data = nullptr;
   DType dtype = DType::f32;
@@ -79,8 +79,8 @@ inline std::string shape_text(const TensorView& v) {
   return s + ")";
 }
 
-// Where a backward kernel puts a gradient: the first writer of a step stores, later ones add. Null:
-// unwanted.
+// Where a backward kernel writes a gradient. The first writer of a step stores, later ones add
+// (`accumulate`). Null: the gradient is not wanted.
 struct GradView {
   TensorView view;
   bool accumulate = false;
@@ -100,7 +100,7 @@ void dispatch_float(DType t, F&& f) {
   }
 }
 
-// The same with any type.
+// The same with i32 and u8 too.
 template <class F>
 void dispatch_any(DType t, F&& f) {
   if (t == DType::i32) return f.template operator()<int32_t>();

@@ -32,8 +32,8 @@ AudioFile append_audio(const std::string& path, int64_t rate, int64_t most,
 void write_wav(const std::string& path, std::span<const int32_t> tokens, int64_t rate);
 
 // Mu-law companding (ITU-T G.711, the continuous form) with 256 levels:
-//   f(x) = sign(x) ln(1 + 255 |x|) / ln 256 for x in [-1, 1];   code = floor((f(x) + 1) / 2 * 255 +
-//   1 / 2)
+//   f(x) = sign(x) ln(1 + 255 |x|) / ln 256      for x in [-1, 1]
+//   code = floor((f(x) + 1) / 2 * 255 + 1 / 2)
 // so -1 is 0, 0 is 128 and 1 is 255. Each code decodes to the x with f(x) = 2 code / 255 - 1.
 constexpr int64_t kMuLawLevels = 256;
 

@@ -2,11 +2,11 @@
 // Sparse self-attention (Child et al. 2019, arXiv 1904.10509, eq. 2-4), computed as in
 // FlashAttention (Dao et al. 2022, arXiv 2205.14135): the matrix of scores is never stored, forward
 // or backward.
-//   y_i = sum_{j in S_i} softmax_j(scale * q_i . k_j) v_j        y_i = 0 and lse_i = -inf where S_i
-//   is empty
-// definition.h says it in plain loops, attention.cpp computes it fast on a CPU, attention.cu on
-// GPUs. There are T queries and Tk keys: as many in self-attention, any number otherwise. The
-// kernels know nothing of "strided" or "fixed": they go through a TileMap, which PackedMaps
+//   y_i = sum_{j in S_i} softmax_j(scale * q_i . k_j) v_j
+// Where S_i is empty, y_i = 0 and lse_i = -inf. There are T queries and Tk keys; in self-attention
+// Tk = T. definition.h says it in plain loops, attention.cpp computes it fast on a CPU, attention.cu
+// on GPUs.
+// The kernels know nothing of "strided" or "fixed": they go through a TileMap, which PackedMaps
 // (src/patterns/packed_maps.h) makes from any AttentionPattern.
 #pragma once
 

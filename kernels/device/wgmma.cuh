@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // wgmma, the matrix instructions of a warpgroup on sm_90a (PTX ISA, "Asynchronous Warpgroup Level
 // Matrix Instructions").
-//   Accumulators (64 x N, f32): lane 4 g + t of warp w holds c[4j], c[4j+1]: row 16 w + g, columns
-//   8j + 2t, 8j + 2t + 1, and c[4j+2], c[4j+3]: row 16 w + g + 8. Two neighbouring j, rounded, are
-//   the A operand of 16 columns.
+// Accumulators (64 x N, f32): lane 4 g + t of warp w holds columns 8 j + 2 t and 8 j + 2 t + 1
+//   of row 16 w + g      in c[4 j],     c[4 j + 1]
+//   of row 16 w + g + 8  in c[4 j + 2], c[4 j + 3]
+// Two neighbouring j, rounded to 16 bits, are the A operand of 16 columns.
 // Tiles in shared memory have 64 rows, in panels of 64 columns (128 bytes a row, 8 KiB), which
 // start at multiples of 1024 bytes: chunk c (16 bytes) of row r lies at c ^ (r & 7), the 128-byte
 // swizzle. The same tile serves as A, as B^T (its rows are columns of the result) and as B (its

@@ -7,8 +7,7 @@
 namespace weft {
 // gelu   f(v) = v sigmoid(1.702 v)   quick GELU (Hendrycks & Gimpel 2016, arXiv 1606.08415)
 // relu2  f(v) = max(v, 0)^2          squared ReLU (So et al. 2021, "Primer", arXiv 2109.08668)
-// In f16, relu2 overflows from v = 256 on: inf. Loss scaling then skips the update, as after any
-// overflow.
+// In f16, relu2 is inf from v = 256 on. Loss scaling then skips the update, as after any overflow.
 enum class Activation : uint8_t { gelu, relu2 };
 
 constexpr const char* name_of(Activation f) { return f == Activation::relu2 ? "relu2" : "gelu"; }
@@ -27,7 +26,7 @@ constexpr Activated<W> relu2(W v) {
   return {positive * positive, 2 * positive};
 }
 
-// f = kF. `gelu` returns Activated<W>: each kernel rounds its own exponential.
+// f and f' of v for f = kF. `gelu(v)` computes gelu, as each kernel has an exponential of its own.
 template <Activation kF, class W, class Gelu>
 constexpr Activated<W> activated(W v, const Gelu& gelu) {
   if constexpr (kF == Activation::relu2) return relu2(v);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Dropout as the CPU forms do it, and what both forms check. Which elements are dropped:
-// kernels/philox.h.
+// Dropout masks of the CPU forms, and what both forms check. kernels/philox.h says which elements
+// are dropped.
 #pragma once
 
 #include "kernels/philox.h"

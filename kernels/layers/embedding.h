@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Token and n-dimensional position embeddings (Child et al. 2019, arXiv 1904.10509, section 5.3),
-// shifted by one: row t embeds token t - 1 and predicts token t; the first row is a learned start
-// vector.
-//   y[b, 0] = start, or with conditions (augmentations of the sequence) sum_k start[conditions[b,
-//   k]] y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[(place / divisor_a) % rows_a]
+// shifted by one: row t embeds token t - 1 and predicts token t. The first row is a learned vector.
+//   y[b, 0] = start                                  without conditions
+//   y[b, 0] = sum_k start[conditions[b, k]]          with conditions, which say how it is augmented
+//   y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[(place / divisor_a) % rows_a]
 // The place of token i is positions[b, i] where given (a permuted image), else i + offsets[b] or i.
 #pragma once
 
@@ -15,8 +15,8 @@
 namespace weft {
 inline constexpr int kMaxPositionAxes = 3;
 
-// One axis of positions. Text of stride l: (t / l, t mod l). Images: row, column, channel of the
-// sub-pixel.
+// One axis of positions. Text has (t / l, t mod l) with the stride l of the pattern; images have
+// row, column and channel of the sub-pixel.
 struct PositionAxis {
   TensorView table;     // (rows, C)  T, contiguous
   int64_t divisor = 1;  // index = (position / divisor) % rows
@@ -25,7 +25,7 @@ struct PositionAxis {
 struct EmbeddingForward {
   static constexpr const char* kName = "embedding_forward";
   TensorView y;       // (B, count, C)  T: rows first .. first + count - 1 of the sequence
-  TensorView tokens;  // (B, T)   i32, each in [0, V): the maker of the batch checks that
+  TensorView tokens;  // (B, T)   i32, each in [0, V); not checked here
   int64_t first = 0;  // first + count <= T + 1
   TensorView table;   // (V, C)   T
   TensorView start;   // (C), with conditions (R, C)  T
@@ -46,8 +46,7 @@ struct EmbeddingForward {
 
 WEFT_KERNEL(EmbeddingForward);
 
-// Sums over tokens in a fixed order. dy covers rows 0 .. T - 1: the last token has no row and no
-// gradient.
+// Sums over tokens in a fixed order. dy covers rows 0 .. T - 1, so the last token gets no gradient.
 struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
   GradView dtable;                   // (V, C)     wide(T)

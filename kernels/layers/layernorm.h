@@ -44,9 +44,9 @@ WEFT_KERNEL(LayerNormBackward);
 
 // A branch joins the residual stream, and the sum is normalised in the same pass:
 //   h = x + mask * (branch + bias) / (1 - p),   y = w * (h - mean) * rstd + b
-// The mask is a function of (seed, draw, site, first_row + row, column, columns) alone:
-// kernels/philox.h. The norm reads h rounded to T. Without y there is no norm: mean, rstd, w and b
-// are absent, too.
+// The mask is a function of (seed, draw, site, first_row + row, column, columns), see
+// kernels/philox.h. The norm reads h rounded to T. Without y there is no norm, and mean, rstd, w
+// and b are absent.
 struct ResidualForward {
   static constexpr const char* kName = "residual_forward";
   TensorView h;           // (N, C)  T; any leading axes
@@ -69,16 +69,16 @@ WEFT_KERNEL(ResidualForward);
 
 // With g = dh + the dx of LayerNormBackward for dy, rounded to T:
 //   dx = g,   dbranch = mask * g / (1 - p),   dbias = sum_N dbranch (before it is rounded)
-// and dw and db as there. y is recomputed to the bits of the forward pass, for the weight gradients
-// of the projection that reads it; in h's memory it replaces h.
+// and dw and db as there. It also recomputes y, with the bits of the forward pass: the projection
+// that reads y needs it for its weight gradient. y may lie in h's memory, and then replaces h.
 struct ResidualBackward {
   static constexpr const char* kName = "residual_backward";
-  GradView dx;            // (N, C)  T; absent without dy: it would be dh
+  GradView dx;            // (N, C)  T; absent without dy, as it would equal dh
   GradView dbranch;       // (N, C)  T
   GradView dbias;         // (C)     wide(T)
   GradView dw, db;        // (C)     wide(T); absent without dy
   TensorView y;           // (N, C)  T: memory of its own or that of h; or absent: not wanted
-  TensorView dh;          // (N, C)  T: the gradient that reached h on other ways, or absent
+  TensorView dh;          // (N, C)  T: the gradient of h from its other readers, or absent
   TensorView dy;          // (N, C)  T; without it there is no norm, and the fields below are absent
   TensorView h;           // (N, C)  T
   TensorView mean, rstd;  // (N)     wide(T)

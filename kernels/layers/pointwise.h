@@ -40,8 +40,8 @@ struct ActivationBackward {
 
 WEFT_KERNEL(ActivationBackward);
 
-// y = mask * x / (1 - p), mask a function of (seed, draw, site, first_row + row, column, columns)
-// alone: kernels/philox.h. It is its own backward. p = 0 draws nothing.
+// y = mask * x / (1 - p). The mask is a function of (seed, draw, site, first_row + row, column,
+// columns), see kernels/philox.h. The backward pass is the same kernel with dy for x.
 struct Dropout {
   static constexpr const char* kName = "dropout";
   GradView y;    // (N, C)  T; any leading axes

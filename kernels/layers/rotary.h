@@ -3,10 +3,10 @@
 // without a weight (QK-norm, arXiv 2010.04245; RMS, arXiv 1910.07467), then rotary positions (arXiv
 // 2104.09864, equation 34).
 //   z = x rstd,  rstd = 1 / sqrt(mean(x^2) + eps)         over the Dqk features of a head
-//   y[2i]     = z[2i] cos - z[2i + 1] sin                 cos and sin of pair i at the place of the
-//   row y[2i + 1] = z[2i] sin + z[2i + 1] cos
-// The backward pass needs y and rstd: dx = rstd * unrotate(dy - y mean(dy y)). Values are not
-// touched.
+//   y[2i]     = z[2i] cos - z[2i + 1] sin                 cos, sin: of pair i at the row's place
+//   y[2i + 1] = z[2i] sin + z[2i + 1] cos
+//   dx = rstd * unrotate(dy - y mean(dy y))               so the backward pass needs y and rstd
+// Values are not touched.
 #pragma once
 
 #include "kernels/launch_profile.h"
@@ -15,9 +15,10 @@
 #include <vector>
 
 namespace weft {
-// Either part may be absent. The place of row t of sequence b is t, t + offsets[b], or positions[b,
-// t - 1] + 1 and 0 for the first row: one more than that of the token which the row holds, see
-// embedding.h.
+// What is done to queries and keys; norm and rotation may each be absent. The place of row t of
+// sequence b is one more than that of the token which the row holds (embedding.h):
+//   t, or t + offsets[b]
+//   with positions: positions[b, t - 1] + 1, and 0 for the first row
 struct QkForm {
   bool norm = false;
   double eps = 1e-5;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// A GEMM with the activation f (kernels/layers/activation.h) in its epilogue: the up projection of
-// an MLP, then f; backward the gradient of the down projection's input, then f'. Accumulators have
-// type wide(T).
+// A GEMM with the activation f (kernels/layers/activation.h) in its epilogue. Forward: the up
+// projection of an MLP, then f. Backward: the gradient of the down projection's input, then f'.
+// Accumulators have type wide(T).
 #pragma once
 
 #include "kernels/launch_profile.h"
@@ -13,9 +13,8 @@
 namespace weft {
 // Which CUDA kernels run. `automatic` takes hopper where it covers the case.
 //   composed  a GEMM of the library, then kernels of pointwise.h: every type and shape
-//   hopper    one kernel (compute capability 9.0, targets 90a): f16 and bf16, an inner axis of at
-//   most 512,
-//             rows of a multiple of 16 bytes
+//   hopper    one kernel (compute capability 9.0, targets 90a)
+// hopper covers f16 and bf16, inner axes of at most 512, and rows of a multiple of 16 bytes.
 enum class LinearActivationForm : uint8_t { automatic, composed, hopper };
 const char* name_of(LinearActivationForm);
 
@@ -26,10 +25,11 @@ struct LinearActivationCase {
   int compute_capability;  // 80, 90, ...
 };
 
-// `wanted` where it covers the case, else Error with what is missing.
+// The form that runs. Throws Error, with what is missing, where `wanted` does not cover the case.
 LinearActivationForm choose_form(LinearActivationForm wanted, const LinearActivationCase&);
 
-//   h = x w^T,   y = f(h + b)      h is rounded to T before b is added, and kept without it
+//   h = x w^T,   y = f(h + b)
+// h is rounded to T before b is added, and kept without b.
 struct LinearActivationForward {
   static constexpr const char* kName = "linear_activation_forward";
   TensorView y;  // (N, M)  T; any leading axes
@@ -48,7 +48,8 @@ struct LinearActivationForward {
 WEFT_KERNEL(LinearActivationForward);
 
 //   dh = f'(h + b) (dy w),   db = sum_N dh (before it is rounded; fixed order),   y = f(h + b)
-// y is recomputed to the bits of the forward pass, for dw = dy^T y; in h's memory it replaces h.
+// y has the bits of the forward pass; dw = dy^T y needs it. It may lie in h's memory, and then
+// replaces h.
 // The composed form rounds dy w to T before it multiplies by f'.
 struct LinearActivationBackward {
   static constexpr const char* kName = "linear_activation_backward";

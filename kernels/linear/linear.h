@@ -26,8 +26,7 @@ struct LinearForward {
   TensorView x;  // (N, K)  T
   TensorView w;  // (M, K)  T
   TensorView b;  // (M)     T, or absent
-  // Each row of y depends on its row of x alone, to the last bit, which BLAS libraries do not
-  // promise.
+  // True: the bits of a row of y depend on its row of x only, which BLAS libraries do not promise.
   bool batch_invariant = false;
 
   std::vector<TensorView> outputs() const { return {y}; }
@@ -66,11 +65,10 @@ struct LinearBackward {
 
 WEFT_KERNEL(LinearBackward);
 
-// The definition on the CPU for any floating type; tests hold BLAS against it.
+// The definition in plain loops, for any floating type. Tests compare BLAS with it.
 void linear_forward_loops(const LinearForward&);
 void linear_backward_loops(const LinearBackward&);
 
-// CUDA: to be called before a handle of cuBLASLt is destroyed, since the next one may get its
-// address.
+// CUDA: call this before a handle of cuBLASLt is destroyed, as the next handle may get its address.
 void forget_algorithms(cublasLtContext*);
 }  // namespace weft

@@ -3,8 +3,9 @@
 // at once:
 //   g = update_scale * gradient
 //   m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2
-//   p = p - learning_rate * ( (m / c1) / (sqrt(v / c2) + eps) + weight_decay * p ),   c = 1 -
-//   beta^t ema = ema_decay * ema + (1 - ema_decay) p
+//   c1 = 1 - beta1^t,   c2 = 1 - beta2^t,   t: updates applied, this one included
+//   p = p - learning_rate * ( (m / c1) / (sqrt(v / c2) + eps) + weight_decay * p )
+//   ema = ema_decay * ema + (1 - ema_decay) p
 // The same pass writes the low-precision copy of p that the next forward pass reads.
 #pragma once
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Dynamic loss scaling (Micikevicius et al. 2018, arXiv 1710.03740, section 3.2). An update whose
-// gradient overflows is skipped and halves the scale. The device decides, so that the host never
-// waits for it.
+// gradient overflows is skipped, and halves the scale. The device decides, so the host never waits.
 #pragma once
 
 #include "kernels/queue.h"
@@ -23,7 +22,7 @@ struct LossScale {
   }
 };
 
-// For the backward pass and clipping: loss_gradient = scale / parts, gradient_scale = 1 / scale.
+// Runs before the backward pass: loss_gradient = scale / parts, gradient_scale = 1 / scale.
 struct ApplyLossScale {
   static constexpr const char* kName = "apply_loss_scale";
   StepScalars* step = nullptr;
@@ -34,8 +33,8 @@ struct ApplyLossScale {
 WEFT_KERNEL(ApplyLossScale);
 
 // Runs between ClipCoefficient, which sets update_scale to 0 to skip an update, and AdamW. Writes
-// the scale to results->loss_scale, and to *step what counts applied updates: AdamW's corrections,
-// Muon's momentum.
+// the scale to results->loss_scale. Writes to *step what depends on the number of applied updates:
+// AdamW's corrections and Muon's momentum.
 struct UpdateLossScale {
   static constexpr const char* kName = "update_loss_scale";
   LossScale* state = nullptr;

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 // Muon (Jordan et al. 2024, https://kellerjordan.github.io/posts/muon/): momentum whose matrices
-// become nearly orthogonal before they are added to the weights. For a matrix (R, C) with gradient
-// g:
-//   g = update_scale * gradient
-//   m = momentum m + (1 - momentum) g,   u = momentum m + (1 - momentum) g         Nesterov
-//   MuonMomentum X = u / (|u| + 1e-7), five times X = a X + (b A + c A^2) X with A = X X^T      R
-//   <= C        NewtonSchulz o = sqrt(max(1, R / C)) X R > C: of u^T, transposed p = p -
-//   muon_learning_rate ( o + weight_decay p )                                            MuonUpdate
-// The first and the last run over flat blocks of many matrices.
+// become nearly orthogonal before they are added to the weights. Of a matrix p (R, C), three
+// kernels in turn compute
+//   MuonMomentum   g = update_scale * gradient
+//                  m = momentum m + (1 - momentum) g
+//                  u = momentum m + (1 - momentum) g                   (Nesterov)
+//   NewtonSchulz   X = u / (|u| + 1e-7)
+//                  five times: A = X X^T,  X = a X + (b A + c A^2) X
+//                  o = sqrt(max(1, R / C)) X
+//   MuonUpdate     p = p - muon_learning_rate (o + weight_decay p)
+// Where R > C, NewtonSchulz works on the transpose of u. MuonMomentum and MuonUpdate run over flat
+// blocks of many matrices.
 #pragma once
 
 #include "kernels/launch_profile.h"
@@ -20,7 +23,7 @@
 #include <vector>
 
 namespace weft {
-// The T of u, X and o in a model that computes in `t`: f16 has too few exponents for them.
+// The type T of u, X and o in a model that computes in `t`. f16 has too few exponents for them.
 inline DType muon_dtype(DType t) { return t == DType::f16 ? DType::bf16 : t; }
 
 struct MuonMomentum {
@@ -39,7 +42,7 @@ struct MuonMomentum {
 
 WEFT_KERNEL(MuonMomentum);
 
-// A row-major matrix in a row of NewtonSchulz::x.
+// Where a row-major matrix lies in a row of NewtonSchulz::x.
 struct MuonMatrix {
   int64_t offset, rows, cols;
 
@@ -59,8 +62,8 @@ struct NewtonSchulz {
   static constexpr int kSteps = 5;
   static constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kLeast = 1e-7;
   TensorView x;                      // (n, P)  T; u, then o in its place
-  std::vector<MuonMatrix> matrices;  // of each row of x; the rest of it is left as it is
-  // What CUDA computes in; T, and every X, A and b A + c A^2 is rounded to it: on the CPU, too.
+  std::vector<MuonMatrix> matrices;  // in each row of x; other elements stay as they are
+  // Memory that CUDA computes in, of type T. Both forms round every X, A and b A + c A^2 to T.
   TensorView other;    // (n, P)
   TensorView squares;  // (2, square_elements())
 

@@ -23,7 +23,7 @@ struct MeanForward {
 
 WEFT_KERNEL(MeanForward);
 
-// dx = dy / size. A null dy means "the objective itself": step->loss_gradient is used.
+// dx = dy / size. Without dy, x is the objective, and step->loss_gradient takes the place of dy.
 struct MeanBackward {
   static constexpr const char* kName = "mean_backward";
   GradView dx;
@@ -37,16 +37,16 @@ struct MeanBackward {
 
 WEFT_KERNEL(MeanBackward);
 
-// The order in which CUDA adds up a tensor, and SquareSum on the CPU too, to the same f64 bits.
-// Lane i of all kBlocks * kLanes adds the groups of kGroup elements i, i + kBlocks * kLanes ... The
-// lanes of a block join as a butterfly in each warp, then warp after warp. One more block adds the
-// sums of blocks likewise.
+// The order in which CUDA adds up a tensor. SquareSum has it on the CPU too, so f64 bits are equal.
+// Lane i of all kBlocks * kLanes lanes adds the groups of kGroup elements i, i + kBlocks * kLanes
+// ... A butterfly joins the lanes of each warp; then the warps of a block are added in order. One
+// more block adds the sums of the blocks in the same way.
 struct SumOrder {
   static constexpr int kGroup = 8, kWarp = 32, kLanes = 256, kBlocks = 1024;
   static constexpr int64_t kTurn = int64_t{kBlocks} * kLanes * kGroup;  // of all lanes at a time
 };
 
-// y = sum of x^2 over all elements of all xs. A lane's accumulator runs on from one x to the next.
+// y = sum of x^2 over all elements of all xs. A lane keeps its accumulator from one x to the next.
 struct SquareSum {
   static constexpr const char* kName = "square_sum";
   static constexpr std::size_t kMost = 64;
@@ -79,9 +79,9 @@ struct ClipCoefficient {
 
 WEFT_KERNEL(ClipCoefficient);
 
-// *sum += the sum of hash(bits, place) over the elements of x, modulo 2^64: of integers, in any
-// order. Another bit in one element always changes it; other bits in several do, but for one chance
-// in 2^64.
+// *sum += the sum of hash(bits, place) over the elements of x, modulo 2^64. As integers are added,
+// the order is free. A change of one element always changes the sum; changes of several do except
+// with probability 2^-64.
 struct Fingerprint {
   static constexpr const char* kName = "fingerprint";
   uint64_t* sum = nullptr;  // in the queue's memory, read and written

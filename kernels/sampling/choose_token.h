@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Sampling: the token that comes next, drawn from the distribution that logits and a Choice
-// describe.
-//   tokens ranked by logit, equal ones by number; w_r = exp((logit_r - logit_1) / temperature), the
-//   first top_k of them, of these the fewest whose sum reaches top_p of the sum of all; then the
-//   first rank whose running sum exceeds u times the sum of those kept. Sums and exponentials in
-//   f64, whatever the logits are.
-// The forms may differ where u lies within a rounding (1e-13) of a border.
+// Sampling: draws the next token from the distribution that logits and a Choice describe.
+//   1. Rank tokens by logit, equal ones by number. w_r = exp((logit_r - logit_1) / temperature).
+//   2. Keep the first top_k, and of these the fewest whose sum reaches top_p of the sum of all.
+//   3. Take the first rank whose running sum exceeds u times the sum of those kept.
+// Sums and exponentials are f64 whatever type the logits have. The forms may differ where u lies
+// within a rounding (1e-13) of a border.
 #pragma once
 
 #include "kernels/philox.h"

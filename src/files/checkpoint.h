@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Checkpoints: one HDF5 file that any reader can open.
-//   /params/<name>  f32 master weights        /optimizer/m/<name>, /optimizer/v/<name>  f32
-//   /ema/<name>     f32, when one is kept     attributes: format, config (the YAML), the fields of
-//   TrainState
-// Written to a temporary file, synced, renamed: an earlier checkpoint is never lost.
+//   /params/<name>        f32, master weights
+//   /optimizer/m/<name>   f32, and /optimizer/v/<name>
+//   /ema/<name>           f32, where a moving average is kept
+//   attributes            format, config (the YAML), the fields of TrainState
+// It is written to a temporary file, synced and renamed, so an earlier checkpoint is never lost.
 #pragma once
 
 #include "src/parameters.h"

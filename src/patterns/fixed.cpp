@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Fixed attention (arXiv 1904.10509, section 4.3), with l = `stride` and u = head mod num_verts:
 // its two steps, and their union in one head.
-//   block:   S_i = {j : j <= i, floor(i / l) = floor(j / l)}, the own block so far: A^(1)
-//   summary: S_i = {j : j <= i, l - (u + 1) c <= j mod l < l - u c}, c positions of every block so
-//   far, the
-//            own block included: A^(2). The first queries see nothing.
-//   fixed:   either
+//   block    A^(1)   S_i = {j : j <= i, floor(i / l) = floor(j / l)}
+//   summary  A^(2)   S_i = {j : j <= i, l - (u + 1) c <= j mod l < l - u c}
+//   fixed            the union of both
+// block is the query's own block so far. summary is c positions of every block so far, the query's
+// own included; the first queries see nothing.
 // Slots: queries stay in order. Summary keys come first, packed: earlier blocks cost no more tiles
 // than their summaries fill. Then come the others: of summary in order, no query sees them; of
 // fixed block by block: those that fit into a tile share one, larger ones start on a tile.

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // strided: every l-th position back, l = `stride`. Written in rows of l, the sequence is an image,
 // and a query sees the column above it, its residue class mod l:
-//   S_i = {j : j <= i, (i - j) mod l = 0}                     A^(2) of arXiv 1904.10509,
-//   section 4.3
+//   S_i = {j : j <= i, (i - j) mod l = 0}      A^(2) of arXiv 1904.10509, section 4.3
 // Kernels work on tiles of 64 x 64 (query, key) pairs and skip empty ones. In the order of the
 // positions every tile below the diagonal holds pairs, at most one in l. Tiles therefore take the
 // positions column by column: each column is a short causal sequence, dense below its diagonal.

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: MIT
 // The folder of one run:
-//   config.yaml          the config as run         metrics.jsonl   one object a logged step
-//   latest.h5            what --resume goes on from best.h5         lowest validation bits so far
-//   step_00001000.h5     every save_every steps; the last `keep` stay
-//   lock                 host and pid of the process that writes here; the kernel drops the lock at
-//   its end
+//   config.yaml        the config as run
+//   metrics.jsonl      one object a logged step
+//   latest.h5          what --resume goes on from
+//   best.h5            lowest validation bits so far
+//   step_00001000.h5   every save_every steps; the last `keep` stay
+//   lock               host and pid of the process that writes here
+// The kernel drops the lock when that process ends.
 #pragma once
 
 #include "src/files/checkpoint.h"

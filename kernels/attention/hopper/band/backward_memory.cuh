@@ -2,10 +2,9 @@
 // Backward attention over a band (band.cuh) on Hopper: the iterations of a thread block, its shared
 // memory, and stores. The kernels over pairs of key tiles (column_memory.cuh) share BandBackward,
 // rings and registers.
-//   A run owns the dK and dV of its tiles, and goes on over the queries that see the last of them.
-//   It leaves
-// out the dQ of its first queries: the run before has their earlier keys. So one block writes each
-// gradient.
+// A run owns the dK and dV of its tiles, and goes on over the queries that see the last of them. It
+// leaves out the dQ of its first queries: the run before has their earlier keys. So one block
+// writes each gradient.
 #pragma once
 
 #include "kernels/attention/hopper/band/band.cuh"

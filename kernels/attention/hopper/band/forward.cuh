@@ -2,11 +2,10 @@
 // Forward attention on Hopper over a Band that reaches at most 128 rows: FlashAttention without its
 // loop. A query tile sees at most three key tiles, its own and the two before. All its scores fit
 // the registers, so that one plain softmax replaces the online one.
-//   The kernel is persistent: a thread block takes runs of neighbouring tiles (band.cuh), and loads
-//   each key
-// tile once per run. One thread, the producer, loads tiles by TMA as far ahead as shared memory
-// reaches. The other warpgroups are consumers, and take query tiles in turn. Two rings connect them
-// (forward_memory.cuh):
+// The kernel is persistent: a thread block takes runs of neighbouring tiles (band.cuh), and loads
+// each key tile once per run. One thread, the producer, loads tiles by TMA as far ahead as shared
+// memory reaches. The other warpgroups are consumers, and take query tiles in turn. Two rings
+// connect them (forward_memory.cuh):
 //   stages         keys and values of a tile; free when the last query tile that sees them is done
 //   query stages   queries of a tile; y takes their place, and leaves from there by TMA
 #pragma once
