@@ -12,12 +12,12 @@
 #include <vector>
 
 namespace weft {
-// A place in the work of a device's queue.
+// A point in the work of a device's queue, like a CUDA event.
 class QueueMark {
  public:
   virtual ~QueueMark() = default;
-  virtual void record() = 0;  // after all work that is enqueued
-  // Waits for the place that was recorded last, if any. Throws Error when work before it has
+  virtual void record() = 0;  // sets the point behind all work enqueued so far
+  // Waits until the queue has passed the point recorded last. Throws Error when work before it has
   // failed.
   virtual void wait() = 0;
 };
@@ -29,9 +29,8 @@ class Device {
   // dst.bytes() bytes from the host; blocks
   virtual void upload(const TensorView& dst, const void* src) = 0;
   virtual void download(void* dst, const TensorView& src) = 0;  // waits for the queue
-  // Like upload, without waiting for the queue: `src` may be changed as soon as the call returns.
-  // In the work of a GraphedStep, each run() copies what is at `src` then, which must stay where it
-  // is.
+  // Like upload, but does not wait for the queue; `src` may change as soon as the call returns. In
+  // the work of a GraphedStep, each run() copies from `src` again, so its address must stay valid.
   virtual void upload_async(void* dst, const void* src, std::size_t bytes) = 0;
   virtual void zero(const TensorView& dst) = 0;
   virtual void synchronize() = 0;
@@ -41,10 +40,9 @@ class Device {
 
   bool is_cuda() const { return name.starts_with("cuda"); }
 
-  // FLOP/s that a large matmul of this type reaches here: measured once, on first use. MFU is a
-  // share of it.
+  // FLOP/s of a large matmul of this type, measured here on first use. MFU is a share of it.
   double peak_flops(DType compute);
-  // Bytes a second, read and written, that copying a large tensor reaches: measured once.
+  // Bytes a second, read and written, of copying a large tensor, measured on first use.
   double copy_bandwidth();
 
   std::string name;            // "cpu", "cuda:0"
@@ -69,7 +67,7 @@ int gpu_count();  // that this process sees; 0 without a driver, and when built 
 // Copies a tensor to the host as doubles, whatever its type.
 std::vector<double> to_host(Device&, const TensorView&);
 
-// Ordinary code, run eagerly the first times and replayed as a CUDA graph afterwards.
+// Code that runs eagerly the first times, and is replayed as a CUDA graph afterwards.
 class GraphedStep {
  public:
   // `enabled` false (or a CPU device): run() just calls its function.

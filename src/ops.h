@@ -28,7 +28,7 @@ struct Sequences {
   // (B, K)  i32: what each sequence is told, rows of the start table; empty: nothing
   Tensor conditions;
 
-  // tokens alone are sequences, too
+  // Implicit, so that tokens can stand for sequences.
   Sequences(Tensor t, Tensor o = {}, Tensor p = {}, Tensor c = {})
       : tokens(std::move(t)),
         offsets(std::move(o)),
@@ -36,12 +36,11 @@ struct Sequences {
         conditions(std::move(c)) {}
 };
 
-// (B, T) -> (B, T, C). Row 0: `start` (C), or the sum of its rows that conditions name; row t:
-// token t - 1.
+// (B, T) -> (B, T, C). Row 0 is `start` (C), or the sum of the rows of it that conditions name. Row
+// t embeds token t - 1.
 Var embedding(Ctx&, const Sequences&, const Var& table, const Var& start,
               const std::vector<PositionTable>& axes);
-// The same for sampling: the row alone whose number is at *row in the queue's memory, (B, 1, C). No
-// gradient.
+// For sampling: row number *row only, which is in the queue's memory, (B, 1, C). Has no gradient.
 Var embedding_row(Ctx&, const Sequences&, const Var& table, const Var& start,
                   const std::vector<PositionTable>& axes, const int32_t* row);
 
@@ -51,8 +50,7 @@ Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b, double eps = 1e-5)
 Var linear(Ctx&, const Var& x, const Var& w, const Var& b);
 Var dropout(Ctx&, const Var& x, double p);  // acts when ctx.training
 
-// An affine map, matmul + bias. The op that reads the matmul fuses the addition and the bias
-// gradient.
+// matmul + bias, not yet added: the op that reads it adds the bias, and computes its gradient.
 struct Affine {
   Var matmul;  // (..., C)  T
   Var bias;    // (C)       T, or empty (Var{})
@@ -78,8 +76,7 @@ struct SumAndNorm {
 SumAndNorm residual_layernorm(Ctx&, const Var& x, const Affine& branch, double p, const Var& w,
                               const Var& b, double eps = 1e-5);
 
-// qkv (B, T, H (2 Dqk + Dv)): q, k, v, each head-major -> (B, T, H Dv). Scale 1 / sqrt(Dqk), maps
-// of this T.
+// Heads in packed tensors: qkv is (B, T, H (2 Dqk + Dv)), all heads of q, then of k, then of v.
 struct AttentionShape {
   int64_t heads = 0, qk_size = 0, v_size = 0;  // H, Dqk, Dv
 
@@ -90,7 +87,7 @@ struct AttentionShape {
   double scale() const { return 1 / std::sqrt(static_cast<double>(qk_size)); }
 };
 
-// What becomes of queries and keys before attention, see kernels/layers/rotary.h. All may be
+// What is done to queries and keys before attention, see kernels/layers/rotary.h. Each field may be
 // absent.
 struct QkOptions {
   double norm_eps = 0;  // added to the mean square in the RMS norm; 0: no norm
@@ -102,7 +99,7 @@ struct QkOptions {
 };
 
 QkForm form_of(const QkOptions&);
-// In place: qkv's memory is that of the result, and holds its own value no more.
+// The result takes qkv's memory. Nothing may read qkv's value afterwards.
 Var norm_and_rotate(Ctx&, const Var& qkv, const AttentionShape&, const QkOptions&);
 
 class DynamicMaps;  // src/ops/dynamic_heads.h
@@ -117,25 +114,27 @@ struct KeptMaps {
       : maps(m) {}  // of all sequences alike
 };
 
-// segments (B, T), as Segments in kernels/attention/attention.h: the pairs of `maps` that they do
-// not part. documents: they are document_starts(). orders, stored: as in SegmentMaps.
+// Maps of the pairs of `maps` that lie in one segment. segments (B, T), see Segments in
+// kernels/attention/attention.h. documents: segments are document_starts(). orders, stored: see
+// SegmentMaps.
 KeptMaps segment_maps(Ctx&, const AttentionMaps& maps, const Tensor& segments,
                       bool documents = false, const Tensor& orders = {}, int64_t stored = 0);
-// (B, T), or with `row` (B, 1): kernels/attention/documents.h.
+// For each token the first position of its document, (B, T); with `row` of that position only,
+// (B, 1). See kernels/attention/documents.h.
 Tensor document_starts(Ctx&, const Tensor& tokens, int64_t separator, const int32_t* row = nullptr);
 
 struct AttentionOptions {
-  // Keep qkv alone: the backward pass recomputes y and the log-sum-exp. A later op may still keep
-  // y.
+  // Keeps qkv only; the backward pass computes y and log-sum-exps again. Later ops may keep y.
   bool recompute = false;
   AttentionForm form = AttentionForm::automatic;
 };
 
+// qkv (see AttentionShape) -> (B, T, H Dv), with scale 1 / sqrt(Dqk). The maps are of this T.
 Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const KeptMaps&,
                      const AttentionOptions& = {});
 
-// (..., V), (...) -> (...) nats, wide(T)
+// Logits (..., V), targets (...) -> losses (...) in nats, wide(T).
 Var cross_entropy(Ctx&, const Var& logits, const Tensor& targets);
-// -> (1), and ctx.results->loss when set
+// The mean of all elements, (1). Also stores it in ctx.results->loss, where there are results.
 Var mean(Ctx&, const Var& x);
 }  // namespace weft

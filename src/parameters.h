@@ -15,8 +15,8 @@
 #include <vector>
 
 namespace weft {
-// How a parameter starts: N(0, std^2) from Philox with (seed, parameter number, element), or a
-// constant.
+// Initial values of a parameter: N(0, std^2), drawn by Philox from (seed, number of the parameter,
+// element), or a constant.
 struct Init {
   double std = 0, value = 0;
 
@@ -46,12 +46,12 @@ struct ParamInfo {
   int64_t size = 0;
 };
 
-// Elements: every parameter starts where 16-byte access to f16 is allowed.
+// Elements. Every parameter starts at a multiple, so kernels may move f16 in pieces of 16 bytes.
 inline constexpr int64_t kAlign = 8;
 
 inline int64_t aligned(int64_t n, int64_t to = kAlign) { return (n + to - 1) / to * to; }
 
-// elements of the flat gradient block, and of the weights as kernels read them
+// Elements [begin, end) of the flat blocks.
 struct GradientRange {
   int64_t begin = 0, end = 0;
 
@@ -60,8 +60,8 @@ struct GradientRange {
   bool operator==(const GradientRange&) const = default;
 };
 
-// Elements of the flat blocks that this process updates, and their place in blocks that hold own
-// parts alone.
+// Elements of the flat blocks that this process updates: `size` from `begin` on. In blocks that
+// hold the process's own parts only, they begin at `state`.
 struct OwnPart {
   int64_t begin = 0, size = 0, state = 0;
   bool operator==(const OwnPart&) const = default;
@@ -94,12 +94,13 @@ class Sharing {
 
 class ParameterStore {
  public:
-  // Called by constructors of layers; rank >= 2 is decayed. Names must be new.
+  // Adds a parameter; constructors of layers call it. Weight decay acts on rank 2 and more. Throws
+  // Error for a name that is taken.
   Param add(std::string name, Shape shape, Init init, ParamKind kind = ParamKind::compute);
 
-  // Once, after all add(): lays out and allocates the blocks, draws initial values. `compute` f64
-  // makes all f64 (tests). Without `training`: no gradients, no optimizer state. `sharing`: null
-  // for a process that has everything; otherwise collective.
+  // Lays out and allocates the blocks and draws initial values; once, after all add(). `compute`
+  // f64 makes all blocks f64, for tests. Without `training` there are no gradients and no optimizer
+  // state. `sharing`: null for a process that has everything; otherwise the call is collective.
   void allocate(Device&, DType compute, uint64_t seed, bool training, bool ema,
                 std::shared_ptr<Sharing> sharing = nullptr);
 
@@ -110,8 +111,8 @@ class ParameterStore {
   // What this process updates: all, or its share.
   std::vector<OwnPart> own_parts() const;
 
-  // The elements that Muon updates: n blocks of matrices, alike and at equal distances; none
-  // without it.
+  // The elements that Muon updates: the same matrices for each residual block, at equal distances.
+  // Empty without Muon.
   GradientRange muon() const { return muon_; }
 
   // The slice of `block` (any of those below) that holds a part.
@@ -125,7 +126,7 @@ class ParameterStore {
   void visit_whole(const Tensor& block, const Sharing::Visit& visit) const;
   // Copies from the host what this process keeps of a parameter in `block`.
   void upload(const Tensor& block, const ParamInfo&, const void* values) const;
-  // Bytes of master weights apart from compute(), m, v and ema, on this process.
+  // Bytes on this process of m, v, ema and, where it is not compute(), master.
   int64_t state_bytes() const;
   std::string state_text() const;  // for people
 
@@ -134,8 +135,8 @@ class ParameterStore {
   // Zeroes gradients that nothing has written: all, or those whose slices begin in [begin, end).
   void finish_gradients(Ctx&);
   void finish_gradients(int64_t begin, int64_t end);
-  // Makes compute of master; after load, init, or a switch to the EMA weights. Collective with
-  // sharing.
+  // Writes compute() from master(). Call it after weights are loaded, drawn, or replaced by their
+  // moving average. Collective with sharing.
   void refresh_compute(Ctx&) const;
 
   std::span<const ParamInfo> params() const { return params_; }

@@ -12,8 +12,8 @@
 #include <vector>
 
 namespace weft {
-// A caching allocator for all tensors, with free lists by rounded size. Work on one queue is
-// ordered, so a block that the host frees may be handed out again at once.
+// A caching allocator for all tensors, with free lists by rounded size. Kernels of a queue run in
+// order, so a block that the host frees can be given out again at once.
 class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
  public:
   using Allocate = std::function<void*(std::size_t)>;  // returns null when there is no more memory
@@ -23,9 +23,9 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   ~MemoryPool();
   MemoryPool& operator=(MemoryPool&&) = delete;  // nor copied
 
-  // 256-byte-aligned memory, back on the free list when the last owner lets go. `name`, for
-  // table(), is a literal and a kind ("activations"). Throws Error when memory is out or a frozen
-  // pool would have to grow.
+  // Memory at a multiple of 256 bytes; the last owner's release puts it on the free list. `name` is
+  // a string literal, under which table() counts it ("activations"). Throws Error when memory is
+  // out, or when a frozen pool would have to grow.
   std::shared_ptr<void> take(std::size_t bytes, const char* name);
 
   // While a CUDA graph is captured the pool must not grow.
@@ -35,8 +35,8 @@ class MemoryPool : public std::enable_shared_from_this<MemoryPool> {
   void trim();
 
   // A captured graph writes to the addresses of its capture, although its tensors are free by then.
-  // Captured code therefore has free lists of its own, the graph side, in which no other code keeps
-  // a tensor.
+  // So code that is captured takes memory from free lists of its own, the graph side. Other code
+  // never does.
   void use_graph_side(bool graph_side) { side_ = graph_side ? 1 : 0; }
 
   void hold_graph() { ++graphs_; }
@@ -108,8 +108,7 @@ class Tensor {
     return t;
   }
 
-  // `count` elements from `offset`, in a shape of that size: a part of a flat block, which it keeps
-  // alive.
+  // The elements from `offset` on, as `shape`: a part of a flat block, which stays alive.
   Tensor slice(int64_t offset, const Shape& shape) const {
     Tensor t = *this;
     t.set_shape(shape);
@@ -120,7 +119,7 @@ class Tensor {
 
   bool is_shared() const { return memory_.use_count() > 1; }  // others hold its memory
 
-  // Shape and type alone: the memory is not kept alive.
+  // Shape and type without memory.
   Tensor without_memory() const {
     Tensor t = *this;
     t.memory_ = nullptr;

@@ -23,6 +23,7 @@ struct Condition {
 
 // What the model is told (ConfigExtension); empty: it has a plain start vector.
 std::vector<Condition> conditions(const Config&);
+// Rows of the start table; 0 without conditions.
 int64_t condition_rows(const std::vector<Condition>&);
 
 // Throws Error with these words, and where the first of `keys` that was set stands.

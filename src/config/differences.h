@@ -24,7 +24,7 @@ struct KeyDifference {
   std::string effect;  // with asked and told: what it changes
 };
 
-// Files of data differ when their names do: folders may move.
+// Compares all keys. Files of data differ only when their names do, as folders may move.
 std::vector<KeyDifference> config_differences(const Config& there, const Config& here);
 // The keys with a rule, "a, b, c".
 std::string keys_on_resume(OnResume);

@@ -13,8 +13,8 @@ struct PatternSpec;
 // What a config is read for: the patterns of a model have to be causal, a picture shows any.
 enum class ConfigUse { model, picture };
 
-// Reads a config. A name that is not a path is looked for in configs/. `overrides` are "a.b=c" as
-// for --set.
+// Reads a config file. A name that is not a path is looked for in configs/. `overrides` are
+// "a.b=c", as for --set.
 Config load_config(const std::string& name, const std::vector<std::string>& overrides = {},
                    ConfigUse = ConfigUse::model);
 // The same from text; `where` is what errors name as the file.
@@ -23,7 +23,7 @@ Config parse_config(const std::string& yaml, const std::string& where,
 // One pattern as it stands in model.attention, "{kind: local, stride: 64}".
 PatternSpec parse_pattern(const std::string& yaml, const std::string& where);
 
-// Error when values do not fit together: file, keys, nearest values that work. parse_config calls
-// it.
+// Throws Error when values do not fit together, with file, keys and the nearest values that work.
+// parse_config calls it.
 void check_config(const Config&, ConfigUse = ConfigUse::model);
 }  // namespace weft

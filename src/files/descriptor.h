@@ -7,8 +7,8 @@
 #include <utility>
 
 namespace weft {
-// The result of a system call, repeated while signals interrupt it: some file systems let them end
-// any call.
+// Repeats a system call while signals interrupt it, and returns its result. On some file systems
+// signals interrupt any call.
 template <class Call>
 auto uninterrupted(Call call) {
   for (;;)
@@ -41,7 +41,7 @@ class Descriptor {
   int number_;
 };
 
-// All bytes over a connection; false: it is gone, or its patience over.
+// Send or receive all bytes over a connection. False: it is closed, or its time limit has passed.
 bool send_all(int socket, const void* bytes, std::size_t size, int flags = 0);
 bool receive_all(int socket, void* bytes, std::size_t size);
 }  // namespace weft

@@ -5,8 +5,7 @@
 #include <string>
 
 namespace weft {
-// The last words of a process that fails. Writes "error: <what>" at once, with "; " for line ends:
-// to the file descriptor WEFT_ERROR_FD, where a launcher reads the lines of its processes,
-// otherwise to stderr.
+// Writes "error: <what>" as one line, with "; " for line ends. It goes to stderr, or to the file
+// descriptor WEFT_ERROR_FD, from which a launcher reads the lines of its processes.
 void print_error_line(const std::string& what) noexcept;
 }  // namespace weft

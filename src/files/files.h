@@ -14,23 +14,22 @@
 namespace weft {
 std::string host_name();  // of this machine; "?" where the system does not say
 
-// "No space left on device; free some space there or write to another disk", of an errno.
+// The text of an errno, with what to do: "No space left on device; free some space there ...".
 std::string disk_error(int error);
 
-// Both return 0, or the errno of what went wrong, after which the file is good for nothing.
+// Both return 0 or an errno. After an error the content of the file is undefined.
 int write_all(int file, const char* bytes, std::size_t size);
 int sync_to_disk(int file);
 
-// What a NewFile does with a device or pipe: a format that is read from front to back can go there.
+// Whether a NewFile may be a device or a pipe. Formats that are read from front to back may.
 enum class Devices : uint8_t { refused, written };
 
 // Throws Error for a name under which no file can appear: empty, too long, that of a folder.
 void check_output(const std::string& path, Devices = Devices::refused);
 
-// A file without a name until commit() syncs it and gives it the name `path`, in place of an
-// earlier file. A symbolic link stays, and what it leads to is replaced. Without commit(), and when
-// a write fails, nothing is left. A device or pipe gets the bytes at once. Throws Error, with what
-// to do.
+// A file that has no name until commit() syncs it and names it `path`; that replaces an earlier
+// file. Of a symbolic link the target is replaced. Without commit(), or when a write fails, nothing
+// is left. A device or pipe gets the bytes at once. Throws Error, with what to do.
 class NewFile {
  public:
   explicit NewFile(const std::string& path, Devices = Devices::refused);
@@ -50,12 +49,11 @@ class NewFile {
   Descriptor file_;
 };
 
-// A NewFile with what `write` puts out, held in memory until then; an exception of `write` leaves
-// no file.
+// Writes to memory with `write`, then to a NewFile. An exception of `write` leaves no file.
 void write_whole_file(const std::string& path, const std::function<void(std::ostream&)>& write);
-// A folder, with those above it. Error, naming it, when it cannot be made.
+// Makes a folder and those above it. Throws Error, with its name, when that fails.
 void make_folder(const std::string& path);
-// A NewFile with what is in the file `from`.
+// Copies the file `from` to a NewFile.
 void copy_whole_file(const std::string& from, const std::string& path);
 
 // The bytes of a regular file, or of a pipe that a shell gives: /dev/stdin, or <(command). Error
@@ -67,7 +65,6 @@ inline std::string read_text(const std::string& path, int64_t most) {
   return {bytes.begin(), bytes.end()};
 }
 
-// Syncs the folder of `path`, so that new names are on the disk, where it can be (not on some
-// network disks).
+// Syncs the folder of `path`, so that new names are on the disk. Some network disks cannot do that.
 void sync_names_beside(const std::string& path);
 }  // namespace weft

@@ -9,12 +9,12 @@
 
 namespace weft {
 inline constexpr std::size_t kSealBlock = 512;
-inline std::atomic<bool> verify_seals = true;  // false: --no-verify, a seal is believed
+inline std::atomic<bool> verify_seals = true;  // false (--no-verify): seals are not compared
 
-// Writes to kSealBlock zeros the seal of a file with so many bytes behind it, of this FastHash.
+// Writes a seal to `block`, kSealBlock zeros: `size` bytes follow, whose FastHash is `hash`.
 void write_seal(char* block, std::size_t size, uint64_t hash);
 
-// Whether the file has a seal; an Error when it does not fit what follows. A large file is read
-// once for that (check_once). A file that shrinks meanwhile is an error, too.
+// Returns whether the file has a seal. Throws Error when length or hash of what follows differ,
+// also when the file shrinks meanwhile. A large file is read only once for that (check_once).
 bool check_seal(const std::string& path, int file);
 }  // namespace weft

@@ -9,8 +9,8 @@
 namespace weft {
 class AttentionPattern;
 
-// The last query that reads each of the first n positions, -1: none. Error unless the pattern is
-// causal.
+// For each of the first n positions the last query that reads it; -1: none does. Throws Error
+// unless the pattern is causal.
 std::vector<int32_t> last_readers(const AttentionPattern&, int head, int64_t n);
 
 struct CacheRows {

@@ -31,20 +31,21 @@ struct DynamicRange {
   int64_t passes = 1;
 };
 
-// A wrong order of slots costs time; a wrong run, group, part or band gives wrong results.
-// tests/src/patterns hold all of them against attends(), and attends() against a second definition.
+// A wrong order of slots costs time; a wrong run, group, part or band gives wrong results. Tests in
+// tests/src/patterns compare all of them with attends(), and attends() with a second definition.
 class AttentionPattern {
  public:
   virtual ~AttentionPattern() = default;
 
-  // With all its numbers, "fixed(stride 128, c 32, num_verts 4)": equal names share tables.
+  // Kind and all numbers: "fixed(stride 128, c 32, num_verts 4)". Patterns of one name share
+  // tables.
   virtual std::string name() const = 0;
 
   // The definition of S_i for one head: does query i see key j?
   virtual bool attends(int head, int64_t i, int64_t j) const = 0;
 
-  // S_i as runs, appended: each key of attends() once, in time that grows with the runs. The caller
-  // clips.
+  // Appends S_i as runs, each key of attends() once, in time that grows with the number of runs.
+  // Runs may go beyond the last key; the caller clips them.
   virtual void key_runs(int head, int64_t i, std::vector<KeyRun>& runs) const = 0;
   // The keys below `keys`, one by one, ascending, appended to `out`.
   void keys_of(int head, int64_t i, int64_t keys, std::vector<int32_t>& out) const;
@@ -52,12 +53,12 @@ class AttentionPattern {
   // No query sees a later key: what an autoregressive model needs.
   virtual bool causal() const { return true; }
 
-  // Of a dynamic head: a query sees at most so many of these keys. 0: all of them.
+  // The most keys of S_i that a query of a dynamic head sees; 0: all of them.
   virtual int64_t most_keys(int /*head*/) const { return 0; }
 
   virtual void dynamic(int /*heads*/, std::vector<DynamicRange>&) const {}  // those heads, appended
 
-  // The longest sequences that the pattern allows (a layout, a grid); 0: any.
+  // The longest sequences for which the pattern is made (a layout or a grid has them); 0: any.
   virtual Lengths lengths() const { return {}; }
 
   // Heads h and h' with group(h) == group(h') have equal S_i; groups are numbered from 0.
