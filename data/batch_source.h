@@ -22,8 +22,8 @@ class Batcher {
   // Fills out (count, context) with windows first .. first + count - 1 of this step.
   void read(int64_t step, int64_t first, int64_t count, int64_t context,
             std::span<int32_t> out) const;
-  // Where window first + i lies in the full context: a multiple of `unit`, uniform over those that
-  // fit.
+  // The place of window first + i in the full context: a multiple of `unit`, uniform over those
+  // that fit.
   void read_offsets(int64_t step, int64_t first, int64_t context, int64_t full_context,
                     int64_t unit, std::span<int32_t> out) const;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Data: an HDF5 file with `train`, `valid` and `test` token arrays (uint8, uint16 or uint32). One
-// axis is a stream (text, audio); (items, rows, columns, channels) are images, whose tokens run
-// with channels fastest.
+// Data: an HDF5 file with the token arrays `train`, `valid` and `test` (uint8, uint16 or uint32).
+// An array of one axis is a stream (text, audio). One of (items, rows, columns, channels) holds
+// images, whose tokens run with channels fastest.
 #pragma once
 
 #include "src/files/npy.h"
@@ -31,8 +31,8 @@ struct ImageShape {
 // One split, random access. Tokens stay in the file: memory does not grow with it.
 class TokenDataset {
  public:
-  // Throws Error for a missing, foreign or truncated file, a missing or empty split, or tokens >=
-  // vocab, which a large file is searched for once (check_once).
+  // Throws Error for a missing, foreign or truncated file, for a missing or empty split, and for
+  // tokens >= vocab. A large file is searched for these only once (check_once).
   TokenDataset(const std::string& path, const std::string& split, int64_t vocab);
   // Uniform random tokens, for timing.
   static TokenDataset random(int64_t size, int64_t vocab, uint64_t seed, ImageShape = {});
@@ -47,7 +47,7 @@ class TokenDataset {
   // Tokens first .. first + out.size() - 1. Throws Error for tokens >= vocab: the file has changed.
   void read(int64_t first, std::span<int32_t> out) const;
 
-  // The next step reads these: the system brings them to memory meanwhile.
+  // Announces a read, so that the system brings the tokens to memory meanwhile.
   void expect(int64_t first, int64_t count) const { stored_.expect(first * item_, count * item_); }
 
   // Bytes of text in a token, mean of the file; 0: not known.
@@ -85,14 +85,14 @@ struct TokenArray : NpyArray {
                  {reinterpret_cast<const char*>(v.data()), v.size() * sizeof(T)}} {}
 };
 
-// A file as data/README.md describes it, in memory of a few MiB: `tokens` may be a mapped file. The
-// shares of train, valid and test must sum to 1. `attributes`: further numbers of the file. Returns
-// a line for people.
+// Writes a data file of a stream (data/README.md), in a few MiB of memory: `tokens` may be a mapped
+// file. `split`: the shares of train, valid and test, with sum 1. `attributes`: further numbers of
+// the file. Returns a line for people.
 std::string write_token_file(const std::string& path, const TokenArray& tokens, int64_t vocab,
                              const std::vector<double>& split, const std::string& description,
                              const std::vector<std::string>& sources = {},
                              const std::vector<std::pair<std::string, int64_t>>& attributes = {});
 
-// The data file that a config names: as given, or in the folder of the config.
+// The path of the data file that a config names: as given, or in the folder of the config.
 std::string find_data(const std::string& path, const std::string& config_source);
 }  // namespace weft

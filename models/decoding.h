@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What sampling keeps on the device: the caches of all layers, and the rows that a position reads
-// and writes, at fixed places, so that one CUDA graph serves every position.
+// The memory of sampling on the device: keys and values of all layers, and lists of the rows that a
+// position reads and writes. Addresses are fixed, so one CUDA graph serves every position.
 #pragma once
 
 #include "models/layers.h"
@@ -12,8 +12,8 @@
 #include <vector>
 
 namespace weft {
-// The cache of the layers with one pattern: the rows of each head, and which a position writes and
-// reads.
+// Cache rows of the layers with one pattern: how many each head has, and which of them a position
+// writes and reads.
 class CacheLayout {
  public:
   // For texts of `length` positions. Throws Error unless the pattern is causal.
@@ -26,13 +26,13 @@ class CacheLayout {
 
   int64_t rows(int head) const { return of_group_[group_of(head)].rows; }
 
-  // What does not change from position to position: group_of_head (H), first_row (H).
+  // The words that are equal for all positions: group_of_head (H), first_row (H).
   int64_t fixed_words() const { return 2 * heads(); }
 
   void append_fixed(std::vector<int32_t>& words) const;
 
-  // What does: key_start (groups + 1), row (H), the listed rows, at most listed_words(); as many
-  // positions.
+  // The words of one position: key_start (groups + 1), row (H), the listed rows, at most
+  // listed_words(), and with `positions` the position of each.
   int64_t step_words() const {
     return groups() + 1 + heads() + listed_words() * (positions_ ? 2 : 1);
   }
@@ -40,7 +40,8 @@ class CacheLayout {
   int64_t listed_words() const { return groups() * longest_; }
 
   void append_step(int64_t position, std::vector<int32_t>& words) const;
-  // After `count` positions: whose key is in each row, position * heads + head; -1: nobody's.
+  // For each row after `count` positions: position * heads + head of the key in it; -1: it is
+  // empty.
   void append_sources(int64_t count, std::vector<int32_t>& words) const;
 
   int64_t longest() const { return longest_; }  // keys that a head reads at a position, at most
@@ -85,11 +86,10 @@ class LayerCaches : public DecodeCache {
 
   const DecodeKeys& keys(std::size_t layer) const { return keys_[layout_of_layer_[layer]]; }
 
-  // What fill() needs of the first `count` positions, on the device: append_sources() of each
-  // layout.
+  // append_sources() of each layout on the device, which fill() needs.
   Tensor sources(int64_t count) const;
-  // Keys and values of a text, in `packed` (1, T, q | k | v), go to the sequences first .. first +
-  // texts - 1.
+  // Copies keys and values of a text, `packed` (1, T, q | k | v), to the caches of the sequences
+  // first .. first + texts - 1.
   void fill(Ctx&, std::size_t layer, const Tensor& packed, const Tensor& sources, int64_t first,
             int64_t texts);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What the trainer, the sampler and evaluation need of a model.
+// The interface of a model to training, sampling and evaluation, and sizes that follow from a
+// config.
 #pragma once
 
 #include "src/ops/dynamic_heads.h"
@@ -13,8 +14,8 @@ namespace weft {
 struct Config;
 struct ModelConfig;
 
-// What the layers with one pattern cache for a batch of texts; dense: if every head kept every
-// position.
+// The caches of the layers with one pattern, for a batch of texts. dense_*: if every head kept
+// every position.
 struct CacheUse {
   std::shared_ptr<const AttentionPattern> pattern;
   std::vector<int64_t> layers;
@@ -26,7 +27,7 @@ struct CacheUse {
 // Keys and values of the positions seen so far, for sampling. Made by Model::make_cache.
 struct DecodeCache {
   virtual ~DecodeCache() = default;
-  // Sends what the next decode_step() needs to know of a position to the device, without waiting.
+  // Sends the lists of a position to the device, for the next decode_step(). Does not wait.
   virtual void seek(int64_t position) = 0;
   virtual const int32_t* position() const = 0;  // the one sought last, in the queue's memory
   virtual std::size_t bytes() const = 0;        // of everything it holds
@@ -37,16 +38,16 @@ class Model {
  public:
   virtual ~Model() = default;
 
-  // (B, T) tokens with T <= context -> nats of each token given those before it, (B, T), in the
-  // wide type. A model with conditions (src/config/conditions.h) wants them for every sequence.
+  // (B, T) tokens with T <= context -> (B, T) losses, wide(T): nats of each token given those
+  // before it. A model with conditions (src/config/conditions.h) needs them for every sequence.
   virtual Var token_losses(Ctx&, const Sequences&) = 0;
   // (B, T) tokens -> (B, T, V): row t predicts token t from tokens 0 .. t - 1.
   virtual Tensor logits(Ctx&, const Sequences&) = 0;
 
-  // Sampling: a cache for B sequences of at most `length` tokens, and the logits (B, V) of the
-  // token at the position sought last. The tokens (B, length) before it must be set, and positions
-  // asked for in order. Equal to that row of logits(); bits do not depend on B. Every position has
-  // the same launches: one graph.
+  // Sampling. make_cache: a cache for B sequences of at most `length` tokens. decode_step: logits
+  // (B, V) of the token at the position sought last, from the tokens (B, length) before it.
+  // Positions are sought in order. The result is that row of logits() up to rounding; its bits do
+  // not depend on B. Every position has the same launches, so one graph serves all.
   virtual std::unique_ptr<DecodeCache> make_cache(Device&, int64_t batch, int64_t length) = 0;
   virtual Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) = 0;
 
@@ -61,10 +62,10 @@ class Model {
   virtual void read_prompt(Ctx&, DecodeCache&, const Sequences& text, int64_t count, int64_t first,
                            int64_t texts) = 0;
 
-  // What a head of a layer sees of one text, on a CPU.
+  // The keys that a head of a layer sees in one text; on a CPU only.
   virtual SeenKeys seen(Ctx&, const Sequences& text, std::size_t layer, int head) = 0;
 
-  // The pattern of each layer, for drawings and counts.
+  // The pattern of each layer.
   virtual const std::vector<std::shared_ptr<const AttentionPattern>>& patterns() const = 0;
 };
 

@@ -17,14 +17,14 @@ struct AttentionTarget {
   bool documents = false;      // data.separator: maps of each sequence's own, reaches in bands
 };
 
-// Of the heads of one group, which see the same keys.
+// Counts for the heads of one group, which see the same keys.
 struct AttentionCounts {
   std::vector<int64_t> heads;
   std::string pattern;                 // the parts that are computed one after the other
   PairCount pairs;                     // of one layer and sequence, these heads
   int64_t keys_min = 0, keys_max = 0;  // of a query
   double keys_mean = 0;
-  // Most cached keys of one head in sampling (src/patterns/pattern.h); 0 when not causal.
+  // Rows of the cache of one head in sampling (src/patterns/cache_rows.h); 0 when not causal.
   int64_t cache_rows = 0;
   std::vector<int> edges;  // of the tiles, by part
   // the kernel that runs each part: "cpu", or name_of(attention::Kernel)

@@ -60,8 +60,8 @@ inline std::string json_object(const JsonMembers& members) {
 
 inline constexpr const char* kReplacement = "\xef\xbf\xbd";  // U+FFFD
 
-// The length of the UTF-8 character at `text[at]`; 0: none, or a control character but line break
-// and tab.
+// Bytes of the UTF-8 character at `text[at]`. 0: there is none, or it is a control character other
+// than line break and tab.
 inline std::size_t utf8_length(const std::string& text, std::size_t at) {
   const auto byte = [&](std::size_t i) {
     return static_cast<unsigned char>(i < text.size() ? text[i] : 0);
@@ -79,8 +79,8 @@ inline std::size_t utf8_length(const std::string& text, std::size_t at) {
   return overlong || beyond ? 0 : length;
 }
 
-// Takes the characters off `bytes`; what is none becomes U+FFFD. The beginning of one stays, unless
-// `last`.
+// Removes the characters from the front of `bytes` and returns them; invalid bytes become U+FFFD.
+// An incomplete character at the end stays in `bytes`, unless `last`.
 inline std::string take_characters(std::string& bytes, bool last) {
   std::string out;
   std::size_t at = 0;

@@ -23,25 +23,24 @@ class Launcher {
   // Adds options that choose the processes to the command line of a program.
   virtual void add_options(CLI::App&) {}
 
-  // Does `work` in every process. `config` runs first: it makes the text of the task, which must be
-  // equal everywhere, or throws. `device`: --device. Throws Error, or SaidElsewhere
-  // (train/program/program.h) where another process prints the line.
+  // Runs `work` in every process. Before that it calls `config` for the text of the task, which
+  // must be equal in all processes. `device`: --device. Throws Error, or SaidElsewhere
+  // (train/program/program.h) where another process prints the error.
   using Work = std::function<void(Processes&)>;
   virtual void run(const std::string& device, const std::function<std::string()>& config,
                    const Work& work);
 
-  // An error before run(), in the command line, say. Throws as run() does.
+  // For an error before run(), such as one in the command line. Throws as run() does.
   [[noreturn]] virtual void fail_before_work(const std::string& what);
 
-  // Whether this process speaks for all.
+  // Whether this process prints for all.
   virtual bool is_first() const { return true; }
 };
 
 Launcher& launcher();                          // that of a part, or a process alone
 void set_launcher(std::unique_ptr<Launcher>);  // by a part (src/parts/parts.h)
 
-// `of_first` in the first process, a stream that drops everything in others; lines for people
-// likewise.
+// Returns `of_first` in the first process, in others a stream that drops everything.
 std::ostream& first_output(const Processes&, std::ostream& of_first);
 Progress first_progress(const Processes&, std::ostream& of_first, int file_descriptor);
 }  // namespace weft

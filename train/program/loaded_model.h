@@ -34,7 +34,8 @@ struct LoadedModel {
   Ctx inference();                   // on this device, without a tape
 };
 
-// `device`: as for make_device; or what opens one, once the checkpoint has turned out to be one.
+// Loads a checkpoint onto a device. `device`: a name as for make_device, or a function that opens
+// one, called after the checkpoint has been recognised. Throws Error.
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std::string& device,
                                         Weights = Weights::best);
 using OpenDevice = std::function<std::unique_ptr<Device>()>;

@@ -20,7 +20,8 @@ CLI::Option* add_shown(CLI::App& app, const char* name, T& value, const char* te
   return app.add_option(name, value, text)->capture_default_str();
 }
 
-// What a number must be, in words; a range of CLI11 prints the largest double, digit by digit.
+// Refuses smaller numbers, in words. The errors of CLI11's own ranges print the largest double
+// digit by digit.
 inline CLI::Validator at_least(double least, bool itself = true) {
   return {[=](const std::string& text) {
             double value = 0;
@@ -34,7 +35,7 @@ inline CLI::Validator at_least(double least, bool itself = true) {
 
 inline CLI::Validator more_than(double least) { return at_least(least, false); }
 
-// The commands of a program: `work` becomes that of the one that is given.
+// The commands of a program. `work` is set to that of the command on the command line.
 struct Commands {
   CLI::App& app;
   std::function<void()>& work;
@@ -47,7 +48,7 @@ struct Commands {
   }
 };
 
-// CLI11 lets unsigned numbers wrap around.
+// Refuses what is no whole number of type T. CLI11 itself lets unsigned numbers wrap around.
 template <class T>
 CLI::Validator whole_number() {
   return {[](const std::string& text) {
@@ -58,7 +59,8 @@ CLI::Validator whole_number() {
           ""};
 }
 
-// An option that names a file to write; what cannot be one is refused before any work.
+// An option that names a file to write. Names under which none can appear are refused before any
+// work.
 inline CLI::Option* add_output(CLI::App& app, const char* name, std::string& path, const char* text,
                                Devices devices = Devices::refused) {
   const auto check = [devices](const std::string& given) {
@@ -77,7 +79,7 @@ inline void add_device(CLI::App& app, std::string& device,
   add_shown(app, "--device", device, text);
 }
 
-// --config, which comes back, and --set.
+// Adds --config, which it returns, and --set.
 inline CLI::Option* add_config(CLI::App& app, std::string& config,
                                std::vector<std::string>& overrides) {
   CLI::Option* file = app.add_option(

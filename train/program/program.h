@@ -20,21 +20,21 @@ struct Program {
   bool has_ranks = false;      // works on a model, which processes may share (launcher.h)
 };
 
-struct SaidElsewhere {};  // thrown by `work` when another process says what went wrong
+struct SaidElsewhere {};  // thrown by `work` when another process prints the error
 
-// Starts OpenMP's threads first; Error when there is no room: libgomp itself can only end the
-// process.
+// Starts OpenMP's threads. Throws Error where there is no memory for them; libgomp would end the
+// process without a word.
 void start_threads();
 
 std::string out_of_memory();  // what a program on a model says of std::bad_alloc
 
-// Exit code 0; 1 after "error: ..." on one line of stderr (src/files/files.h), for bad options and
-// an stdout that took less than was written, too; 1 alone after SaidElsewhere. Adds --help and
-// --version.
+// Parses the command line, with --help and --version, and runs the program. Returns the exit code:
+// 0, or 1 after one line "error: ..." on stderr (src/files/error_line.h). Bad options and an stdout
+// that took less than was written are errors, too. After SaidElsewhere there is no line.
 int run_program(const Program&, int argc, char** argv);
 
-// timeout(1) signals a process, then its group: within 200 ms it is one signal. Safe in a signal
-// handler.
+// Tells a repeated signal from a second one: timeout(1) signals a process, then its group. Within
+// 200 ms they are one. A signal handler may call it.
 class Echo {
  public:
   void begin() { clock_gettime(CLOCK_MONOTONIC, &first_); }
@@ -49,16 +49,17 @@ class Echo {
   timespec first_{};
 };
 
-// The first SIGINT, SIGTERM or SIGHUP stops training after the step, or soon gives it up; a second
-// one but SIGHUP ends the program. nohup is respected.
+// The first SIGINT, SIGTERM or SIGHUP stops training after the step, or gives a long step up. A
+// second SIGINT or SIGTERM ends the program. Under nohup, SIGHUP stays ignored.
 class StopSignal {
  public:
-  // `alone`: no other process waits, so CPU work is interrupted between kernels (kernels/queue.h).
+  // `alone`: no other process waits, so CPU work is interrupted between kernels
+  // (kernels/interruption.h).
   explicit StopSignal(bool alone);
-  ~StopSignal();                                 // the handlers that were there before
+  ~StopSignal();                                 // restores the earlier handlers
   StopSignal& operator=(StopSignal&&) = delete;  // nor copied
   static const char* received();                 // "SIGTERM", or null
-  // the same from two seconds after it on: the step is to be given up
+  // The same once two seconds have passed since then: the step is to be given up.
   static const char* overdue();
 };
 }  // namespace weft

@@ -35,10 +35,10 @@ class Stopwatch {
   bool running_ = false;
 };
 
-// Where the time since it was made went, in parts one after the other.
+// Divides the time since its construction into parts, one after the other.
 class Laps {
  public:
-  void lap(const char* part);  // the time since the call before was for `part`, a literal
+  void lap(const char* part);  // books the time since the last call on `part`, a string literal
 
   template <class T>
   T lap(const char* part, T made) {
@@ -46,7 +46,7 @@ class Laps {
     return made;
   }
 
-  double last() const { return last_; }  // when the last part ended: their sum
+  double last() const { return last_; }  // seconds from construction to the last call
 
   const std::vector<std::pair<const char*, double>>& parts() const { return parts_; }
 
@@ -60,8 +60,8 @@ class Laps {
 
 class Progress {
  public:
-  // `terminal`: passing lines are shown (and overwritten); otherwise they are left out. `file`:
-  // where `out` leads; when nobody is left to read there, stderr says so once, and `file` becomes
+  // `terminal`: passing lines are shown and overwritten; otherwise they are left out. `file`: the
+  // file descriptor behind `out`. When its reader is gone, stderr says so once, and `file` becomes
   // /dev/null.
   Progress(std::ostream& out, bool terminal, int file = -1)
       : out_(out),

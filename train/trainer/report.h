@@ -27,13 +27,13 @@ std::vector<std::string> summary(const Config&, const Device&, DType, const Para
                                  const Model&, const TokenDataset& train,
                                  const TokenDataset& valid);
 
-// FLOPs of a model (flops_per_token()) at the rate of `m`, as a share of what the device's GEMMs
+// MFU: flops_per_token() at the rate of `m`, as a share of the FLOP/s that the device's GEMMs
 // reach.
 double flops_utilization(const StepMetrics& m, const Config&, Device&, DType);
-// `unit`: what the loss is given in, "bits" or "bits/dim".
+// The line of a logged step. `unit` of the loss: "bits" or "bits/dim".
 std::string progress_line(const StepMetrics&, const Config&, const char* unit);
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
-// "Nothing was saved since step 3; go on from there": the last checkpoint's step; -1: none.
+// "Nothing was saved since step 3; go on from there". saved_step: of the last checkpoint; -1: none.
 std::string nothing_saved(int64_t saved_step);
 // "go on with: train ...", a command for a shell that resumes the run in `folder`, of which `step`
 // steps are done. `started_by`: as DataParallel says.
@@ -42,8 +42,8 @@ std::string go_on_line(const TrainOptions&, const std::string& folder, int64_t s
 // A line when more than a day is left at this rate; "" otherwise.
 std::string long_run_warning(const StepMetrics&, const Config&, bool on_gpu);
 
-// ---- `train --batch`: sequences at a time. train.accumulation follows; the tokens of an update
-// stay.
+// ---- `train --batch`: sequences in a micro-batch. It changes train.accumulation, not the tokens
+// of an update.
 
 struct MicroBatch {
   int64_t accumulation = 1;  // for train.accumulation
@@ -55,7 +55,7 @@ struct MicroBatch {
 // one sequence fits.
 MicroBatch choose_micro_batch(const Config&, const std::string& wish, const Device&,
                               const std::vector<TrainHooks>& hooks = {});
-// As the checkpoint was trained with, for sums to keep their order; none where it does not divide
-// the batch.
+// The micro-batch with which the checkpoint was trained, so that sums keep their order. None where
+// it does not divide the batch.
 std::optional<MicroBatch> micro_batch_of(const std::string& checkpoint, const Config&);
 }  // namespace weft

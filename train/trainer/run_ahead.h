@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Updates are launched ahead of their results, so that the device is never idle. Kernels write the
-// results of a micro-batch to host memory, and a mark behind them says when they are there.
+// The host launches updates before it has the results of earlier ones, so the device is never idle.
+// Kernels write the results of a micro-batch to host memory; a QueueMark says when they are there.
 #pragma once
 
 #include "src/device.h"
@@ -18,15 +18,15 @@ class RunAhead {
   // `micro_batches` of an update; `scaled` as below.
   RunAhead(Device&, int64_t micro_batches, bool scaled = false);
 
-  // Before micro-batch `micro`: waits until at most kSeconds of work and kMost updates are in
-  // flight.
+  // Call it before micro-batch `micro`. Waits until at most kSeconds of work and kMost updates are
+  // in flight.
   void make_room(int64_t micro);
-  // Behind the launch of a micro-batch: keeps what it reports. counted: false when the update is
-  // run again.
+  // Call it after the launch of a micro-batch: copies its results. counted: false for an update
+  // that runs again, whose results nobody asks for.
   void record(Ctx&, int64_t micro, const Tensor& results, bool counted = true);
 
-  // Waits for the oldest update not asked for yet; its loss is the mean of this process's
-  // micro-batches.
+  // Waits for the oldest update that was not returned yet. Its loss is the mean over the
+  // micro-batches of this process.
   StepResults next_result();
   std::vector<StepResults> results();  // of all updates since the last call, in order
 

@@ -35,7 +35,7 @@ class RunFolder {
   // folder yet. Throws Error that names who is there. Returns a warning where the file system has
   // no locks, else "".
   std::string lock();
-  // makes the folder, writes config.yaml; returns as lock()
+  // Makes the folder, locks it and writes config.yaml. Returns the warning of lock().
   std::string create(const Config& config);
 
   const std::string& resumed_from() const { return resumed_from_; }  // "": a new run
@@ -46,8 +46,7 @@ class RunFolder {
   std::string path(const std::string& file) const;
   std::string history() const;  // the metrics.jsonl beside the checkpoint that is resumed
 
-  // latest.h5, linked as step_<n>.h5; removes all but the last `keep` numbered ones up to this
-  // step.
+  // Links latest.h5 as step_<n>.h5. Removes all but the last `keep` numbered ones up to this step.
   void save_numbered(Device&, const ParameterStore&, const TrainState&,
                      const std::string& config_yaml, int64_t keep) const;
 
@@ -61,8 +60,8 @@ class RunFolder {
 };
 
 // The first key that must be equal and is not: "train.batch: 4 in the checkpoint, 8 now"; "" for
-// none. src/config/fields.cpp has the rules. `allowed`: a key with OnResume::asked that may differ,
-// "*": all.
+// none. src/config/fields.cpp has the rules. `allowed`: a key with OnResume::asked that may differ;
+// "*" allows all of them.
 std::string deciding_difference(const Config& there, const Config& here,
                                 const std::string& allowed = "");
 
