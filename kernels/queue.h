@@ -4,7 +4,7 @@
 // starts kernels.
 #pragma once
 
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 #include "kernels/view.h"
 
 #include <cstddef>

@@ -12,7 +12,7 @@
 
 #include "kernels/attention/band.h"
 #include "kernels/attention/heads_view.h"
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 #include "kernels/queue.h"
 
 #include <cmath>

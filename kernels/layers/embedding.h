@@ -7,7 +7,7 @@
 // The place of token i is positions[b, i] where given (a permuted image), else i + offsets[b] or i.
 #pragma once
 
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 #include "kernels/queue.h"
 
 #include <vector>

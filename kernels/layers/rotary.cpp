@@ -3,7 +3,7 @@
 #include "kernels/layers/rotary.h"
 
 #include "kernels/cpu.h"
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 
 #include <algorithm>
 #include <cmath>

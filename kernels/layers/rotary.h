@@ -9,7 +9,7 @@
 // Values are not touched.
 #pragma once
 
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 #include "kernels/queue.h"
 
 #include <vector>

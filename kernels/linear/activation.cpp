@@ -2,8 +2,8 @@
 // GEMM and activation in one: the definition and the choice between the CUDA forms.
 #include "kernels/linear/activation.h"
 
+#include "kernels/diagnostics/launch_profile.h"
 #include "kernels/forms.h"
-#include "kernels/launch_profile.h"
 #include "kernels/linear/forms.h"
 
 #include <string>

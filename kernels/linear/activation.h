@@ -4,7 +4,7 @@
 // Accumulators have type wide(T).
 #pragma once
 
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 #include "kernels/layers/activation.h"
 #include "kernels/queue.h"
 

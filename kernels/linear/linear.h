@@ -4,7 +4,7 @@
 // CUDA.
 #pragma once
 
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 #include "kernels/queue.h"
 
 #include <string>

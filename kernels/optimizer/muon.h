@@ -13,7 +13,7 @@
 // blocks of many matrices.
 #pragma once
 
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 #include "kernels/queue.h"
 #include "kernels/step_scalars.h"
 

@@ -2,7 +2,7 @@
 // `bench step`: the training step alone, without data, logs and checkpoints.
 #include "train/trainer/step.h"
 
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 #include "src/config/conditions.h"
 #include "src/config/config.h"
 #include "src/config/read_config.h"

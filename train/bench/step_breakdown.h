@@ -4,8 +4,8 @@
 #pragma once
 
 #include "data/batch_source.h"
+#include "kernels/diagnostics/launch_profile.h"
 #include "kernels/diagnostics/timer.h"
-#include "kernels/launch_profile.h"
 #include "models/model.h"
 #include "train/trainer/data_parallel.h"
 

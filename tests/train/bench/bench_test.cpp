@@ -2,7 +2,7 @@
 // bench: rows, filters and mistakes.
 #include "train/bench/bench.h"
 
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/linear.h"
 #include "kernels/view.h"

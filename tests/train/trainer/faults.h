@@ -2,7 +2,7 @@
 // Faults of a device: bits of its memory that flip while it works.
 #pragma once
 
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 #include "kernels/layers/pointwise.h"
 #include "tests/train/training.h"
 #include "train/trainer/trainer.h"

@@ -3,7 +3,7 @@
 // launches in a CUDA graph, and subtracted. If the host is not ahead, it is the launch's time.
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/event.cuh"
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Launches on the CPU, where a launch returns when its work is done.
-#include "kernels/launch_profile.h"
+#include "kernels/diagnostics/launch_profile.h"
 
 #include <chrono>
 #include <memory>
