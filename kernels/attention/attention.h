@@ -4,10 +4,9 @@
 // or backward.
 //   y_i = sum_{j in S_i} softmax_j(scale * q_i . k_j) v_j
 // Where S_i is empty, y_i = 0 and lse_i = -inf. There are T queries and Tk keys; in self-attention
-// Tk = T. definition.h says it in plain loops, attention.cpp computes it fast on a CPU, attention.cu
-// on GPUs.
-// The kernels know nothing of "strided" or "fixed": they go through a TileMap, which PackedMaps
-// (src/patterns/packed_maps.h) makes from any AttentionPattern.
+// Tk = T. definition.h says it in plain loops, attention.cpp computes it fast on a CPU,
+// attention.cu on GPUs. The kernels know nothing of "strided" or "fixed": they go through a
+// TileMap, which PackedMaps (src/patterns/packed_maps.h) makes from any AttentionPattern.
 #pragma once
 
 #include "kernels/attention/band.h"
