@@ -105,6 +105,18 @@ struct Place {
   }
 };
 
+// The places of a thread's accumulators in a tile of y, with their biases.
+template <class T>
+__device__ __forceinline__ void find_places(Place<T> (&place)[2], const Arguments<T>& a,
+                                            int64_t first_row, int64_t first_column) {
+#pragma unroll
+  for (int n = 0; n < 2; ++n) {
+    place[n].row = first_row + threadIdx.x % kWarp / 4;
+    place[n].column = first_column + n * 8 + threadIdx.x % 4 * 2;
+    place[n].read_bias(a);
+  }
+}
+
 template <class T, bool kNorm>
 __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) {
   __shared__ __align__(128) unsigned char tiles[kStages][2][kTileBytes];
@@ -130,12 +142,7 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
     device::cp_async_commit_group();
   };
   Place<T> place[2];
-#pragma unroll
-  for (int n = 0; n < 2; ++n) {
-    place[n].row = first_row + row_block * 16 + threadIdx.x % kWarp / 4;
-    place[n].column = first_column + column_block * 16 + n * 8 + threadIdx.x % 4 * 2;
-    place[n].read_bias(a);
-  }
+  find_places(place, a, first_row + row_block * 16, first_column + column_block * 16);
   griddepcontrol_launch_dependents();
   for (int i = 0; i < kStages - 1; ++i) fetch_w(i);
   griddepcontrol_wait();

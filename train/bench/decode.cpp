@@ -124,6 +124,20 @@ JsonMembers first_tokens(Device& device, Model& model, const Config& config, Sam
   }
   return members;
 }
+
+SampleOptions sampling_of(const BenchDecodeOptions& options, const Config& config) {
+  const ModelConfig& model = config.model;
+  SampleOptions sampling;
+  sampling.length = (options.positions > 0 ? options.positions : model.context) - options.prompt;
+  sampling.prompt.assign(static_cast<std::size_t>(options.prompt), 1);
+  sampling.count = sampling.batch = options.batch;
+  sampling.conditions = no_conditions(config);
+  check_sample_options(sampling, model);
+  if (options.positions > model.context)
+    fail("bench decode: --positions must be at most the context of ", model.context, ", got ",
+         options.positions);
+  return sampling;
+}
 }  // namespace
 
 void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
@@ -134,16 +148,7 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   const auto model = make_model(config, store, *device);
   store.allocate(*device, dtype, config.seed, false, false);
   fill_output(*device, store);
-  SampleOptions sampling;
-  sampling.length =
-      (options.positions > 0 ? options.positions : config.model.context) - options.prompt;
-  sampling.prompt.assign(static_cast<std::size_t>(options.prompt), 1);
-  sampling.count = sampling.batch = options.batch;
-  sampling.conditions = no_conditions(config);
-  check_sample_options(sampling, config.model);
-  if (options.positions > config.model.context)
-    fail("bench decode: --positions must be at most the context of ", config.model.context,
-         ", got ", options.positions);
+  const SampleOptions sampling = sampling_of(options, config);
   const double difference = check_cache(*device, *model, config, dtype);
   const SampleStats stats = sample(*device, *model, config.model, sampling, [](auto...) {});
   const double ms = stats.position_ms();

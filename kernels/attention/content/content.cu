@@ -18,6 +18,21 @@ using content::data_of, content::kThreads;
 constexpr int kLabelQueries = 2, kLabelRows = kLabelQueries * kWarp, kMostLabelWarps = 4,
               kDirections = kMostHashColumns;
 
+// Queries first .. of one batch and head to shared memory, `pitch` elements apart; behind the last
+// of `left` queries, the last one again.
+template <class T>
+__device__ __forceinline__ void stage_queries(const Labels& k, T* queries, int pitch, int count,
+                                              int left, int64_t first, int64_t pair) {
+  const int size = static_cast<int>(k.q.size);
+  for (int i = threadIdx.x; i < count * (size / 8); i += blockDim.x) {
+    const int row = i / (size / 8), d = i % (size / 8) * 8;
+    store_eight(queries + row * pitch + d,
+                load_eight(content::row_at<const T>(k.q, pair / k.q.heads,
+                                                    first + min(row, left - 1), pair % k.q.heads) +
+                           d));
+  }
+}
+
 template <class T>
 __global__ void __launch_bounds__(kMostLabelWarps* kWarp, 4)
     label_kernel(const __grid_constant__ Labels k, int pitch) {
@@ -32,13 +47,7 @@ __global__ void __launch_bounds__(kMostLabelWarps* kWarp, 4)
                 h = pair % k.q.heads, first = blockIdx.x % pieces * of_block,
                 pairs = k.q.batch * k.q.heads;
   const int left = static_cast<int>(min(k.q.time - first, int64_t{of_block}));
-  for (int i = threadIdx.x; i < of_block * (size / 8); i += threads) {
-    const int row = i / (size / 8), d = i % (size / 8) * 8;
-    store_eight(
-        queries + row * pitch + d,
-        load_eight(content::row_at<const T>(k.q, pair / k.q.heads, first + min(row, left - 1), h) +
-                   d));
-  }
+  stage_queries(k, queries, pitch, of_block, left, first, pair);
   const T* own = queries + (warp * kLabelRows + lane) * pitch;
   // Of the rows j and 8 + j behind two places.
   const auto products = [&](float(&s)[kLabelQueries][16], int place, int other) {

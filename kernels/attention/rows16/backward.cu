@@ -136,12 +136,12 @@ __global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads,
     }
   }
   __syncwarp();
-  if constexpr (kOfKeys)
-    store_rows<T>(memory, dk, RowFactors<1>(static_cast<float>(g.scale), task.accumulate), task, 0,
-                  Rows::of(g.dk, place.b, place.h));
-  if constexpr (kOfValues)
-    store_rows<T>(memory, dv, RowFactors<1>(1, task.accumulate), task, 0,
-                  Rows::of(g.dv, place.b, place.h));
+  const auto store = [&](const auto& sums, float factor, const HeadsView& to) {
+    store_rows<T>(memory, sums, RowFactors<1>(factor, task.accumulate), task, 0,
+                  Rows::of(to, place.b, place.h));
+  };
+  if constexpr (kOfKeys) store(dk, static_cast<float>(g.scale), g.dk);
+  if constexpr (kOfValues) store(dv, 1, g.dv);
 }
 
 void launch_rows16_backward(CudaQueue& queue, const AttentionBackward& g,
