@@ -70,5 +70,15 @@ TEST(Parts, KeysOfAbsentOnesKeepTheirDefaults) {
     }
   }
 }
+
+TEST(Parts, APatternOfAnAbsentOneNamesItsSwitch) {
+  for (const Part& part : parts())
+    for (const std::string& word : words_of(part)) {
+      if (part.built || word.find_first_of(".-") != std::string::npos) continue;
+      const std::string error = error_of([&] { parse_pattern("{kind: " + word + "}", "here"); });
+      EXPECT_CONTAINS(error, "found " + word + "; ");
+      EXPECT_CONTAINS(error, std::string(part.option));
+    }
+}
 }  // namespace
 }  // namespace weft
