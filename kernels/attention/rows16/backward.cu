@@ -91,12 +91,11 @@ __global__ void __launch_bounds__(Rows16KeyShape<Dqk, Dv>::kThreads,
   constexpr bool kOfKeys = kWhat != Computes::values, kOfValues = kWhat != Computes::keys;
   extern __shared__ __align__(128) char shared[];
   __shared__ Rows16Task tasks[kRows16Warps];
-  const int warp = threadIdx.x / 32;
-  Rows16Task& task = tasks[warp];
+  Rows16Task& task = tasks[threadIdx.x / 32];
   const BlockIndex place(g.q);
   if (!take_task<Direction::key_stationary>(task, place, g, pass, g.q, g.dy, g.delta)) return;
 
-  char* const memory = shared + warp * Shape::kWarpBytes;
+  char* const memory = shared + threadIdx.x / 32 * Shape::kWarpBytes;
   OwnedRows<T, Dqk, Shape::kInRegisters> keys(shared_address(memory) + Shape::kX);
   OwnedRows<T, Dv, Shape::kInRegisters> values(shared_address(memory) + Shape::kY);
   keys.gather(g.k, place, task);
