@@ -285,7 +285,7 @@ bool writes_delta(Kernel first, int passes) {
     case Kernel::hopper_fused: return passes == 1;
     case Kernel::simple:
     case Kernel::general:
-    case Kernel::general_rows16: return false;
+    case Kernel::general_small_tiles: return false;
   }
   fail("no such kernel");
 }
