@@ -2,6 +2,7 @@
 // What people get wrong: every program says so on one line and leaves with 1; checkpoints of before
 // stay as they were.
 #include "data/dataset.h"
+#include "src/config/config.h"
 #include "src/config/write_config.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"

@@ -41,7 +41,7 @@ struct RunFolders {
 
   // Makes the row of a token in latest.h5 so large that its sum is infinite.
   void enlarge_embedding(const std::string& run, int64_t token) const {
-    const Config config = small_config(dir.path(), {"train.ema_decay=0"});
+    const RunConfig config = small_config(dir.path(), {"train.ema_decay=0"});
     const auto device = make_device("cpu");
     ParameterStore store;
     const auto model = make_model(config, store, *device);

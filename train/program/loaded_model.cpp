@@ -12,6 +12,10 @@ DType dtype_on(const Device& device, const Config& config) {
   return device.is_cuda() ? config.precision : DType::f32;
 }
 
+LoadedModel::LoadedModel(const Config& c)
+    : own_config(std::make_shared<const Config>(c)),
+      config(*own_config) {}
+
 std::string LoadedModel::weights_text() const {
   return str(ema ? "moving average of the weights" : "last weights", " of step ", state.step);
 }
@@ -33,8 +37,8 @@ std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std
 
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const OpenDevice& open,
                                         Weights weights) {
-  auto loaded = std::make_unique<LoadedModel>();
-  loaded->config = parse_config(checkpoint_config(checkpoint), checkpoint);
+  auto loaded =
+      std::make_unique<LoadedModel>(parse_config(checkpoint_config(checkpoint), checkpoint));
   loaded->device = open();
   loaded->model = make_model(loaded->config, loaded->store, *loaded->device);
   loaded->store.allocate(*loaded->device, dtype_on(*loaded->device, loaded->config),

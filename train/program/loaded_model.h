@@ -4,7 +4,6 @@
 #pragma once
 
 #include "models/model.h"
-#include "src/config/config.h"
 #include "src/files/checkpoint.h"
 #include "train/program/launcher.h"
 
@@ -15,6 +14,8 @@
 #include <unistd.h>
 
 namespace weft {
+struct Config;
+
 // The compute type on this device: a CPU computes in f32 whatever the config says.
 DType dtype_on(const Device&, const Config&);
 
@@ -23,7 +24,11 @@ enum class Weights : uint8_t { best, ema, last };
 Weights weights_from(const std::string& name);  // "" (best), "ema" or "last"
 
 struct LoadedModel {
-  Config config;
+  explicit LoadedModel(const Config&);
+  LoadedModel& operator=(LoadedModel&&) = delete;  // nor copied: `config` is a reference
+
+  std::shared_ptr<const Config> own_config;
+  const Config& config;
   std::unique_ptr<Device> device;
   ParameterStore store;
   std::unique_ptr<Model> model;

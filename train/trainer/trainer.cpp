@@ -58,8 +58,9 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
     : group_(group),
       device_(start_.lap("device", make_device(group.device(options.device)))),
       parallel_(make_data_parallel(*device_, group_)),
-      config_(with_data(
-          with_micro_batch(for_ranks(config, group_), options, *device_, *parallel_, batch_text_))),
+      own_config_(std::make_shared<const Config>(with_data(with_micro_batch(
+          for_ranks(config, group_), options, *device_, *parallel_, batch_text_)))),
+      config_(*own_config_),
       options_(options),
       progress_(progress),
       folder_(config_, options.out, options.resume,

@@ -3,7 +3,6 @@
 // texts.
 #pragma once
 
-#include "src/config/config.h"
 #include "train/program/progress.h"
 #include "train/trainer/options.h"
 #include "train/trainer/step.h"
@@ -61,7 +60,8 @@ class Trainer {
   std::unique_ptr<DataParallel> parallel_;
   std::string batch_text_;  // what --batch chose
   std::vector<std::string> init_text_;
-  Config config_;
+  std::shared_ptr<const Config> own_config_;
+  const Config& config_;
   TrainOptions options_;
   Progress& progress_;
   RunFolder folder_;

@@ -3,6 +3,7 @@
 // average.
 #include "data/augment/augment.h"
 #include "data/batch_source.h"
+#include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "tests/train/formats/image_training.h"
 #include "train/evaluation/evaluate_run.h"

@@ -4,6 +4,7 @@
 #include "data/batch_source.h"
 #include "data/formats/audio_file.h"
 #include "data/formats/image_files.h"
+#include "src/config/config.h"
 #include "tests/train/formats/image_training.h"
 #include "train/formats/sample_images.h"
 #include "train/formats/sample_sound.h"

@@ -3,6 +3,7 @@
 // every time, and runs that go on with another number of processes.
 #include "train/ranks/data_parallel.h"
 
+#include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/trainer/run_ahead.h"

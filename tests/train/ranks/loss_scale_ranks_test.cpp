@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Training in f16 by several processes: they skip the same updates.
+#include "src/config/config.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "tests/train/trainer/f16_runs.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // train.optimizer muon by several processes: neither their number nor pieces of weights change a
 // bit.
+#include "src/config/config.h"
 #include "src/ranks/sharding.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "tests/train/trainer/muon.h"

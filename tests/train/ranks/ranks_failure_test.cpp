@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Training on several processes when something goes wrong: all of them end, one line says why, no
 // process is left, and the checkpoints are whole.
+#include "src/config/config.h"
 #include "src/files/checkpoint.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"

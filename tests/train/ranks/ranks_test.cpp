@@ -3,6 +3,7 @@
 // wrong.
 #include "train/ranks/ranks.h"
 
+#include "src/config/config.h"
 #include "src/files/hash.h"
 #include "tests/src/ranks/ranks.h"
 #include "tests/train/ranks/ranks_testing.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Replay by several processes: all replay the same steps, and the one at fault is named.
+#include "src/config/config.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "tests/train/trainer/faults.h"
 #include "tests/train/trainer/hooks.h"
