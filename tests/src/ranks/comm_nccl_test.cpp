@@ -53,7 +53,9 @@ Ranks::Work become(const std::string& name, const std::string& file = "") {
     set("MASTER_ADDR", world.address);
     set("MASTER_PORT", std::to_string(world.port));
     set("WEFT_TEST_FILE", file);
-    unsetenv("GTEST_TOTAL_SHARDS");  // of this process: one shard would have the child's only test
+    // The shards of this process: one of them would have the only test of the child.
+    unsetenv("GTEST_TOTAL_SHARDS");
+    unsetenv("GTEST_SHARD_INDEX");
     dup2(STDERR_FILENO, STDOUT_FILENO);
     const std::string filter = "--gtest_filter=CudaMultiCommRank.DISABLED_" + name;
     execl("/proc/self/exe", "weft_tests", filter.c_str(), "--gtest_also_run_disabled_tests",
