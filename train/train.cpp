@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // train: a config in, a trained model in a run folder out. See train/README.md.
+#include "src/config/config.h"
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
 #include "train/program/launcher.h"
