@@ -96,16 +96,23 @@ void dispatch_float(DType t, F&& f) {
     case DType::f32: return f.template operator()<float>();
     case DType::f16: return f.template operator()<f16>();
     case DType::bf16: return f.template operator()<bf16>();
-    default: fail("expected a floating type, got ", name_of(t));
+    case DType::i32:
+    case DType::u8: break;
   }
+  fail("expected a floating type, got ", name_of(t));
 }
 
 // The same with i32 and u8 too.
 template <class F>
 void dispatch_any(DType t, F&& f) {
-  if (t == DType::i32) return f.template operator()<int32_t>();
-  if (t == DType::u8) return f.template operator()<uint8_t>();
-  dispatch_float(t, f);
+  switch (t) {
+    case DType::i32: return f.template operator()<int32_t>();
+    case DType::u8: return f.template operator()<uint8_t>();
+    case DType::f64:
+    case DType::f32:
+    case DType::f16:
+    case DType::bf16: return dispatch_float(t, f);
+  }
 }
 
 // Stores or adds `value` at element i of a gradient of element type T.

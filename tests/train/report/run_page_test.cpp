@@ -3,6 +3,7 @@
 // weight.
 #include "train/report/run_page.h"
 
+#include "src/config/config.h"
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"
 #include "tests/train/training.h"

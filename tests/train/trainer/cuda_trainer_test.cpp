@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 #ifdef WEFT_CUDA
+#include "src/config/config.h"
 #include "tests/train/training.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
