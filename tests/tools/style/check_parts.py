@@ -38,11 +38,17 @@ def tokens(folder, names):
     return count
 
 
+def build_root(source):
+    """Where the tree is built: inside of it, as programs look for configs/ above their folder."""
+    return os.path.join(source, "build")
+
+
 def copy_without(deleted, source):
     """Makes `source` the tree without the folders of these parts; returns its files. Files that stay
     keep their times, so that a build goes on from that of an earlier run."""
     kept = {name for name in files() if not any(part.holds(name) for part in deleted)}
-    for folder, _, names in os.walk(source):
+    for folder, folders, names in os.walk(source):
+        folders[:] = [name for name in folders if os.path.join(folder, name) != build_root(source)]
         for name in names:
             path = os.path.relpath(os.path.join(folder, name), source)
             if path not in kept:
@@ -54,7 +60,7 @@ def copy_without(deleted, source):
         os.makedirs(os.path.dirname(there), exist_ok=True)
         shutil.copy2(here, there)
     for folder, _, _ in os.walk(source, topdown=False):
-        if not os.listdir(folder):
+        if not os.listdir(folder) and not folder.startswith(build_root(source)):
             os.rmdir(folder)
     return kept
 
@@ -108,7 +114,8 @@ def run_tests(source, folder, log, without):
 def check(deleted, scratch, without):
     """Whether the tree without these parts builds and passes; prints what it found."""
     what = ", ".join(part.name for part in deleted)
-    source, folder = os.path.join(scratch, "source"), os.path.join(scratch, "build")
+    source = os.path.join(scratch, "source")
+    folder = os.path.join(build_root(source), "parts")
     log = os.path.join(scratch, "log")
     os.makedirs(source, exist_ok=True)
     open(log, "w", encoding="utf-8").close()
