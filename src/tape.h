@@ -128,8 +128,9 @@ struct Ctx {
   // Makes dy the gradient of v, or adds it to the one that is there. The caller must not write to
   // dy afterwards.
   void pass_gradient(const Var& v, const Tensor& dy);
-  // A model calls this before its first use of any parameter numbered `first` or above. The
-  // backward pass calls *complete with `first` when it is back here.
+  // A model calls this before its first use of any parameter numbered `first` or above. When the
+  // backward pass arrives at this point, the gradients of those parameters are complete, and it
+  // calls *complete with `first`.
   void gradients_complete_from(int32_t first);
 };
 

@@ -15,27 +15,28 @@ namespace attention {
 // "automatic", "simple", "general" or "hopper"; anything else throws Error that lists them.
 AttentionForm parse_form(std::string_view name);
 
-// `general` and `hopper` take f16 and bf16; `hopper` heads up to 128, without segments, tiles
-// of 64. Rows are those of a column of a Band; select.cpp has all conditions, and the figures
-// behind them.
+// The CUDA kernels. All but `simple` take f16 and bf16. Those named hopper take heads of up to 128,
+// tiles of 64 and no segments. "Rows" are rows of a column of a Band. select.cpp has every
+// condition, and the figures behind it.
 enum class Kernel {
   simple,               // simple/: every case, in f32
   general,              // ampere/: tiles of 64, heads up to 128
   general_small_tiles,  // tiles of 16, heads up to 256: SmallTileKernels
   // hopper/: any tiles; backward as two kernels, query-stationary and key-stationary
   hopper,
-  // hopper/fused: backward of an only pass as one kernel, heads up to 64, with scratch
+  // hopper/fused: the backward pass as one kernel, heads up to 64; for a problem of one pass that
+  // brings scratch memory
   hopper_fused,
-  // hopper/band/forward, backward: a Band that reaches at most 128 rows, or has no more
+  // hopper/band/forward, backward: a Band of reach 128 at most, or of 128 rows at most
   hopper_band,
   // hopper/band/head128_backward: the same backward for queries and keys of 65 to 128
   hopper_head128,
-  // The last two without documents (AttentionPass::reaches):
-  // hopper/band/window_*: a Band that reaches 129 to 257 rows, as first pass, heads up to 64
+  // hopper/band/window_*: a Band of reach 129 to 257, first pass, heads up to 64, no documents
+  // (AttentionPass::reaches)
   hopper_window,
-  hopper_column  // hopper/band/column_*: columns that are seen whole, of 129 to 1,024 rows, 64
-                 // columns at least, backward heads up to 64; forward also windows of up to 512
-                 // rows, heads up to 64
+  // hopper/band/column_*: at least 64 columns of 129 to 1,024 rows, each seen whole, no documents;
+  // backward heads up to 64. Forward also takes windows of up to 512 rows for heads up to 64.
+  hopper_column
 };
 const char* name_of(Kernel);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// AdamW on CUDA: one launch, four neighbouring elements a thread. The kernel is bound by memory
-// bandwidth: it reads and writes each element once, in 16-byte packs where every tensor is aligned.
+// AdamW on CUDA: one launch, four neighbouring elements a thread. Memory bandwidth bounds the
+// kernel. Each element is read and written once, as part of a 16-byte access where all are aligned.
 #include "kernels/optimizer/adamw.h"
 #include "kernels/optimizer/weights.cuh"
 

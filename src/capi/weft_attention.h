@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Sparse attention as a C library (C99 and C++), on the CPU or on a CUDA stream. Formulas and
 // shapes: kernels/attention/attention.h; patterns: src/patterns/README.md.
-//   y_i = sum_{j in S_i} softmax_j(scale * q_i . k_j) v_j        y_i = 0 and lse_i = -inf where S_i
-//   is empty
+//   y_i = sum_{j in S_i} softmax_j(scale * q_i . k_j) v_j
+// Where S_i is empty, y_i = 0 and lse_i = -inf.
 // No function throws or ends the process, there is no global state, and every function may be
 // called from several threads at once; a handle must outlive the calls that use it.
 #pragma once

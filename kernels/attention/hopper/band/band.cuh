@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Attention over a Band (kernels/attention/band.h) on Hopper: what its kernels share. The view
-// position = column
-// + stride
-// * row unites `local` (stride 1: one column) and `strided`: each column is a causal sequence of
-// its own.
-//   Tile: 64 rows of one (batch, head). A column of more than 32 rows has its own tiles; shorter
-//   ones share a
-// tile: row r of the tile is row r % column_rows of its column r / column_rows.
-//   Group: the columns that share tiles; one column where they do not.
-//   Run: tiles of a group that follow each other, the work item of a thread block.
-// TMA reads tiles in place through 5-D tensor maps. Rows and columns that do not exist read as
-// zeros.
+// Attention over a Band (kernels/attention/band.h) on Hopper: what its kernels share.
+// A sequence is seen as columns of rows:
+//   position = column + stride * row
+// Each column is a causal sequence of its own. `local` has stride 1 and one column.
+//
+// Tile   64 rows of one (batch, head). A column of more than 32 rows has tiles of its own. Shorter
+//        columns share a tile: its row r is row r % column_rows of its column r / column_rows.
+// Group  the columns that share tiles; a single column where they do not.
+// Run    consecutive tiles of a group: the work item of a thread block.
+//
+// TMA reads tiles in place through 5-D tensor maps. Rows and columns out of range read as zeros.
 #pragma once
 
 #include "kernels/attention/band.h"

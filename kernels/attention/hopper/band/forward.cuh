@@ -28,8 +28,9 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory,
     for (int tile = max(run.first - back, 0); tile < run.end; ++tile, ++stage) {
       const auto in = Memory::Stage::of(stage);
       int& user = last_user[in.at];
-      // Free when its last user is done; older ones are awaited too, as parities tell only
-      // neighbours apart.
+      // The stage may be overwritten when its last reader, query tile `user`, is done. The loop
+      // waits for every earlier query tile as well: the parity of a barrier tells only this phase
+      // from the one before it.
       const int needed =
           max(stage < Shape::kStages ? 0 : user + 1, query + 1 - Shape::kQueryStages);
       for (; done < needed; ++done) {
@@ -54,9 +55,9 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory,
   }
 }
 
-// y = softmax(Q K^T) V of a query tile and kBack + 1 key tiles. A query never sees key c of both
-// its own and the farthest tile, as no reach exceeds 128: both share registers until they are
-// rounded.
+// y = softmax(Q K^T) V of a query tile and kBack + 1 key tiles.
+// With kBack 2, the scores of the own tile and of the farthest one share registers. That is
+// possible as no reach exceeds 128: of columns c of both tiles, a query sees at most one.
 template <class T, int kBack, class Shape>
 __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& softmax,
                                             const BandMemory<Shape>& memory, const BandTiles& tiles,
@@ -148,9 +149,9 @@ __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory,
 #pragma unroll
         for (int half = 0; half < 2; ++half)
           if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
-        // Epilogue: y through shared memory. Each warp sends its own 16 rows, and waits for no
-        // other.
-        if constexpr (!Shape::kAccumulate) warpgroup_sync();  // y takes the place of the queries
+        // Epilogue: y goes through shared memory, and each warp stores its own 16 rows by TMA.
+        // y overwrites the queries, so that all warps must have read them first.
+        if constexpr (!Shape::kAccumulate) warpgroup_sync();
         put_rows<T, Shape::kAccumulate>(y, row, memory.y(query));
         fence_proxy_async();
         __syncwarp();

@@ -44,9 +44,9 @@ struct BandMemory {
     } stages[Shape::kStages];
 
     char queries[Shape::kQueryStages][Shape::kQueryBytes];
-    // keys_full, queries_full: TMA has written them. free: no consumer reads a stage any more.
-    // done: the consumer of a query tile reads no more keys. queries_free: y has left. y_full: y
-    // has taken the place of the queries.
+    // keys_full, queries_full: TMA has written the stage. free: no consumer reads it any more.
+    // done: the consumer of a query tile reads no more keys. queries_free: y is stored.
+    // y_full: y has overwritten the queries; only a storer (kStorer) waits for it.
     uint64_t keys_full[Shape::kStages], free[kInOrder ? 0 : Shape::kStages],
         queries_full[Shape::kQueryStages], done[kInOrder ? Shape::kQueryStages : 0],
         queries_free[Shape::kQueryStages], y_full[Shape::kQueryStages];
