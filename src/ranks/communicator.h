@@ -26,13 +26,12 @@ class Communicator {
   // What carries the sums, for people: "NCCL 2.28.9", "memory of the host", "TCP".
   virtual std::string carrier() const = 0;
 
-  // The next updates all-reduce `bytes` of gradients each, overlapped with kernels that take
-  // `seconds` at least: the way that costs the kernels least is taken where it is fast enough. The
-  // same on every rank.
+  // Chooses the carrier for the updates that follow. Each all-reduces `bytes` of gradients while
+  // kernels run for at least `seconds`. Every rank passes the same numbers.
   virtual void plan(int64_t /*bytes*/, double /*seconds*/) {}
 
-  // Collectives after fork() wait for what the queue has so far, and overlap with what it gets
-  // next.
+  // Collectives called after fork() wait for the queue's launches so far, and overlap with those
+  // that follow.
   virtual void fork() {}
 
   // The queue waits for all collectives. CUDA graphs may capture fork() and join().
@@ -41,16 +40,16 @@ class Communicator {
   // In place; f32, f64, bf16, f16. Every rank calls them in the same order with the same shapes.
   virtual void all_reduce_sum(const TensorView&) = 0;
 
-  // Each of several; the bits of a sum may depend on what it is summed with.
+  // The same for several tensors. The bits of a sum may depend on which tensors come together.
   virtual void all_reduce_sums(std::span<const TensorView> tensors) {
     for (const TensorView& t : tensors) all_reduce_sum(t);
   }
 
-  // `t` is size() equal pieces; piece rank() becomes the sum. Others: undefined, but zero where all
-  // were.
+  // `t` consists of size() equal pieces. Piece rank() becomes its sum over the ranks. The other
+  // pieces are undefined afterwards, but stay zero where they were zero on every rank.
   virtual void reduce_scatter_sum(const TensorView& t) = 0;
-  // Every rank gets piece r from rank r. Until join(), the first call may already fill the other
-  // tensors.
+  // Piece r of `t` comes from rank r, on every rank. Until join(), the first of several calls may
+  // already write to the tensors of the later ones.
   virtual void all_gather(const TensorView& t) = 0;
 
  protected:
@@ -61,8 +60,8 @@ class Communicator {
   const int rank_, size_;
 };
 
-// Collective. With one rank, calls do nothing. Device and group outlive it, CUDA graphs of its
-// calls do not.
+// Collective. With one rank, all calls do nothing. The device and the group must outlive the
+// communicator. CUDA graphs that captured its calls must not.
 std::unique_ptr<Communicator> make_communicator(Device&, ProcessGroup&);
 
 // For CUDA and two processes or more (src/ranks/cuda/). Throws Error when built without NCCL.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// ProcessGroup: the processes of a run. They send small messages over TCP by rank 0, and watch each
-// other.
+// ProcessGroup: the processes of a run. They exchange small messages over TCP through rank 0, and
+// each one ends when another is lost.
 #pragma once
 
 #include "kernels/view.h"
@@ -49,13 +49,13 @@ std::string rank_device(const World&, const std::string& device);
 
 class ProcessGroup : public Processes {
  public:
-  // Meets the others: rank 0 listens, the others connect. `identity` (lines: version, config ...)
-  // must be equal everywhere. Throws Error after `patience`: one line from rank 0 that names the
-  // ranks that are missing or differ; a taken port, a wrong world size. Sets SO_REUSEADDR: a
-  // launcher may hold the port.
+  // Connects the processes: rank 0 listens, the others connect. The lines of `identity` (version,
+  // config, ...) must be equal everywhere. Throws Error after `patience`, on rank 0, in one line:
+  // it names the ranks that are missing or differ, a taken port, or a wrong world size. Sets
+  // SO_REUSEADDR, as a launcher may hold the port.
   ProcessGroup(const World&, const std::string& identity,
                std::chrono::seconds patience = std::chrono::seconds(60));
-  ~ProcessGroup() override;  // says goodbye: a rank that leaves after it is not taken for dead
+  ~ProcessGroup() override;  // sends goodbye, so that the others do not take this rank for dead
 
   const World& world() const;
 
@@ -67,22 +67,25 @@ class ProcessGroup : public Processes {
   std::vector<std::string> gather(const std::string& mine) override;
   void barrier() override;
   std::string broadcast(const std::string& of_rank_0);  // collective, too
-  // `trouble`: "" when all is well. Otherwise all leave with exit code 1, and rank 0 prints one
-  // line with each rank's trouble; a process alone throws an Error.
+  // Collective. Returns when `trouble` is "" on every rank. Otherwise all processes end with exit
+  // code 1, and rank 0 prints one line with the trouble of each rank. A lone process throws Error.
   void require_all(const std::string& trouble);
 
-  // This rank cannot go on: every other process ends at once, exit code 1, and rank 0 prints
-  // "error: rank 3: <why>". On rank 0 the caller prints it, or gives it as `line` to print before
-  // the others end. Returns when rank 0 has spoken, or 10 s later; then only destroy this object.
+  // This rank failed. Every other process ends at once with exit code 1, and rank 0 prints
+  // "error: rank 3: <why>". On rank 0 the caller prints the error, or passes it as `line` to be
+  // printed before the others end. Returns when rank 0 has printed, or after 10 s. Afterwards the
+  // object can only be destroyed.
   void fail(const std::string& why, const std::string& line = "") noexcept;
 
-  // A rank that is dead, hung or cut off ends every other process, exit code 1, with one line that
-  // names it and its last step: at once when its process ends, 20 s after its host or process
-  // stopped, and when its time for a step is over, even while this process waits for a GPU or a
-  // disk. From watch() on a rank must progress within `limit`: report a step or part of one, or
-  // enter or leave a collective. It gets three times its longest pause since its first step, and
-  // ten limits until two steps are reported, at first and after take_time(), which announces work
-  // outside steps. Checkpoints are safe: they are renamed when whole.
+  // Starts to watch the ranks. When one is dead, hung or cut off, every other process ends with
+  // exit code 1, and one line names that rank and its last step. This happens
+  //   at once       when its process ends,
+  //   after 20 s    when its host or process is stopped,
+  //   after `limit` without progress, even while this process waits for a GPU or a disk.
+  // Progress is a call of report_step() or report_progress(), or a collective begun or ended. The
+  // limit is longer where a rank is slow: three times its longest pause since its first step; and
+  // ten limits until it has reported two steps, from watch() or take_time() on. take_time()
+  // announces work outside of steps. Checkpoints stay whole: they are renamed when complete.
   void watch(std::chrono::seconds limit);
   void report_step(int64_t step) override;
   void report_progress() override;

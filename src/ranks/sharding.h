@@ -16,19 +16,20 @@
 namespace weft {
 struct TrainConfig;
 
-// Whether `size` elements start an all-reduce, with `left` to come and at least `least` wanted.
-// Ranges shrink towards the end: the last all-reduce overlaps with nothing.
+// Whether a range of `size` elements is large enough to start an all-reduce. `left` elements remain
+// after it, and `least` is the size aimed at. Ranges get shorter towards the end, as the last
+// all-reduce overlaps with nothing.
 inline bool enough(int64_t size, int64_t left, int64_t least) {
   return least > 0 && size >= std::min(least, std::max<int64_t>(left, 1));
 }
 
 // ZeRO-1 (Rajbhandari et al. 2020, arXiv 1910.02054, section 5.1): each rank keeps optimizer state
 // and master weights of its own part. Decayed parameters form ranges of at least `least` elements
-// (0: one range), cut into equal pieces of eights, one a rank. Every rank has biases and norms
-// whole.
+// (0: one range). A range is cut into one piece a rank, equal multiples of 8 elements. Biases and
+// norms are kept whole by every rank.
 class Sharding : public Sharing {
  public:
-  // Null where the communicator is, or has one rank. It outlives the store.
+  // Null when the communicator is null or has one rank. The communicator must outlive the store.
   static std::shared_ptr<Sharding> make(Communicator*, int64_t least = 0);
 
   Sharding(Communicator& communicator, int64_t least)
@@ -44,7 +45,7 @@ class Sharding : public Sharing {
 
   int64_t end_of_decayed(int64_t offset) override { return end_range(offset); }
 
-  // Its piece of each of the shards(), then the rest.
+  // This rank's piece of each of the shards(), then the parameters that every rank has whole.
   std::vector<OwnPart> own_parts(int64_t size) const override;
   void gather(const Tensor& block) const override;
   void visit(const ParameterStore&, const Tensor& block, const Visit&) const override;
@@ -59,25 +60,26 @@ class Sharding : public Sharing {
   std::vector<GradientRange> shards_;
 };
 
-// Those of its Sharding; none without.
+// The shards() of the store's Sharding; empty without one.
 std::span<const GradientRange> shards_of(const ParameterStore&);
-// Bytes of state_bytes() without sharding.
+// What state_bytes() would be without sharding.
 int64_t whole_state_bytes(const ParameterStore&);
-// What must be the same bits on every rank: the weights.
+// The tensors whose bits must be equal on every rank: the weights.
 std::vector<TensorView> replicated(const ParameterStore&);
 
 // update_parameters() of several ranks. Collective: each rank updates its own parts and
 // orthogonalises a share of Muon's blocks, and gets all weights.
 void update_by_ranks(Ctx&, ParameterStore&, const TrainConfig&, Communicator&);
 
-// The flat gradient block in the buckets in which several processes all-reduce it.
-// Backward passes complete parameters from last to first. Decayed parameters lie in order, so those
-// between two calls of Ctx::gradients_complete_from are one range. A bucket is the shortest such
-// range of at least `least` elements. Undecayed parameters, and those before the first call, come
-// last. `least` 0: one bucket, last. With shards(), a bucket is whole shards, or the rest.
+// Divides the flat gradient block into the buckets that ranks all-reduce.
+// A backward pass completes parameters from last to first. Decayed parameters lie in order, so
+// those between two calls of Ctx::gradients_complete_from are one range. A bucket is the shortest
+// such range of at least `least` elements. Undecayed parameters, and those before the first call,
+// come last. With `least` 0 there is one bucket, at the end. With shards(), a bucket consists of
+// whole shards, or of the rest.
 class GradientBuckets {
  public:
-  // The store outlives it.
+  // The store must outlive this object.
   GradientBuckets(const ParameterStore& store, int64_t least)
       : store_(store),
         shards_(shards_of(store)),
@@ -87,15 +89,15 @@ class GradientBuckets {
 
   void begin() { from_ = store_.decayed(); }  // of a backward pass
 
-  // All parameters numbered `first` and above are complete: what there is to reduce now; empty:
-  // nothing yet.
+  // All parameters numbered `first` and above are complete. Returns the range to reduce now, empty
+  // when the next bucket is not complete yet.
   GradientRange passed(int32_t first);
-  // All are: the ranges that remain.
-  std::vector<GradientRange> rest();  // neighbours as one
+  // All parameters are complete. Returns the ranges that remain, adjacent ones joined.
+  std::vector<GradientRange> rest();
 
  private:
   const ParameterStore& store_;
   std::span<const GradientRange> shards_;
-  int64_t least_, from_ = 0;  // from_: what lies before it in the decayed part waits
+  int64_t least_, from_ = 0;  // decayed gradients before from_ are not reduced yet
 };
 }  // namespace weft

@@ -13,12 +13,12 @@
 namespace weft {
 using Clock = std::chrono::steady_clock;
 
-// Listens, on loopback alone when all are on this host and `address` is there. Error when the port
-// is taken.
+// Listens on a port; on loopback alone when all ranks are on this host and `address` is this
+// host's. Throws Error when the port is taken.
 Descriptor listen_on(const std::string& address, int port, bool all_on_this_host = true);
-// The next connection that somebody opens by `deadline`, or none.
+// The next connection that is opened by `deadline`; an empty Descriptor after it.
 Descriptor accept_from(const Descriptor& listener, Clock::time_point deadline);
-// "" or why a host is not known here.
+// Why the name of a host cannot be resolved; "" when it can.
 std::string host_trouble(const std::string& host);
 // A connection to address:port, or none by `deadline`, and then `why` says what stood in the way.
 Descriptor connect_to(const std::string& address, int port, Clock::time_point deadline,
@@ -26,15 +26,15 @@ Descriptor connect_to(const std::string& address, int port, Clock::time_point de
 
 // What a frame is. Numbers are part of what processes agree on: only ever add.
 enum class Kind : uint32_t {
-  hello = 1,    // a rank says who it is
-  welcome = 2,  // all are there: who they are
-  refusal = 3,  // this world does not come about
+  hello = 1,    // a rank introduces itself to rank 0
+  welcome = 2,  // from rank 0: all ranks are connected; their names
+  refusal = 3,  // from rank 0: the run cannot start
   gather = 4,
   broadcast = 5,
-  beat = 6,     // of the watch: where this rank is
-  goodbye = 7,  // this rank is done
-  failed = 8,   // this rank cannot go on: why
-  end = 9,      // of rank 0: every process ends now
+  beat = 6,     // a rank's RankState
+  goodbye = 7,  // a rank leaves as planned
+  failed = 8,   // a rank failed; the reason
+  end = 9,      // from rank 0: every process ends now
 };
 
 struct Frame {
@@ -43,14 +43,14 @@ struct Frame {
   uint64_t number = 0;  // of the collective
 };
 
-// Whole frames, however long it takes. False: the connection is gone, or no frame of <= `longest`
-// bytes came.
+// Send or receive one whole frame and block until it is done. False when the connection is closed,
+// or when what came is no frame of at most `longest` bytes.
 bool send_frame(const Descriptor&, Kind, const std::string& body, uint64_t number = 0);
 bool receive_frame(const Descriptor&, Frame&, uint64_t longest);
-// without a byte for so long, gives up; 0: never
+// After this time without a byte, calls on the connection fail; 0: never.
 void set_patience(const Descriptor&, std::chrono::seconds);
 
-// Strings as one string, and back; false for one that pack() did not make.
+// pack() joins strings into one; unpack() splits it, and returns false for any other string.
 std::string pack(const std::vector<std::string>& fields);
 bool unpack(const std::string& packed, std::vector<std::string>& fields);
 
@@ -69,9 +69,10 @@ struct Meeting {
   std::vector<Descriptor> words, watch;
 };
 
-// Throws Error on rank 0 when the world is not complete or not right within `patience`: one line
-// that names the ranks that are missing, double, or differ in lines of `identity` or size. The
-// others leave quietly; of those that never reach rank 0, rank 1 and the first of each host throw.
+// Connects all ranks with rank 0. Throws Error on rank 0 when the world is not complete within
+// `patience`: one line names the ranks that are missing, doubled, or differ in `identity` or in
+// size. The other ranks leave_quietly(). Of ranks that never reach rank 0, rank 1 and the first of
+// each host throw.
 Meeting meet(const World&, const std::string& identity, std::chrono::seconds patience);
 
 [[noreturn]] void leave_quietly();  // exit code 1: another process has said why

@@ -15,23 +15,24 @@
 #include <vector>
 
 namespace weft {
-// What a rank says of itself, several times a second.
+// What each rank reports of itself several times a second.
 struct RankState {
   int64_t step = -1;                     // the last one reported; -1: none
-  std::chrono::milliseconds quiet{0};    // since it last came further
-  std::chrono::milliseconds allowed{0};  // how long it may be so; 0: it is not watched
+  std::chrono::milliseconds quiet{0};    // since its last progress
+  std::chrono::milliseconds allowed{0};  // longest time without progress; 0: it is not watched
   bool waiting = false;                  // in a collective, for another rank
 };
 
-// The ranks that hold up the others beyond their time, or none: those at the lowest step outside
-// collectives; where all wait, the one that rank 0 waits for (`awaited`, or -1). Null: has left.
+// Returns the ranks that hold up the others for longer than allowed, or none. These are the ranks
+// at the lowest step that are in no collective. When all are in one, it is the rank that rank 0
+// waits for (`awaited`; -1: none). A rank that has left is null in `ranks`.
 std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, int awaited);
 
 inline std::chrono::milliseconds since(Clock::time_point then) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - then);
 }
 
-// How far this rank has come, and how long it may take.
+// The progress of this rank, and the time that it is allowed.
 struct Pace {
   RankState known;
   // the rank waited for in a collective; steps reported since restart()
@@ -41,7 +42,7 @@ struct Pace {
 
   void restart() { steps = 0, last = Clock::now(); }
 
-  void come_further() {  // pauses count from the first step on
+  void come_further() {  // progress; pauses count from the first step on
     if (steps > 0) longest = std::max(longest, since(last));
     last = Clock::now();
   }
@@ -55,15 +56,15 @@ class Watcher {
   Watcher(int rank, int local_rank, const std::vector<Peer>& peers, std::vector<Descriptor> watch);
   ~Watcher();  // goodbye() if nothing was said yet
 
-  void change(const std::function<void(Pace&)>&);  // while the thread does not look
+  void change(const std::function<void(Pace&)>&);  // under the lock of the thread
   std::string where() const;                       // "after step 7"
 
-  // This rank is done, and does not count as dead afterwards.
+  // This rank leaves as planned: the others do not take it for dead.
   void goodbye() { fail(""); }
 
-  // This rank cannot go on. Rank 0 says why, unless it is rank 0, and all others end. A non-empty
-  // `line` is printed here first, unless one was printed before. Returns when rank 0 has spoken, or
-  // 10 s later.
+  // This rank failed: all others end, and rank 0 prints why, unless this is rank 0. A non-empty
+  // `line` is printed here first, unless a line was printed before. Returns when rank 0 has
+  // printed, or after 10 s.
   void fail(const std::string& why, const std::string& line = "");
 
  private:

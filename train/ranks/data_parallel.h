@@ -13,9 +13,9 @@
 #include <vector>
 
 namespace weft {
-// How many elements of the gradients are all-reduced at a time, at least: train.bucket_mb.
+// The least number of gradient elements of an all-reduce, from train.bucket_mb.
 int64_t bucket_elements(const TrainConfig&, DType gradients);
-// How the optimizer is shared, by train.shard_optimizer; null: a process alone.
+// How ranks share the optimizer (train.shard_optimizer). Null for a lone process.
 std::shared_ptr<Sharding> sharding_of(const TrainConfig&, Communicator*, DType compute);
 
 // All-reduces gradients over the ranks. Each bucket starts when the backward pass has completed it,
@@ -51,14 +51,14 @@ class GradientSum : public SharedStep {
   int64_t collectives_ = 0, bytes_ = 0;
 };
 
-// Why to stop, agreed.
+// Lets ranks agree on the step at which they stop, and on the reason.
 class StopAgreement {
  public:
   explicit StopAgreement(Processes& group)
       : group_(group) {}
 
-  // Every rank calls it before update `step` with its own reason or ""; returns the first rank's
-  // that has one. Ranks communicate about every half second, not at each step.
+  // Every rank calls it before update `step`, with its own reason to stop or "". Returns the reason
+  // of the lowest rank that has one. Ranks communicate about every half second, not at each step.
   std::string agree(int64_t step, const std::string& mine);
 
  private:
@@ -68,7 +68,7 @@ class StopAgreement {
   Clock::time_point spoken_ = Clock::now();
 };
 
-// Collective: the choice of the rank that takes the smallest micro-batches.
+// Collective. Returns the smallest micro-batch that any rank chose.
 MicroBatch smallest_micro_batch(ProcessGroup&, const MicroBatch& mine);
 
 // Collective: the lowest rank's message and its number; "" if there is none.

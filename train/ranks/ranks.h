@@ -28,10 +28,11 @@ std::string rank_identity(const std::string& config);
 void with_ranks(const RankOptions&, const std::function<std::string()>& config,
                 const std::function<void(ProcessGroup&)>& work);
 
-// An error before work() begins, in the command line, say; `what` takes the place of `config`.
-// Throws as with_ranks(): rank 0 says it when all have it, and otherwise who has it.
+// Reports an error before work() begins, say in the command line. `what` takes the place of
+// `config`. Throws as with_ranks() does: rank 0 prints the error when all ranks have it. Otherwise
+// rank 0 prints which ranks have it.
 [[noreturn]] void fail_before_work(const std::string& what);
-bool is_first_process();  // rank 0 by the environment: it speaks for all
+bool is_first_process();  // rank 0 by the environment: the one that prints
 
 // Collective: rank 0 shows "rank 0  <text>", "rank 1  <text>" ..., each as that rank gave it.
 void print_rank_lines(Processes&, Progress&, const std::string& text);

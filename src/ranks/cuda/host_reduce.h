@@ -14,23 +14,25 @@
 #include <span>
 
 namespace weft {
-// Each GPU copies the others' terms to the host by DMA and fetches its own; one kernel adds them in
-// rank order, in f32, rounded once. NVLink stays idle and only that kernel takes SMs. Streams meet
-// by flags in the same memory. Both collectives run on the stream of `queue`, which may be
+// A sum has three steps. Each GPU copies the terms of the other ranks to host memory by DMA. It
+// fetches the terms of its own piece. One kernel adds them in rank order, in f32, and rounds once.
+// Only that kernel uses SMs, so that kernels of the model keep nearly all of them. Streams wait for
+// each other by flags in the same memory. Collectives run on the stream of `queue`, which may be
 // captured.
 class HostReduce {
  public:
   static constexpr int kMostRanks = 8;
-  // Bytes/s that a GPU copies while all do (H200: 53e9). Constant: equal GPUs take the same way.
+  // Bytes/s that each GPU copies while all copy (H200: 53e9). A constant, so that every rank and
+  // every run takes the same way.
   static constexpr double kBandwidth = 50e9;
 
-  // Collective, on the current CUDA device. Null with several hosts, too many ranks, or no shared
-  // memory.
+  // Collective, on the current CUDA device. Null when ranks are on several hosts, when there are
+  // too many, or when they can't share memory.
   static std::unique_ptr<HostReduce> make(ProcessGroup&);
   ~HostReduce();
   HostReduce& operator=(HostReduce&&) = delete;  // nor copied
 
-  static bool takes(const TensorView& t) {  // smaller ones take longer to meet than to travel
+  static bool takes(const TensorView& t) {  // for smaller ones, waiting costs more than copying
     return t.bytes() >= 64 << 10 &&
            (t.dtype == DType::f32 || t.dtype == DType::f16 || t.dtype == DType::bf16);
   }
@@ -39,8 +41,8 @@ class HostReduce {
   void reduce_scatter(const TensorView&, CudaQueue&);
 
  private:
-  // Part of a tensor: rank r sums the `length` elements from begin + r * stride on, or as many as
-  // there are before `end`. Its terms lie at `offset` of their slots.
+  // Part of a tensor. Rank r sums `length` elements from begin + r * stride on, or fewer if `end`
+  // comes first. The terms lie at `offset` of their slots.
   struct Split;
   enum class Flag { arrived, done };
 
