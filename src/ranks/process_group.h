@@ -20,6 +20,9 @@ struct World {
   int local_rank = 0, local_size = 1;  // among those of this host; local_rank chooses the GPU
   std::string address = "127.0.0.1";   // of rank 0
   int port = 0;                        // where rank 0 listens
+  // The run that this process belongs to: what the launcher calls it, "" where it has no name. Two
+  // runs that start at one moment on one host may be given the same port; they never mix.
+  std::string run{};
   // whose environment said so: "torchrun", "mpirun", "srun", "--gpus"
   std::string source = "alone";
 };

@@ -67,11 +67,11 @@ void set_option(const Descriptor& socket, int level, int name, const Value& valu
 
 constexpr uint64_t kLongest = 1 << 20;  // bytes of a frame
 
-enum : std::size_t { kRank, kSize, kChannel, kHost, kPid, kIdentity, kHelloFields };
+enum : std::size_t { kRank, kSize, kChannel, kHost, kPid, kRun, kIdentity, kHelloFields };
 
 std::string hello(const World& world, const char* channel, const std::string& identity) {
   return pack({std::to_string(world.rank), std::to_string(world.size), channel, host_name(),
-               std::to_string(getpid()), identity});
+               std::to_string(getpid()), world.run, identity});
 }
 
 std::vector<std::string> lines_of(const std::string& text) {
@@ -137,8 +137,12 @@ class Reception {
     Frame frame;
     std::vector<std::string> fields;
     if (receive_frame(visitor, frame, kLongest) && frame.kind == Kind::hello &&
-        unpack(frame.body, fields) && fields.size() == kHelloFields)
-      seat(std::move(visitor), fields);
+        unpack(frame.body, fields) && fields.size() == kHelloFields) {
+      if (fields[kRun] == world_.run)
+        seat(std::move(visitor), fields);
+      else
+        send_frame(visitor, Kind::other, "");
+    }
   }
 
   void seat(Descriptor visitor, const std::vector<std::string>& hello) {
@@ -226,7 +230,9 @@ Meeting visit(const World& world, const std::string& identity, seconds patience)
       meeting.watch.push_back(std::move(watch));
       return meeting;
     }
-    why = "what listens there does not answer as rank 0 does";
+    why = answered && answer.kind == Kind::other
+              ? "another run has this port; choose another one (MASTER_PORT)"
+              : "what listens there does not answer as rank 0 does";
     std::this_thread::sleep_for(milliseconds(200));
   }
   if (world.rank != 1 && world.local_rank != 0) leave_quietly();  // others say it
@@ -252,8 +258,9 @@ Descriptor listen_on(const std::string& address, int port, bool all_on_this_host
   if (all_on_this_host && resolve(address, port, named, unknown) &&
       ntohl(named.sin_addr.s_addr) >> 24 == 127)
     where = named;
-  // A rank that came too early may have been given this very port as its own, for a moment.
-  const Clock::time_point deadline = Clock::now() + milliseconds(500);
+  // A rank that came too early may have been given this very port as its own, for a moment. Another
+  // run may have it until its ranks have met.
+  const Clock::time_point deadline = Clock::now() + seconds(3);
   for (;;) {
     Descriptor listener(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
     if (!listener) fail("rank 0 cannot open a socket: ", error_text(errno));
@@ -269,6 +276,22 @@ Descriptor listen_on(const std::string& address, int port, bool all_on_this_host
            ? "the port is taken by another program, or by another process that is rank 0 "
              "too; choose another one (MASTER_PORT)"
            : error_text(errno));
+}
+
+int reserve_port(Descriptor& holder) {
+  const auto checked = [](int result) {
+    if (result < 0) fail("no free port on 127.0.0.1: ", error_text(errno));
+    return result;
+  };
+  holder = Descriptor(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)));
+  set_option(holder, SOL_SOCKET, SO_REUSEADDR, 1);
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof where;
+  checked(bind(holder.get(), generic(where), size));
+  checked(getsockname(holder.get(), reinterpret_cast<sockaddr*>(&where), &size));
+  return ntohs(where.sin_port);
 }
 
 Descriptor accept_from(const Descriptor& listener, Clock::time_point deadline) {

@@ -16,6 +16,10 @@ using Clock = std::chrono::steady_clock;
 // Listens on a port; on loopback alone when all ranks are on this host and `address` is this
 // host's. Throws Error when the port is taken.
 Descriptor listen_on(const std::string& address, int port, bool all_on_this_host = true);
+// A port of the loopback interface that stays reserved while `holder` is open. It is bound without
+// a listener, so that rank 0 can listen there (both set SO_REUSEADDR). Throws Error when none is
+// free.
+int reserve_port(Descriptor& holder);
 // The next connection that is opened by `deadline`; an empty Descriptor after it.
 Descriptor accept_from(const Descriptor& listener, Clock::time_point deadline);
 // Why the name of a host cannot be resolved; "" when it can.
@@ -35,6 +39,7 @@ enum class Kind : uint32_t {
   goodbye = 7,  // a rank leaves as planned
   failed = 8,   // a rank failed; the reason
   end = 9,      // from rank 0: every process ends now
+  other = 10,   // from rank 0: this is another run; try again later
 };
 
 struct Frame {

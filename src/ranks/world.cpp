@@ -150,6 +150,7 @@ World counted(const Environment& env, const Names& names,
 // port.
 void set_meeting_point(World& world, const Environment& env, const std::string& job,
                        const std::string& host, const char* advice) {
+  world.run = job;
   world.address = env.text("MASTER_ADDR");
   if (world.address.empty() && world.local_size == world.size) world.address = "127.0.0.1";
   if (world.address.empty()) world.address = host;
@@ -176,6 +177,7 @@ World of_torchrun(const Environment& env) {
     fail_all(world.rank, "the environment says WORLD_SIZE=", world.size,
              " and has no MASTER_ADDR: where is rank 0? (torchrun sets it)");
   set_meeting_point(world, env, "", "", "Set MASTER_ADDR and MASTER_PORT (torchrun does).");
+  world.run = env.first_of({"WEFT_RUN", "TORCHELASTIC_RUN_ID"});
   // torchrun itself listens at MASTER_PORT, for PyTorch's processes to ask.
   if (env.has("TORCHELASTIC_RUN_ID") && world.port > 0) ++world.port;
   return world;

@@ -38,22 +38,6 @@ int checked(int result, const char* what) {
   return result;
 }
 
-// A port of this host, reserved while `holder` is open: bound without a listener, so that rank 0
-// can take it.
-int reserve_port(Descriptor& holder) {
-  holder = Descriptor(checked(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0), "no socket"));
-  const int on = 1;
-  checked(setsockopt(holder.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on), "no socket");
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  auto* any = reinterpret_cast<sockaddr*>(&address);
-  socklen_t size = sizeof address;
-  checked(bind(holder.get(), any, size), "no free port on 127.0.0.1");
-  checked(getsockname(holder.get(), any, &size), "no free port on 127.0.0.1");
-  return ntohs(address.sin_port);
-}
-
 // While it lives, these signals wait to be asked for, in threads that are started meanwhile, too.
 class BlockedSignals {
  public:
@@ -124,6 +108,8 @@ class Launcher {
     for (const char* name : {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "WEFT_GPUS"}) set(name, count_);
     set("MASTER_ADDR", "127.0.0.1");
     set("MASTER_PORT", reserve_port(port_));
+    set("WEFT_RUN",
+        str(getpid(), '.', std::chrono::steady_clock::now().time_since_epoch().count()));
     set("WEFT_ERROR_FD", write_end.get());
     setenv("OMP_NUM_THREADS", str(std::max(1, omp_get_num_procs() / count_)).c_str(), 0);
     std::vector<std::string> words = command_line();

@@ -12,7 +12,9 @@
 #include <chrono>
 #include <cstddef>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <string>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <thread>
 #include <vector>
@@ -206,6 +208,35 @@ TEST(ProcessGroup, TheSameRankTwiceIsRefused) {
       3, [](const World& world) { ProcessGroup(world, "same", kPatience); },
       [](World& world, int process) { world.rank = process == 2 ? 1 : process; });
   EXPECT_CONTAINS(line_of_rank_0(ranks, 3), ") is there twice, the other one being on ");
+}
+
+// Rank 0 of the second run listens when the first has met; ranks of the second wait until then.
+TEST(ProcessGroup, TwoRunsAtOnePortDoNotMix) {
+  Ranks ranks(
+      6,
+      [](const World& world) {
+        ProcessGroup group(world, "same", kPatience);
+        for (const std::string& run : group.all_gather(world.run)) EXPECT_EQ(run, world.run);
+        std::this_thread::sleep_for(milliseconds(200));  // beside the other run
+      },
+      [](World& world, int process) {
+        world.rank = process / 2, world.size = world.local_size = 3;
+        world.run = process % 2 == 0 ? "first" : "second";
+      });
+  expect_silence(ranks);
+}
+
+TEST(ProcessGroup, APortOfAnotherRunIsSaid) {
+  Ranks ranks(
+      3, [](const World& world) { ProcessGroup(world, "same", seconds(3)); },
+      [](World& world, int process) {
+        world.size = world.local_size = process == 2 ? 2 : 3;
+        world.rank = process == 0 ? 0 : 1;
+        world.run = process == 2 ? "other" : "run";
+      });
+  ASSERT_TRUE(ranks.end());
+  EXPECT_CONTAINS(ranks.errors(2), "another run has this port; choose another one (MASTER_PORT)");
+  EXPECT_CONTAINS(ranks.errors(0), "rank 2 of 3 did not come");
 }
 
 TEST(ProcessGroup, ATakenPortIsSaid) {

@@ -3,11 +3,12 @@
 // by the clock.
 #pragma once
 
+#include "src/files/descriptor.h"
 #include "src/ranks/communicator.h"
 #include "src/ranks/process_group.h"
+#include "src/ranks/sockets.h"
 #include "tests/temp_dir.h"
 
-#include <arpa/inet.h>
 #include <chrono>
 #include <cstddef>
 #include <cstdio>
@@ -18,7 +19,6 @@
 #include <signal.h>
 #include <string>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
@@ -27,18 +27,10 @@
 namespace weft {
 constexpr std::chrono::seconds kPatience{20};
 
-// A port of the loopback interface that nobody uses.
+// A port of the loopback interface, reserved until this process ends: tests run beside each other.
 inline int free_port() {
-  const int fd = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in where{};
-  where.sin_family = AF_INET;
-  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t length = sizeof where;
-  if (bind(fd, reinterpret_cast<sockaddr*>(&where), length) != 0 ||
-      getsockname(fd, reinterpret_cast<sockaddr*>(&where), &length) != 0)
-    fail("no port for a test");
-  close(fd);
-  return ntohs(where.sin_port);
+  static std::vector<Descriptor> holders;
+  return reserve_port(holders.emplace_back());
 }
 
 // The processes of one world of this host, each of which does `work` as its rank. What a program's

@@ -33,6 +33,20 @@ TEST_F(RankInterruptions, TheLineThatGoesOnDoes) {
   EXPECT_TRUE(read_file(dir / "whole/latest.h5") == read_file(dir / "run/latest.h5"));
 }
 
+// Runs that start at one moment share a host, its ports and its memory, and nothing else.
+TEST_F(RankInterruptions, ManyPairsOfRunsStartAtOnce) {
+  EXPECT_EQ(shell("export OMP_NUM_THREADS=1; "
+                  "for run in 0 1 2 3 4 5 6 7 8 9; do "
+                  "train --config small.yaml --device cpu --out run$run --batch 2 --gpus 2 & "
+                  "runs=\"$runs $!\"; done; "
+                  "for run in $runs; do wait $run || exit 1; done"),
+            0)
+      << err_;
+  for (int run = 1; run < 10; ++run)
+    EXPECT_TRUE(read_file(dir / "run0/latest.h5") == read_file(dir / str("run", run, "/latest.h5")))
+        << run;
+}
+
 TEST_F(RankInterruptions, NumbersThatCannotBe) {
   const std::string train = "train --config small.yaml --device cpu";
   EXPECT_CONTAINS(refused("sample --checkpoint x --device cpu --gpus 0"),

@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <memory>
+#include <netinet/in.h>
 #include <signal.h>
 #include <string>
 #include <sys/socket.h>
