@@ -8,7 +8,7 @@
 #include "kernels/view.h"
 #include "src/attention_maps.h"
 #include "src/patterns/pattern.h"
-#include "tests/cases/bench_kernels.h"
+#include "tests/train/bench/cases/bench_kernels.h"
 #include "tests/train/trainer/steps.h"
 #include "tests/train/training.h"
 #include "train/bench/check.h"
