@@ -16,7 +16,7 @@ install_packages
 preset=$(preset_here)
 say "building with the preset '$preset' ($(nproc) cores)"
 configure "$preset"
-cmake --build --preset "$preset" --target train evaluate sample inspect prepare bench selftest
+cmake --build --preset "$preset" --target train evaluate sample inspect prepare selftest
 bin=build/$preset/bin
 
 say "preparing $corpus"

@@ -137,4 +137,13 @@ weft_part(report WEFT_WITH_REPORT "pages of runs, pictures, TensorBoard"
   FOLDERS train/report
   HOLDS --no-report --tensorboard --png report)
 
+weft_part(bench WEFT_WITH_BENCH "the program bench: times of training steps, attention, sampling and kernels"
+  FOLDERS train/bench
+  REGISTERS_NOTHING)
+
+weft_part(bench_ranks WEFT_WITH_BENCH_RANKS "bench step of several processes: what they lose to each other"
+  FOLDERS train/bench_ranks
+  REQUIRES ranks bench
+  HOLDS exchange)
+
 weft_write_parts()

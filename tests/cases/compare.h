@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How results are compared: bit for bit, or by their largest error. relative_error() of whole
-// tensors is in train/bench/check.h.
+// How results are compared: bit for bit, or by their largest error.
 #pragma once
 
 #include <algorithm>
@@ -30,5 +29,24 @@ double difference(const std::vector<A>& a, const std::vector<B>& b) {
     top = std::max(top, std::abs(y));
   }
   return worst / top;
+}
+
+// |got - want| / |want|: the larger of the ratio of root mean squares and that of the largest
+// elements. Infinite where one is NaN or infinite and the other is not the same.
+inline double relative_error(const std::vector<double>& got, const std::vector<double>& want) {
+  if (got.size() != want.size()) return std::numeric_limits<double>::infinity();
+  double squares = 0, error_squares = 0, largest = 0, largest_error = 0;
+  for (std::size_t i = 0; i < want.size(); ++i) {
+    if (std::isnan(want[i]) ? std::isnan(got[i]) : std::isinf(want[i]) && got[i] == want[i])
+      continue;
+    const double error = std::abs(got[i] - want[i]);
+    if (!std::isfinite(error)) return std::numeric_limits<double>::infinity();
+    squares += want[i] * want[i];
+    error_squares += error * error;
+    largest = std::max(largest, std::abs(want[i]));
+    largest_error = std::max(largest_error, error);
+  }
+  if (error_squares == 0) return 0;
+  return std::max(std::sqrt(error_squares / squares), largest_error / largest);
 }
 }  // namespace weft

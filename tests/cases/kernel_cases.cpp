@@ -2,7 +2,6 @@
 #include "tests/cases/kernel_cases.h"
 
 #include "tests/cases/compare.h"
-#include "train/bench/check.h"
 
 #include <algorithm>
 #include <cmath>

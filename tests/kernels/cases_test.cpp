@@ -2,8 +2,8 @@
 // Every case of every kernel: the CPU forms of all types against f64, the CUDA forms against the
 // CPU forms; and that every kernel struct has a case.
 #include "kernels/layers/pointwise.h"
+#include "tests/cases/compare.h"
 #include "tests/cases/kernel_cases.h"
-#include "train/bench/check.h"
 
 #include <filesystem>
 #include <fstream>

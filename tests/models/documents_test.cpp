@@ -2,8 +2,8 @@
 // Packed documents (data.separator): each is computed as if it were alone.
 #include "src/config/config.h"
 #include "src/config/read_config.h"
+#include "tests/cases/compare.h"
 #include "tests/models/model_testing.h"
-#include "train/bench/check.h"
 
 #include <algorithm>
 #include <cstddef>

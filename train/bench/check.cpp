@@ -144,23 +144,6 @@ class CheckedHead {
 };
 }  // namespace
 
-double relative_error(const std::vector<double>& got, const std::vector<double>& want) {
-  if (got.size() != want.size()) return std::numeric_limits<double>::infinity();
-  double squares = 0, error_squares = 0, largest = 0, largest_error = 0;
-  for (std::size_t i = 0; i < want.size(); ++i) {
-    if (std::isnan(want[i]) ? std::isnan(got[i]) : std::isinf(want[i]) && got[i] == want[i])
-      continue;
-    const double error = std::abs(got[i] - want[i]);
-    if (!std::isfinite(error)) return std::numeric_limits<double>::infinity();
-    squares += want[i] * want[i];
-    error_squares += error * error;
-    largest = std::max(largest, std::abs(want[i]));
-    largest_error = std::max(largest_error, error);
-  }
-  if (error_squares == 0) return 0;
-  return std::max(std::sqrt(error_squares / squares), largest_error / largest);
-}
-
 double spot_check(Device& device, const AttentionPattern& pattern, const AttentionTensors& x,
                   int rows, uint64_t seed) {
   std::mt19937_64 random(seed);

@@ -4,13 +4,9 @@
 
 #include "src/attention_maps.h"
 
-#include <vector>
+#include <cstdint>
 
 namespace weft {
-// |got - want| / |want|: the larger of the ratio of root mean squares and that of the largest
-// elements. Infinite where one is NaN or infinite and the other is not the same.
-double relative_error(const std::vector<double>& got, const std::vector<double>& want);
-
 // Everything one forward and backward pass read and wrote.
 struct AttentionTensors {
   Tensor qkv, y, dy, dqkv;  // (B, T, H (2 Dqk + Dv)), (B, T, H Dv), likewise

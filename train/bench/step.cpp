@@ -6,6 +6,7 @@
 #include "src/config/conditions.h"
 #include "src/config/config.h"
 #include "src/config/read_config.h"
+#include "src/parts/parts.h"
 #include "train/bench/bench.h"
 #include "train/bench/run_timer.h"
 #include "train/bench/step_breakdown.h"
@@ -217,6 +218,8 @@ void set_bench_exchange(BenchExchange exchange) { bench_exchange() = exchange; }
 void bench_step(const BenchStepOptions& options, Processes& group, std::ostream& out) {
   Laps start;
   if (options.steps < 1) fail("--steps must be at least 1, got ", options.steps);
+  if (group.size() > 1 && !bench_exchange().measure)
+    fail("bench step: several processes: ", absent_part_text("exchange"));
   Config config = load_config(options.config, options.overrides);
   config.ranks = group.size();
   check_config(config);

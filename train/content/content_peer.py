@@ -8,16 +8,11 @@ q, k (B, H, n, D), v (B, H, n, Dv).
     content_peer.py --bench [KIND ...]  times on a GPU, B 4, H 8, n 12,288, D 64, bf16; verified first"""
 import argparse
 import functools
-import pathlib
-import sys
+import time
 
 import torch
 import torch.nn.functional as F
 from torch.nn.attention.flex_attention import AuxRequest, BlockMask, flex_attention
-
-sys.path.append(str(pathlib.Path(__file__).parents[1] / "bench/peers"))
-from timed import timed, with_gradients
-
 
 def routing_labels(q, centroids):
     """(1, B, H, n): the centroid (H, C, D) of the largest cosine."""
@@ -197,6 +192,41 @@ def kinds(H, D, device, clusters=5, rounds=3, columns=4, windows=(9, 9), block=1
             "topk_blocks": (lambda q, k, v: dense(q, k, v, block_counts(q, k, block, most)),
                             {"by hand": lambda q, k, v: gathered(q, k, v, block, most),
                              "FlexAttention": lambda q, k, v: flex_blocks(q, k, v, block, most)})}
+
+
+def with_gradients(form, inputs, dy):
+    """y, then gradients of those inputs that have one."""
+    y = form(*inputs)
+    return [y.detach()] + [g for g in torch.autograd.grad(y, inputs, dy, allow_unused=True) if g is not None]
+
+
+def verify(definition, form, inputs, dy):
+    """Against the definition in f32, of one sequence and head, at full length."""
+    got = [x[:1, :1].float() for x in with_gradients(form, inputs, dy)]
+    wanted = with_gradients(definition, [x[:1, :1].detach().float().requires_grad_() for x in inputs],
+                            dy[:1, :1].float())
+    for a, b in zip(got, wanted, strict=True):
+        assert (a - b).norm() <= 0.02 * b.norm(), f"wrong: off by {(a - b).norm() / b.norm():.3f}"
+
+
+def timed(title, definition, prepare, inputs, dy):
+    """(forward, forward + backward) of what prepare() gives; None and a line with the reason on failure."""
+    from triton.testing import do_bench  # it clears the second-level cache before each run
+    begin = time.monotonic()
+    try:
+        form = prepare()
+        verify(definition, form, inputs, dy)
+        both = do_bench(lambda: with_gradients(form, inputs, dy), return_mode="median")
+        with torch.no_grad():
+            forward = do_bench(lambda: form(*inputs), return_mode="median")
+    except Exception as error:  # any: what cannot run is a line, too
+        print(f"{title}: not timed: {' '.join(repr(error).split())[:400]}", flush=True)
+        return None
+    finally:
+        torch.cuda.empty_cache()
+    print(f"{title}: forward {forward:.2f} ms, forward + backward {both:.2f} ms"
+          f" (compiled, verified and timed in {time.monotonic() - begin:.0f} s)", flush=True)
+    return forward, both
 
 
 def check():

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The part ranks: programs of several processes, started by --gpus, torchrun, mpirun or srun.
-#include "train/bench/bench.h"
 #include "train/program/launcher.h"
 #include "train/program/options.h"
-#include "train/ranks/bench.h"
 #include "train/ranks/data_parallel.h"
 #include "train/ranks/ranks.h"
 #include "train/trainer/extension.h"
@@ -80,6 +78,5 @@ void register_ranks() {
       [of_train = launcher.get()](CLI::App& app) { return add_options_of_train(app, *of_train); });
   set_launcher(std::move(launcher));
   set_data_parallel(make_rank_parallel);
-  set_bench_exchange({measure_bench_exchange, make_lockstep_step});
 }
 }  // namespace weft

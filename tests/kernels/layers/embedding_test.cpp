@@ -3,9 +3,9 @@
 #include "kernels/layers/embedding.h"
 
 #include "src/device.h"
+#include "tests/cases/compare.h"
 #include "tests/cases/kernel_cases.h"
 #include "tests/testing.h"
-#include "train/bench/check.h"
 
 #include <algorithm>
 #include <cstddef>

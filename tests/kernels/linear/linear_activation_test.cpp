@@ -3,8 +3,8 @@
 // sizes of the models.
 #include "kernels/linear/activation.h"
 #include "src/device.h"
+#include "tests/cases/compare.h"
 #include "tests/testing.h"
-#include "train/bench/check.h"
 
 #include <cstddef>
 #include <gtest/gtest.h>

@@ -7,8 +7,8 @@
 #ifdef WEFT_CUDA
 #include "kernels/linear/linear.h"
 #include "src/device.h"
+#include "tests/cases/compare.h"
 #include "tests/testing.h"
-#include "train/bench/check.h"
 
 #include <cstdlib>
 

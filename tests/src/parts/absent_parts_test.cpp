@@ -15,10 +15,9 @@ TEST_F(AbsentParts, AreNamedWithTheirSwitch) {
   for (const auto& [asked, line] : {
            std::pair<std::string, std::string>{"--gpus", train + "--gpus 2"},
            {"--gpus", "evaluate --checkpoint x --gpus 2"},
-           {"--gpus", "bench step --config small.yaml --gpus=2"},
            {"--rank-log", train + "--rank-log"},
            {"WORLD_SIZE", "RANK=1 WORLD_SIZE=2 " + train},
-           {"WORLD_SIZE", "WORLD_SIZE=2 bench step --config small.yaml"},
+           {"WORLD_SIZE", "WORLD_SIZE=2 evaluate --checkpoint x"},
            {"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_SIZE=2 sample --checkpoint x"},
            {"train.reduce_dtype", train + "--set train.reduce_dtype=bf16"},
            {"train.bucket_mb", train + "--set train.bucket_mb=7"},

@@ -146,17 +146,6 @@ TEST_P(CudaMultiRanksByWay, SigtermSaves) {
   EXPECT_CONTAINS(launched.out(), "SIGTERM: stopped after step ");
 }
 
-TEST_F(CudaMultiRanks, BenchSaysWhatIsExposed) {
-  Process bench(dir, "bench",
-                {"step", "--config", dir / "small.yaml", "--gpus", "2", "--steps", "3"});
-  EXPECT_EQ(bench.wait(), 0) << bench.err();
-  EXPECT_CONTAINS(bench.out(), "ranks       2: ");
-  EXPECT_CONTAINS(bench.out(), ": scaling ");
-  EXPECT_CONTAINS(bench.out(), "communication: exposed ");
-  EXPECT_CONTAINS(bench.out(), " MHz: ");
-  EXPECT_CONTAINS(bench.out(), "; stalled for collectives ");
-}
-
 // These need one GPU.
 class CudaRanks : public testing::Test {
  protected:

@@ -52,7 +52,7 @@ TEST_F(RankInterruptions, NumbersThatCannotBe) {
   EXPECT_CONTAINS(refused("sample --checkpoint x --device cpu --gpus 0"),
                   "--gpus: expected a number of at least 1, got 0");
   EXPECT_CONTAINS(refused(train + " --gpus 1000000"), "--gpus 1000000: expected at most ");
-  EXPECT_CONTAINS(refused("bench step --gpu 2"), "did you mean --gpus?");
+  EXPECT_CONTAINS(refused("evaluate --gpu 2"), "did you mean --gpus?");
   for (const char* seconds : {"abc", "12x", "0", "99999999999"})
     for (const char* gpus : {"", " --gpus 2"})
       EXPECT_CONTAINS(

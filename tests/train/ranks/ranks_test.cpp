@@ -199,23 +199,6 @@ TEST_F(RanksTest, RanksSpeakOnRequest) {
   EXPECT_CONTAINS(text, "\nrank 1  cpu");
 }
 
-TEST_F(RanksTest, BenchTimesTheStepOfAllProcesses) {
-  write_file(dir / "small.yaml", small_yaml(dir.path()));
-  Launched bench(
-      dir, "bench",
-      {"step", "--config", dir / "small.yaml", "--device", "cpu", "--steps", "2", "--json"}, 2);
-  EXPECT_EQ(bench.wait(), 0) << bench.err();
-  const std::string line = bench.out();
-  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
-  EXPECT_EQ(json_number(line, "ranks"), 2);
-  EXPECT_EQ(json_number(line, "tokens"), 256);
-  EXPECT_GT(json_number(line, "all_reduce_bytes").value_or(0), 4 * 32 * 96)
-      << "of one matrix at least";
-  EXPECT_GT(json_number(line, "ms_without_sums").value_or(0), 0);
-  EXPECT_GT(json_number(line, "join_wait_ms").value_or(0), 0);
-  EXPECT_GE(json_number(line, "join_wait_ms"), json_number(line, "least_join_wait_ms"));
-}
-
 TEST_F(RanksTest, AnErrorOfAllRanksIsOneLine) {
   train_some_steps();
   const std::string line = error_line("sample",

@@ -11,6 +11,7 @@ from torch.nn.functional import scaled_dot_product_attention
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../src/python"))
 from weft_attention.bench import cases  # noqa: E402
 
+
 def to_columns(x, s):
     """(B, H, rows * s, D) -> (B * s, H, rows, D): positions a stride apart become neighbours."""
     B, H, n, D = x.shape
@@ -57,6 +58,26 @@ def gathered(n, s, c, device, mask=None):
     return lambda q, k, v: flex_attention(q, with_summaries(k, s, c), with_summaries(v, s, c), block_mask=mask)
 
 
+def in_blocks(n, s, c, device):
+    """fixed, where FlexAttention has no backward pass (CPU): each block with the summaries and its own keys."""
+    at, count = torch.arange(n, device=device).view(-1, s), n // s * c
+    keys = torch.cat([torch.arange(count, device=device).expand(len(at), -1), at + count], 1)
+    seen = seen_of_gathered(n, s, c)(0, 0, at[..., None], keys[:, None])
+
+    def attend(q, k, v):
+        q, k, v = (x.unflatten(2, (-1, s)) for x in (q, k, v))
+        k, v = (torch.cat([x[..., s - c:, :].flatten(2, 3)[:, :, None].expand(-1, -1, n // s, -1, -1), x], 3) for x in (k, v))
+        return scaled_dot_product_attention(q, k, v, attn_mask=seen).flatten(2, 3)
+    return attend
+
+
+def masked(kind, n, s, c, device):
+    """A mask over all pairs."""
+    at = torch.arange(n, device=device)
+    seen = cases(s, c)[kind][1](0, 0, at[:, None], at)
+    return lambda q, k, v: scaled_dot_product_attention(q, k, v, attn_mask=seen)
+
+
 def joined(n, s, device):
     """merged local and strided: each by itself, joined by their log-sum-exp. A query's own key is the local part's."""
     local = create_block_mask(cases(s, 0)["local"][1], None, None, n, n, device=device)
@@ -80,11 +101,11 @@ def best(spec, n, device):
     if kind == "merged":
         parts = {part["kind"]: part.get("stride", 128) for part in spec["of"]}
         if set(parts) == {"local", "strided"} and parts["local"] == parts["strided"] and n % parts["local"] == 0:
-            return joined(n, parts["local"], device)
+            return masked("merged_strided", n, parts["local"], c, device) if device == "cpu" else joined(n, parts["local"], device)
     elif kind == "strided" and n % s == 0:
         return transposed(s)
     elif kind == "local":
-        return flex("local", n, s, c, device)
+        return (masked if device == "cpu" else flex)("local", n, s, c, device)
     elif kind == "fixed" and n % s == 0:
-        return gathered(n, s, c, device)
+        return (in_blocks if device == "cpu" else gathered)(n, s, c, device)
     raise SystemExit(f"no form by hand of {spec} at {n} positions: expected all, local, strided, fixed or a merged pair")

@@ -1,18 +1,21 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Trains a weft config in stock PyTorch on one GPU: torch.compile, bf16 autocast, fused AdamW, attention by hand.
+"""Trains a weft config in stock PyTorch: torch.compile, fused AdamW, attention by hand; on a GPU bf16 autocast.
 
     train_peer.py step  --config configs/paper/enwik8.yaml [--set train.batch=4] [--steps 20]    ms of a step, on random tokens
     train_peer.py train --config configs/novels_12l_minute.yaml --data novels.txt                seconds and bits, as it trains
+    train_peer.py step  --config configs/tiny.yaml --device cpu --against build/cpu/bin/bench    both in turn, and their ratio
 
 `train` takes the first 90 % of the bytes and scores the first 1,966,080 of the next 5 % at full context, with the windows,
 schedule, clipping and decay of the config. Seconds are those of training: every window is compiled before the first step.
-A JSON line at the end. Needs PyYAML."""
+A JSON line at the end. Needs PyYAML. OPENBLAS_CORETYPE, where it is set, holds for weft alone: unset it."""
 import argparse
 import copy
 import json
 import math
 import os
+import statistics
+import subprocess
 import time
 import types
 
@@ -23,7 +26,6 @@ from torch.nn import functional as F
 import by_hand
 from weft_attention.sparse_transformer import SparseTransformer, model_of
 
-DEVICE = "cuda"
 SCORED = 1966080
 MUON_START, MUON_STEPS = 0.85, 300  # its momentum grows from here in so many steps
 
@@ -52,8 +54,8 @@ def load_config(path, reference, settings=()):
 
 
 def orthogonal(G, steps=5):
-    """Newton-Schulz in bf16 (Jordan 2024, kellerjordan.github.io/posts/muon) on a batch of matrices (b, rows, cols)."""
-    X = G.bfloat16()
+    """Newton-Schulz, on a GPU in bf16 (Jordan 2024, kellerjordan.github.io/posts/muon) on a batch of matrices (b, rows, cols)."""
+    X = G.bfloat16() if G.is_cuda else G
     tall = X.shape[1] > X.shape[2]
     X = X.mT if tall else X
     X = X / (X.norm(dim=(1, 2), keepdim=True) + 1e-7)
@@ -128,21 +130,21 @@ def window_at(config, step):
 
 
 class Run:
-    def __init__(self, config):
+    def __init__(self, config, device, eager):
         torch.manual_seed(config.seed)
         torch.set_float32_matmul_precision("high")
         torch._dynamo.config.cache_size_limit = 64
         by_stock = lambda spec, n, heads, device: by_hand.best(spec, n, device)
-        self.config, self.model = config, SparseTransformer(config.model, DEVICE, by_stock)
+        self.config, self.device, self.model = config, device, SparseTransformer(config.model, device, by_stock)
         self.recipe = Recipe(config, self.model)
-        self.compiled = torch.compile(self.mean_loss, dynamic=False)
+        self.compiled = self.mean_loss if eager else torch.compile(self.mean_loss, dynamic=False)
 
     def mean_loss(self, tokens, offsets):
         return F.cross_entropy(self.model(tokens, offsets).flatten(0, 1).float(), tokens.flatten())
 
     def loss(self, tokens, offsets):
         self.model.prepare(tokens.shape[1])
-        with torch.autocast("cuda", dtype=torch.bfloat16):
+        with torch.autocast(self.device, dtype=torch.bfloat16, enabled=self.device == "cuda"):
             return self.compiled(tokens, offsets)
 
     def step(self, number, tokens, offsets):
@@ -150,6 +152,10 @@ class Run:
         loss.backward()
         self.recipe.update(number)
         return loss
+
+    def wait(self):
+        if self.device == "cuda":
+            torch.cuda.synchronize()
 
     def compile(self, tokens_of):
         """Runs two steps at each window and takes them back; returns the seconds that it took."""
@@ -160,29 +166,41 @@ class Run:
                 self.step(0, *tokens_of(window))
         self.model.load_state_dict(weights)
         self.recipe = Recipe(self.config, self.model)
-        torch.cuda.synchronize()
+        self.wait()
         return time.monotonic() - begun
 
 
 def time_steps(run, steps):
     m, t = run.config.model, run.config.train
-    tokens = torch.randint(0, m.vocab, (t.batch, m.context), device=DEVICE)
-    offsets = torch.zeros(t.batch, dtype=torch.long, device=DEVICE)
+    tokens = torch.randint(0, m.vocab, (t.batch, m.context), device=run.device)
+    offsets = torch.zeros(t.batch, dtype=torch.long, device=run.device)
     times = []
     for number in range(steps):
-        torch.cuda.synchronize()
+        run.wait()
         begun = time.monotonic()
         loss = run.step(number, tokens, offsets)
-        torch.cuda.synchronize()
+        run.wait()
         times.append(time.monotonic() - begun)
     median = sorted(times[3:])[len(times[3:]) // 2]
     return dict(ms=round(median * 1e3, 2), tokens_per_s=round(t.batch * m.context / median), first_step_s=round(times[0], 1),
                 loss=round(loss.item(), 4), GiB=round(torch.cuda.max_memory_allocated() / 2**30, 1))
 
 
+def in_turn(run, a):
+    """Medians of the rates of weft and of PyTorch, one after the other in each round."""
+    command = [a.against, "step", "--config", a.config, "--device", a.device, "--steps", str(a.steps), "--no-breakdown", "--json"]
+    command += [word for setting in a.set for word in ("--set", setting)]
+    ours, theirs = [], []
+    for _ in range(a.rounds):
+        ours.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)["tok_s"])
+        theirs.append(time_steps(run, a.steps)["tokens_per_s"])
+    weft, peer = statistics.median(ours), statistics.median(theirs)
+    return dict(weft=weft, peer=peer, ratio=round(weft / peer, 3), weft_rounds=ours, peer_rounds=theirs)
+
+
 class Bytes:
-    def __init__(self, path, config):
-        data = torch.frombuffer(bytearray(open(path, "rb").read()), dtype=torch.uint8).to(DEVICE)
+    def __init__(self, path, config, device):
+        data = torch.frombuffer(bytearray(open(path, "rb").read()), dtype=torch.uint8).to(device)
         self.train, self.valid = data[: len(data) * 90 // 100], data[len(data) * 90 // 100:]
         self.config, self.random = config, torch.Generator().manual_seed(config.seed)
 
@@ -193,13 +211,13 @@ class Bytes:
         row = math.prod(m.position_axes[1:])
         offsets = draw((m.context - window) // row + 1) * row
         tokens = torch.stack([self.train[i: i + window] for i in draw(len(self.train) - window + 1).tolist()])
-        return tokens.long(), offsets.to(DEVICE)
+        return tokens.long(), offsets.to(tokens.device)
 
     @torch.no_grad()
     def bits(self, run):
         n, batch = self.config.model.context, self.config.train.batch
         windows = self.valid[: SCORED // n * n].view(-1, n).long()
-        offsets = torch.zeros(batch, dtype=torch.long, device=DEVICE)
+        offsets = torch.zeros(batch, dtype=torch.long, device=run.device)
         run.model.eval()
         losses = [run.loss(part, offsets[: len(part)]).item() * len(part) for part in windows.split(batch)]
         run.model.train()
@@ -212,11 +230,11 @@ def train(run, data, every):
     for step in range(steps):
         run.step(step, *data.batch(window_at(run.config, step)))
         if (step + 1) % every == 0 or step + 1 == steps:
-            torch.cuda.synchronize()
+            run.wait()
             seconds += time.monotonic() - begun
             curve.append((step + 1, round(seconds, 1), round(data.bits(run), 4)))
             print(*curve[-1], flush=True)
-            torch.cuda.synchronize()
+            run.wait()
             begun = time.monotonic()
     return dict(compile_s=round(compiled, 1), train_s=round(seconds, 1), valid_bits=curve[-1][2], curve=curve)
 
@@ -229,10 +247,17 @@ def main():
     parser.add_argument("--data", help="a file of bytes")
     parser.add_argument("--steps", type=int, default=20, help="of step")
     parser.add_argument("--every", type=int, default=800, help="steps between evaluations")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--eager", action="store_true", help="without torch.compile")
+    parser.add_argument("--against", metavar="BENCH", help="the program bench: its step and PyTorch's in turn")
+    parser.add_argument("--rounds", type=int, default=5, help="of --against")
     a = parser.parse_args()
     configs = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../../configs")
-    run = Run(load_config(a.config, os.path.join(configs, "reference.yaml"), a.set))
-    result = time_steps(run, a.steps) if a.what == "step" else train(run, Bytes(a.data, run.config), a.every)
+    run = Run(load_config(a.config, os.path.join(configs, "reference.yaml"), a.set), a.device, a.eager)
+    if a.what == "train":
+        result = train(run, Bytes(a.data, run.config, a.device), a.every)
+    else:
+        result = in_turn(run, a) if a.against else time_steps(run, a.steps)
     print(json.dumps(dict(config=os.path.basename(a.config), settings=a.set, torch=torch.__version__, **result)), flush=True)
 
 

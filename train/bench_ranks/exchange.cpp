@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/ranks/bench.h"
+#include "train/bench_ranks/exchange.h"
 
 #include "kernels/diagnostics/timer.h"
 #include "src/config/config.h"
@@ -327,33 +327,5 @@ std::string exchange_text(const Exchange& e, int64_t ranks) {
              of_kind("together      ", e.together), of_joins(e.together),
              of_kind("not reduced   ", e.without), of_joins(e.without),
              of_kind("by itself     ", e.alone));
-}
-
-namespace {
-struct HasLockstep {
-  std::unique_ptr<Communicator> lockstep;
-};
-
-class LockstepSum : private HasLockstep, public GradientSum {
- public:
-  LockstepSum(ParameterStore& store, Communicator& communicator, const TrainConfig& train)
-      : HasLockstep{make_lockstep(store.device(), communicator)},
-        GradientSum(store, *lockstep, train) {}
-};
-}  // namespace
-
-BenchExchange::Result measure_bench_exchange(Device& device, DataParallel& parallel, Model& model,
-                                             ParameterStore& store, const Config& config,
-                                             const TokenDataset& data, int64_t steps) {
-  auto& ranks = dynamic_cast<RankParallel&>(parallel);
-  const Exchange exchange = measure_exchange(device, ranks.group(), ranks.communicator(), model,
-                                             store, config, data, steps);
-  return {exchange_text(exchange, config.ranks), exchange_json(exchange)};
-}
-
-std::unique_ptr<SharedStep> make_lockstep_step(DataParallel& parallel, ParameterStore& store,
-                                               const TrainConfig& train) {
-  auto& ranks = dynamic_cast<RankParallel&>(parallel);
-  return std::make_unique<LockstepSum>(store, ranks.communicator(), train);
 }
 }  // namespace weft

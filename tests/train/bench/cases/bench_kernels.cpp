@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // `bench kernels`: rows of kernel, sizes, median time, bandwidth and FLOP/s.
-#include "tests/cases/bench_kernels.h"
+#include "tests/train/bench/cases/bench_kernels.h"
 
 #include "src/config/names.h"
 #include "tests/cases/kernel_cases.h"

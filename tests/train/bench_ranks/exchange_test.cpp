@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: MIT
 // What `bench step` of several ranks measures with, and what it prints.
+#include "train/bench_ranks/exchange.h"
+
 #include "kernels/diagnostics/timer.h"
 #include "src/config/config.h"
+#include "tests/train/ranks/ranks_testing.h"
 #include "tests/train/training.h"
 #include "train/bench/run_timer.h"
-#include "train/ranks/bench.h"
 #include "train/trainer/run_folder.h"
 #include "train/trainer/step.h"
 
+#include <algorithm>
 #include <chrono>
 #include <gtest/gtest.h>
 #include <string>
@@ -148,5 +151,38 @@ TEST(BenchRanks, SaysWhatEachKindTakes) {
   EXPECT_EQ(exchange_json(example(0)).find("clock"), std::string::npos) << "the CPU tells none";
   EXPECT_EQ(exchange_text(example(0), 2).find("cycles"), std::string::npos);
 }
+
+TEST(BenchRanks, TimesTheStepOfAllProcesses) {
+  const TempDir dir;
+  write_file(dir / "small.yaml", small_yaml(dir.path()));
+  Launched bench(
+      dir, "bench",
+      {"step", "--config", dir / "small.yaml", "--device", "cpu", "--steps", "2", "--json"}, 2);
+  EXPECT_EQ(bench.wait(), 0) << bench.err();
+  const std::string line = bench.out();
+  EXPECT_EQ(std::count(line.begin(), line.end(), '\n'), 1) << line;
+  EXPECT_EQ(json_number(line, "ranks"), 2);
+  EXPECT_EQ(json_number(line, "tokens"), 256);
+  EXPECT_GT(json_number(line, "all_reduce_bytes").value_or(0), 4 * 32 * 96)
+      << "of one matrix at least";
+  EXPECT_GT(json_number(line, "ms_without_sums").value_or(0), 0);
+  EXPECT_GT(json_number(line, "join_wait_ms").value_or(0), 0);
+  EXPECT_GE(json_number(line, "join_wait_ms"), json_number(line, "least_join_wait_ms"));
+}
+
+#ifdef WEFT_CUDA
+using CudaMultiBenchRanks = GpuRuns;
+
+TEST_F(CudaMultiBenchRanks, SayWhatIsExposed) {
+  Process bench(dir, "bench",
+                {"step", "--config", dir / "small.yaml", "--gpus", "2", "--steps", "3"});
+  EXPECT_EQ(bench.wait(), 0) << bench.err();
+  EXPECT_CONTAINS(bench.out(), "ranks       2: ");
+  EXPECT_CONTAINS(bench.out(), ": scaling ");
+  EXPECT_CONTAINS(bench.out(), "communication: exposed ");
+  EXPECT_CONTAINS(bench.out(), " MHz: ");
+  EXPECT_CONTAINS(bench.out(), "; stalled for collectives ");
+}
+#endif
 }  // namespace
 }  // namespace weft

@@ -4,7 +4,8 @@
 #pragma once
 
 #include "data/dataset.h"
-#include "train/bench/bench.h"
+#include "models/model.h"
+#include "src/ranks/process_group.h"
 #include "train/ranks/data_parallel.h"
 
 #include <memory>
@@ -53,9 +54,4 @@ std::unique_ptr<Communicator> make_timed(Device&, Communicator&, int64_t* nanose
 
 std::string exchange_json(const Exchange&);  // fields of an object, each with a comma before it
 std::string exchange_text(const Exchange&, int64_t ranks);
-
-// For the table of `bench step` (train/bench/bench.h).
-BenchExchange::Result measure_bench_exchange(Device&, DataParallel&, Model&, ParameterStore&,
-                                             const Config&, const TokenDataset&, int64_t steps);
-std::unique_ptr<SharedStep> make_lockstep_step(DataParallel&, ParameterStore&, const TrainConfig&);
 }  // namespace weft

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The command `bench kernels`. A program has it that is linked with this folder.
+// The command `bench kernels`. It lies here because it runs the cases of tests/cases.
 #pragma once
 
 #include <iosfwd>
