@@ -99,6 +99,10 @@ weft_part(content WEFT_WITH_CONTENT "routing, lsh and topk_blocks: queries and k
   FOLDERS kernels/attention/content src/content train/content tests/cases/content
   HOLDS routing lsh topk_blocks)
 
+weft_part(muon WEFT_WITH_MUON "the optimizer Muon, for the matrices of the residual blocks"
+  FOLDERS kernels/optimizer/muon src/optimizer/muon tests/cases/muon
+  HOLDS muon train.muon_learning_rate train.muon_momentum train.muon_weight_decay)
+
 weft_part(more_patterns WEFT_WITH_MORE_PATTERNS "longformer, bigbird, convolution and layout"
   FOLDERS src/patterns/more
   C_LIBRARY

@@ -66,8 +66,8 @@ int64_t whole_state_bytes(const ParameterStore&);
 // What must be the same bits on every rank: the weights.
 std::vector<TensorView> replicated(const ParameterStore&);
 
-// update_parameters() of several ranks. Collective: each rank updates its own parts and
-// orthogonalises a share of Muon's blocks, and gets all weights.
+// update_parameters() of several ranks. Collective: each rank updates its own parts, computes the
+// directions of a share of the matrices, and gets all weights.
 void update_by_ranks(Ctx&, ParameterStore&, const TrainConfig&, Communicator&);
 
 // The flat gradient block in the buckets in which several processes all-reduce it.
