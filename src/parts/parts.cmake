@@ -137,6 +137,10 @@ weft_part(formats WEFT_WITH_FORMATS "images and sound: their files, augmentation
     data.labels data.classes .wav .png --heatmap --augmentations --augmentation --singles --label --upright
     --complete --rows --split --first --images --rate)
 
+weft_part(convert WEFT_WITH_CONVERT "weights as safetensors files, and back"
+  FOLDERS src/convert train/convert
+  HOLDS convert .safetensors)
+
 weft_part(report WEFT_WITH_REPORT "pages of runs, pictures, TensorBoard"
   FOLDERS train/report
   HOLDS --no-report --tensorboard --png report)

@@ -25,6 +25,7 @@ TEST_F(AbsentParts, AreNamedWithTheirSwitch) {
            {"train.shard_optimizer", train + "--set train.shard_optimizer=true"},
            {"--verify-every", train + "--verify-every 2"},
            {"routing", train + "--set 'model.attention={kind: routing}'"},
+           {".safetensors", train + "--init x.safetensors"},
            {"muon", train + "--set train.optimizer=muon"},
            {"longformer", "inspect --attention '{kind: heads, of: [{kind: longformer}]}'"},
        }) {
