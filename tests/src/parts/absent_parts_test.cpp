@@ -27,7 +27,8 @@ TEST_F(AbsentParts, AreNamedWithTheirSwitch) {
            {"routing", train + "--set 'model.attention={kind: routing}'"},
            {".safetensors", train + "--init x.safetensors"},
            {"muon", train + "--set train.optimizer=muon"},
-           {"longformer", "inspect --attention '{kind: heads, of: [{kind: longformer}]}'"},
+           {"longformer",
+            train + "--set 'model.attention={kind: heads, of: [{kind: longformer}]}'"},
        }) {
     const std::string absent = absent_part_text(asked);
     if (absent.empty()) continue;
