@@ -14,7 +14,8 @@ struct StepScalars {
   // Index in the update of this pass's first row (token). With it, masks do not depend on how an
   // update is divided into micro-batches.
   int64_t first_row = 0;
-  float learning_rate = 0, muon_learning_rate = 0;
+  float learning_rate = 0;
+  float matrix_learning_rate = 0;  // of an optimizer of matrices
   // In f16, kernels overwrite all fields below (loss_scale.h).
   float beta1_correction = 1;  // 1 - beta1^t, t = number of updates applied, this one included
   float beta2_correction = 1;  // 1 - beta2^t
@@ -22,7 +23,7 @@ struct StepScalars {
   // d(objective)/d(mean loss): loss scale / (micro-batches x processes)
   float loss_gradient = 1;
   float gradient_scale = 1;  // 1 / loss scale: what gradients are multiplied with before clipping
-  float momentum = 0;        // Muon's in this update
+  float momentum = 0;        // of an optimizer of matrices, in this update
 };
 
 // Written by kernels in device memory; the host gets a copy each step.
@@ -35,8 +36,8 @@ struct StepResults {
 };
 
 // Sets what follows from the number of updates applied. AdamW: 1 - beta^updates. The moving average
-// starts with a decay that looks back over a tenth of the run. Muon's momentum grows from 0.85 to
-// `momentum` within 300 updates.
+// starts with a decay that looks back over a tenth of the run. The momentum of matrices grows from
+// 0.85 to `momentum` within 300 updates.
 template <class Real>  // double; a template, so that device code may call it
 constexpr void set_corrections(StepScalars& s, Real beta1, Real beta2, Real ema_decay,
                                Real momentum, int64_t updates) {

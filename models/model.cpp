@@ -3,10 +3,10 @@
 #include "models/model.h"
 
 #include "kernels/attention/documents.h"
-#include "kernels/optimizer/muon.h"
 #include "models/sparse_transformer.h"
 #include "src/config/config.h"
 #include "src/config/names.h"
+#include "src/optimizer/optimizer.h"
 
 #include <algorithm>
 #include <cmath>
@@ -218,25 +218,17 @@ MemoryPlan plan_memory(const Config& config, int64_t micro_batch, int64_t contex
   ParameterStore store;
   make_model(config, store, *device);
   int64_t elements = 0, own = 0;  // own: those that this process updates
-  // elements that Muon updates, and of what it multiplies these with
-  int64_t muon = 0, squares = 0;
   for (const ParamInfo& p : store.params()) {
-    if (p.kind == ParamKind::muon) {
-      muon += p.size;
-      squares += std::min(p.shape[0], p.shape[1]) * std::min(p.shape[0], p.shape[1]);
-    }
     elements += p.size;
     own += config.train.shard_optimizer && p.decay ? p.size / config.ranks : p.size;
   }
 
-  // Each rank orthogonalises the matrices of `share` layers, and gets those of all ranks.
-  const int64_t layers = config.model.layers, share = (layers + config.ranks - 1) / config.ranks;
   const int64_t wide_size = size_of(wide(compute)), master = elements * wide_size;
   const int64_t optimizer =
       own * wide_size * ((config.train.ema_decay > 0 ? 1 : 0) + (training ? 2 : 0)) +
-      (training ? size_of(muon_dtype(compute)) * (muon * config.ranks + muon + 2 * squares) *
-                      share / layers
-                : 0);
+      (training && config.train.optimizer != Optimizer::adamw
+           ? matrix_optimizer(config.train).bytes(config, store.params())
+           : 0);
   const int64_t angles =
       config.model.positions == PositionCode::rotary
           ? (config.model.context + 1) * attention_shape(config.model).qk_size * wide_size

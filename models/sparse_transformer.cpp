@@ -35,7 +35,7 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
       patterns_(layer_patterns(config_)),
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
   const ParamKind matrices =
-      config.train.optimizer == Optimizer::muon ? ParamKind::muon : ParamKind::compute;
+      config.train.optimizer == Optimizer::adamw ? ParamKind::compute : ParamKind::matrix;
   for (std::size_t i = 0; i < patterns_.size(); ++i)
     blocks_.emplace_back(store, str("blocks.", i), config_, matrices,
                          dynamic_layer(config, *patterns_[i], i));

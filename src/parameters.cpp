@@ -50,8 +50,8 @@ Param ParameterStore::add(std::string name, Shape shape, Init init, ParamKind ki
   }
   WEFT_CHECK(names_.insert(name).second, "parameter '", name, "' exists already");
   const bool decay = shape.size() >= 2;
-  WEFT_CHECK(kind != ParamKind::muon || shape.size() == 2, "parameter '", name,
-             "': Muon takes matrices");
+  WEFT_CHECK(kind != ParamKind::matrix || shape.size() == 2, "parameter '", name,
+             "': an optimizer of matrices takes rank 2, got rank ", shape.size());
   params_.push_back({std::move(name), std::move(shape), init, kind, decay, 0, size});
   return {static_cast<int32_t>(params_.size()) - 1};
 }
@@ -62,13 +62,13 @@ void ParameterStore::lay_out() {
     for (std::size_t i = 0; i < params_.size(); ++i) {
       ParamInfo& p = params_[i];
       if (p.decay != decay) continue;
-      const int64_t unit = p.kind == ParamKind::muon && sharing_ ? sharing_->unit() : kAlign;
+      const int64_t unit = p.kind == ParamKind::matrix && sharing_ ? sharing_->unit() : kAlign;
       offset = aligned(offset, unit);
       if (sharing_) offset = sharing_->begin_parameter(params_, i, offset);
       p.offset = offset;
       offset = aligned(offset + p.size, unit);
-      if (p.kind == ParamKind::muon) {
-        muon_ = {muon_.size() > 0 ? muon_.begin : p.offset, offset};
+      if (p.kind == ParamKind::matrix) {
+        matrices_ = {matrices_.size() > 0 ? matrices_.begin : p.offset, offset};
       }
       size_ += p.size;
     }

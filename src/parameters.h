@@ -31,7 +31,7 @@ struct Param {  // a handle: the number of the parameter in its store
 
 enum class ParamKind : uint8_t {
   compute,  // read by kernels in the compute type (weights, biases, embeddings)
-  muon,     // the same, a matrix that Muon updates; all of them are neighbours in the flat blocks
+  matrix,   // the same, for an optimizer of matrices; all of them are neighbours in the flat blocks
   wide,     // read in wide(T), straight from the master copy (layernorm)
 };
 
@@ -76,7 +76,7 @@ class Sharing {
   virtual ~Sharing() = default;
 
   // While the store lays out its blocks: where parameter `i` may begin, at `offset` or later, and
-  // where the decayed parameters end. `unit()`: matrices of Muon begin at multiples of it.
+  // where the decayed parameters end. `unit()`: ParamKind::matrix begins at multiples of it.
   virtual int64_t unit() const = 0;
   virtual int64_t begin_parameter(std::span<const ParamInfo>, std::size_t i, int64_t offset) = 0;
   virtual int64_t end_of_decayed(int64_t offset) = 0;
@@ -111,9 +111,9 @@ class ParameterStore {
   // What this process updates: all, or its share.
   std::vector<OwnPart> own_parts() const;
 
-  // The elements that Muon updates: the same matrices for each residual block, at equal distances.
-  // Empty without Muon.
-  GradientRange muon() const { return muon_; }
+  // The elements of ParamKind::matrix: the same matrices for each residual block, at equal
+  // distances. Empty where AdamW updates all.
+  GradientRange matrices() const { return matrices_; }
 
   // The slice of `block` (any of those below) that holds a part.
   Tensor slice_of(const Tensor& block, const OwnPart&) const;
@@ -177,7 +177,7 @@ class ParameterStore {
   std::unordered_set<std::string> names_;
   std::vector<std::shared_ptr<Gradient>> gradient_of_;  // by parameter: its slice of gradients_
   int64_t size_ = 0, decayed_ = 0, size_of_block_ = 0;
-  GradientRange muon_;
+  GradientRange matrices_;
   DType compute_dtype_ = DType::f32;
   Tensor master_, compute_, gradients_, m_, v_, ema_;
 };

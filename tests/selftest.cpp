@@ -24,9 +24,8 @@ static void add_selftest_options(CLI::App& app, SelftestOptions& options) {
   app.footer(
       "Each case is a random pattern with random lengths, heads, element type and kernels; it "
       "compares "
-      "tables,\n"
-      "kernels (forward, backward, decoding) and pictures with the definition. Exit code 1 when "
-      "one fails.\n"
+      "tables\n"
+      "and kernels (forward, backward, decoding) with the definition. Exit code 1 when one fails.\n"
       "Examples:\n"
       "  selftest\n"
       "  selftest --device cpu --minutes 0.5\n"

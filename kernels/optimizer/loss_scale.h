@@ -34,7 +34,7 @@ WEFT_KERNEL(ApplyLossScale);
 
 // Runs between ClipCoefficient, which sets update_scale to 0 to skip an update, and AdamW. Writes
 // the scale to results->loss_scale. Writes to *step what depends on the number of applied updates:
-// AdamW's corrections and Muon's momentum.
+// AdamW's corrections and the momentum of matrices.
 struct UpdateLossScale {
   static constexpr const char* kName = "update_loss_scale";
   LossScale* state = nullptr;

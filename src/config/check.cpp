@@ -210,7 +210,8 @@ class Check {
     }
   }
 
-  // Keys of parts: by the parts that are built; of others they have to keep their defaults.
+  // Keys of parts, and choices that parts bring: by the parts that are built; of others they have
+  // to keep their defaults.
   void parts() const {
     Config set = config_, plain;
     std::vector<std::string> defaults;
@@ -220,6 +221,7 @@ class Check {
       if (value_text(field) == defaults[at++]) return;
       std::string absent = absent_part_text(field.key);
       if (absent.empty()) absent = absent_part_text(field.key.substr(0, field.key.find('.')));
+      if (absent.empty() && !field.choices.empty()) absent = absent_part_text(value_text(field));
       if (!absent.empty()) refuse({field.key}, field.key, ": ", absent);
     });
     for (const ConfigExtension& extension : config_extensions())

@@ -45,8 +45,8 @@ TrainState load_checkpoint(const std::string& path, Device&, ParameterStore& sto
 std::string checkpoint_config(const std::string& path);
 bool checkpoint_has_ema(const std::string& path);
 
-// ---- weights that travel: those of a checkpoint without the rest of its run, or a safetensors
-// file
+// ---- weights that travel: those of a checkpoint without the rest of its run, or of a file that a
+// part reads
 
 struct WeightsFile {
   std::string path;
@@ -63,7 +63,11 @@ struct WeightsFile {
 
 // The weights alone; the moving average where there is one, unless the `last` are wanted.
 WeightsFile checkpoint_weights(const std::string& path, bool last);
-// A file whose name ends in .safetensors, or else a checkpoint. Of a checkpoint the moving average
+// Reads a file of weights, all of which it checks against the file before any is used.
+using ReadWeights = WeightsFile (*)(const std::string& path);
+// For files whose names end so, ".safetensors"; a part adds its own (src/parts/parts.h).
+void add_weights_format(const std::string& extension, ReadWeights);
+// A file of an added format, by its name, or else a checkpoint. Of a checkpoint the moving average
 // where there is one; with `last` the last weights. Throws Error for a file that is not all that it
 // should be.
 WeightsFile open_weights(const std::string& path, bool last = false);
@@ -86,15 +90,4 @@ TakenWeights take_weights(const WeightsFile&, Device&, ParameterStore&);
 // nothing fits, and when heads differ in number: then weights of equal shape mean something else.
 std::vector<std::string> take_initial_weights(const std::string& path, const Config&, Device&,
                                               ParameterStore&);
-
-// ---- safetensors (https://github.com/huggingface/safetensors): the length of the header in 8
-// bytes, the header in JSON, the arrays. Our metadata: the config, the step and which weights these
-// are. ----
-
-// F32 or BF16. Every number of the header is checked against the file before any is used.
-WeightsFile safetensors_weights(const std::string& path);
-
-// All arrays of `weights` as f32 or, rounded to nearest even, as bf16. The file appears whole or
-// not at all.
-void save_safetensors(const std::string& path, const WeightsFile& weights, DType dtype);
 }  // namespace weft

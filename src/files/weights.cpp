@@ -5,10 +5,13 @@
 #include "src/config/read_config.h"
 #include "src/files/checkpoint.h"
 #include "src/files/hdf5.h"
+#include "src/parts/parts.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -43,6 +46,11 @@ void check_shapes(const WeightsFile& file, const ParameterStore& store) {
   }
 }
 
+std::map<std::string, ReadWeights>& weights_formats() {
+  static std::map<std::string, ReadWeights> table;
+  return table;
+}
+
 constexpr std::size_t kNamed = 6;  // names on a line
 
 std::string some_of(std::vector<std::string> names) {
@@ -66,9 +74,18 @@ std::vector<float> WeightsFile::values(const std::string& name) const {
   return all;
 }
 
+void add_weights_format(const std::string& extension, ReadWeights read) {
+  weights_formats()[extension] = read;
+}
+
 WeightsFile open_weights(const std::string& path, bool last) {
-  return path.ends_with(".safetensors") ? safetensors_weights(path)
-                                        : checkpoint_weights(path, last);
+  register_parts();
+  const std::string extension = std::filesystem::path(path).extension();
+  const auto format = weights_formats().find(extension);
+  if (format != weights_formats().end()) return format->second(path);
+  if (const std::string absent = absent_part_text(extension); !absent.empty())
+    fail(path, ": ", absent);
+  return checkpoint_weights(path, last);
 }
 
 TakenWeights take_weights(const WeightsFile& file, Device& device, ParameterStore& store) {

@@ -12,8 +12,8 @@
 #           [HOLDS ...])    what a person may ask for that the part brings: kinds of patterns, sections
 #                           or keys of a config, programs, options. Errors name OPTION for them.
 # Adds NAME to weft_parts when it is switched on and its folders are there, and defines `void
-# weft::register_NAME()` as what the folders have to bring. A part without C++ registers nothing:
-# REGISTERS_NOTHING.
+# weft::register_NAME()` as what the folders have to bring. A part that adds to no table, but
+# brings programs or libraries: REGISTERS_NOTHING.
 function(weft_part name option about)
   cmake_parse_arguments(part "C_LIBRARY;KERNELS;REGISTERS_NOTHING" "" "FOLDERS;REQUIRES;HOLDS" ${ARGN})
   option(${option} "${about}" ON)
@@ -24,11 +24,15 @@ function(weft_part name option about)
     endif()
   endforeach()
   get_property(before GLOBAL PROPERTY weft_parts)
+  set(switches ${option})  # what errors tell to set
   foreach(required ${part_REQUIRES})
     if(NOT required IN_LIST before)
       set(built OFF)
+      get_property(others GLOBAL PROPERTY weft_switches_of_${required})
+      string(APPEND switches "=ON -D${others}")
     endif()
   endforeach()
+  set_property(GLOBAL PROPERTY weft_switches_of_${name} "${switches}")
   set(here "")
   foreach(folder ${part_FOLDERS})
     if(built)
@@ -57,7 +61,7 @@ function(weft_part name option about)
     message(STATUS "weft: without ${name} (${about})")
   endif()
   string(JOIN " " holds ${part_HOLDS})
-  set(row "    {\"${name}\", \"${option}\", \"${holds}\", ${is_built}},\n")
+  set(row "    {\"${name}\", \"${switches}\", \"${holds}\", ${is_built}},\n")
   set_property(GLOBAL APPEND_STRING PROPERTY weft_registered_table "${row}")
   if(NOT part_C_LIBRARY)
     set(row "    {\"${name}\", \"\", \"${holds}\", false},\n")
@@ -99,6 +103,10 @@ weft_part(content WEFT_WITH_CONTENT "routing, lsh and topk_blocks: queries and k
   FOLDERS kernels/attention/content src/content train/content tests/cases/content
   HOLDS routing lsh topk_blocks)
 
+weft_part(muon WEFT_WITH_MUON "the optimizer Muon, for the matrices of the residual blocks"
+  FOLDERS kernels/optimizer/muon src/optimizer/muon tests/cases/muon
+  HOLDS muon train.muon_learning_rate train.muon_momentum train.muon_weight_decay)
+
 weft_part(more_patterns WEFT_WITH_MORE_PATTERNS "longformer, bigbird, convolution and layout"
   FOLDERS src/patterns/more
   C_LIBRARY
@@ -133,8 +141,18 @@ weft_part(formats WEFT_WITH_FORMATS "images and sound: their files, augmentation
     data.labels data.classes .wav .png --heatmap --augmentations --augmentation --singles --label --upright
     --complete --rows --split --first --images --rate)
 
+weft_part(convert WEFT_WITH_CONVERT "weights as safetensors files, and back"
+  FOLDERS src/convert train/convert
+  HOLDS convert .safetensors)
+
+weft_part(inspect WEFT_WITH_INSPECT "parameters, memory and FLOPs of a config, drawings of patterns"
+  FOLDERS train/inspect
+  REGISTERS_NOTHING
+  HOLDS inspect)
+
 weft_part(report WEFT_WITH_REPORT "pages of runs, pictures, TensorBoard"
   FOLDERS train/report
+  REQUIRES inspect
   HOLDS --no-report --tensorboard --png report)
 
 weft_part(bench WEFT_WITH_BENCH "the program bench: times of training steps, attention, sampling and kernels"

@@ -11,8 +11,10 @@
 namespace weft {
 struct Part {
   std::string_view name;
-  std::string_view option;  // of CMake: "WEFT_WITH_CONTENT"; "": this library never has the part
-  std::string_view holds;   // what a person may ask for, separated by spaces: "routing lsh"
+  // of CMake: "WEFT_WITH_CONTENT", and what it requires behind "=ON -D"; "": this library never has
+  // the part
+  std::string_view option;
+  std::string_view holds;  // what a person may ask for, separated by spaces: "routing lsh"
   bool built;
 };
 

@@ -2,10 +2,9 @@
 #include "src/ranks/sharding.h"
 
 #include "kernels/layers/pointwise.h"
-#include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/reduce.h"
 #include "src/config/config.h"
-#include "src/optimizer.h"
+#include "src/optimizer/optimizer.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -137,29 +136,31 @@ Tensor gather_squares(Ctx& ctx, const ParameterStore& store, Communicator& commu
   return squares;
 }
 
-// o of all of store.muon(). Each rank computes u of its own parts and orthogonalises a share of the
+// o of all of store.matrices(). Each rank computes u of its own parts, and o of a share of the
 // blocks.
-Tensor directions_by_ranks(Ctx& ctx, const ParameterStore& store, Communicator& communicator) {
-  const GradientRange muon = store.muon();
+Tensor directions_by_ranks(Ctx& ctx, const ParameterStore& store, const TrainConfig& train,
+                           Communicator& communicator) {
+  const MatrixOptimizer& optimizer = matrix_optimizer(train);
+  const GradientRange matrices = store.matrices();
   std::vector<GradientRange> cut;  // the shards that hold some of it
   for (const GradientRange& s : shards_of(store))
-    if (s.begin < muon.end && s.end > muon.begin) cut.push_back(s);
-  const MuonBlocks blocks = muon_blocks(store);
+    if (s.begin < matrices.end && s.end > matrices.begin) cut.push_back(s);
+  const int64_t blocks = optimizer.blocks(store), period = matrices.size() / blocks;
   const int64_t ranks = communicator.size(), rank = communicator.rank();
-  const int64_t share = (blocks.count + ranks - 1) / ranks, all = ranks * share * blocks.period;
-  const int64_t begin = cut.empty() ? muon.begin : std::min(muon.begin, cut.front().begin),
-                end = std::max(muon.begin + all, cut.empty() ? 0 : cut.back().end);
-  const Tensor u = ctx.empty({end - begin}, muon_dtype(store.compute_dtype()), "optimizer");
+  const int64_t share = (blocks + ranks - 1) / ranks, all = ranks * share * period;
+  const int64_t begin = cut.empty() ? matrices.begin : std::min(matrices.begin, cut.front().begin),
+                end = std::max(matrices.begin + all, cut.empty() ? 0 : cut.back().end);
+  const Tensor u = ctx.empty({end - begin}, optimizer.dtype(store.compute_dtype()), "optimizer");
   for (const OwnPart& own : store.own_parts())
-    if (const OwnPart part = within(own, muon.begin, muon.end); part.size > 0)
-      muon_momentum(ctx, store, part, u.slice(part.begin - begin, {part.size}));
+    if (const OwnPart part = within(own, matrices.begin, matrices.end); part.size > 0)
+      optimizer.momentum(ctx, store, part, u.slice(part.begin - begin, {part.size}));
   for (const GradientRange& s : cut) communicator.all_gather(u.slice(s.begin - begin, {s.size()}));
-  const int64_t own = std::clamp<int64_t>(blocks.count - rank * share, 0, share);
+  const int64_t own = std::clamp<int64_t>(blocks - rank * share, 0, share);
   if (own > 0)
-    orthogonalise(ctx, blocks,
-                  u.slice(muon.begin - begin + rank * share * blocks.period, {own, blocks.period}));
-  communicator.all_gather(u.slice(muon.begin - begin, {all}));
-  return u.slice(muon.begin - begin, {muon.size()});
+    optimizer.directions(ctx, store,
+                         u.slice(matrices.begin - begin + rank * share * period, {own, period}));
+  communicator.all_gather(u.slice(matrices.begin - begin, {all}));
+  return u.slice(matrices.begin - begin, {matrices.size()});
 }
 }  // namespace
 
@@ -169,7 +170,7 @@ void update_by_ranks(Ctx& ctx, ParameterStore& store, const TrainConfig& train,
   prepare_update(ctx, store, train,
                  shards.empty() ? Tensor() : gather_squares(ctx, store, communicator));
   const Tensor o =
-      store.muon().size() > 0 ? directions_by_ranks(ctx, store, communicator) : Tensor();
+      store.matrices().size() > 0 ? directions_by_ranks(ctx, store, train, communicator) : Tensor();
   const std::vector<OwnPart> parts = store.own_parts();
   for (std::size_t i = 0; i < parts.size(); ++i) {
     update_part(ctx, store, train, parts[i], o);

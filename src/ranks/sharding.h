@@ -67,8 +67,8 @@ int64_t whole_state_bytes(const ParameterStore&);
 // The tensors whose bits must be equal on every rank: the weights.
 std::vector<TensorView> replicated(const ParameterStore&);
 
-// update_parameters() of several ranks. Collective: each rank updates its own parts and
-// orthogonalises a share of Muon's blocks, and gets all weights.
+// update_parameters() of several ranks. Collective: each rank updates its own parts, computes the
+// directions of a share of the matrices, and gets all weights.
 void update_by_ranks(Ctx&, ParameterStore&, const TrainConfig&, Communicator&);
 
 // Divides the flat gradient block into the buckets that ranks all-reduce.

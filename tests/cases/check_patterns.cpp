@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Enumeration, tiles, cache rows and pictures against the predicate, pair by pair.
+// Enumeration, tiles and cache rows against the predicate, pair by pair.
 #include "src/patterns/cache_rows.h"
 #include "tests/cases/attention_problem.h"
 #include "tests/cases/pattern_pairs.h"
 #include "tests/cases/random_case.h"
-#include "train/inspect/picture.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -70,21 +69,6 @@ void check_cache_rows(const SelftestCase& c) {
         WEFT_CHECK(cache.row_of[j] >= 0 && holds[cache.row_of[j]] == j, "cache rows: query ", i,
                    " of head ", head, " reads key ", j, ", which is not kept");
     }
-  }
-}
-
-void check_picture(const SelftestCase& c) {
-  const Lengths n = c.lengths();
-  for (int group = 0; group < c.pattern->groups(c.heads()); ++group) {
-    const int head = c.first_head(group);
-    const ConnectivityGrid grid = connectivity(*c.pattern, head, n, std::max(n.queries, n.keys));
-    WEFT_CHECK(grid.rows == n.queries && grid.columns == n.keys, "picture: ", grid.rows,
-               " rows and ", grid.columns, " columns");
-    for (int64_t i = 0; i < n.queries; ++i)
-      for (int64_t j = 0; j < n.keys; ++j)
-        WEFT_CHECK((grid.share[i * n.keys + j] != 0) == c.pattern->attends(head, i, j),
-                   "picture, head ", head, ": pair (", i, ", ", j, ") has share ",
-                   grid.share[i * n.keys + j]);
   }
 }
 }  // namespace weft

@@ -217,7 +217,6 @@ bool add_cases_of_part(void (*add)(Table&));
 void add_attention_cases(Table&);
 void add_block_cases(Table&);  // residual blocks in sampling
 void add_linear_activation_cases(Table&);
-void add_muon_cases(Table&);
 void add_norm_cases(Table&);
 void add_rotary_cases(Table&);
 void add_sampling_cases(Table&);

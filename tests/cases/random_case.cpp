@@ -174,7 +174,6 @@ std::vector<AttentionForm> check_case(Device& device, const SelftestCase& c) {
   check_enumeration(c);
   check_tile_maps(c);
   check_cache_rows(c);
-  check_picture(c);
   return check_kernels(device, c);
 }
 

@@ -37,7 +37,7 @@ struct SelftestCase {
 // `cuda`: no f64.
 SelftestCase make_selftest_case(uint32_t seed, bool cuda);
 
-// ---- checks of tables and pictures against the pattern's predicate; Error names the first
+// ---- checks of tables against the pattern's predicate; Error names the first
 // disagreement
 
 // keys_of() lists the keys of attends(), each once, no later ones if causal; heads of a group are
@@ -48,8 +48,6 @@ void check_enumeration(const SelftestCase&);
 void check_tile_maps(const SelftestCase&);
 // The rows of the sampling cache: every key is where it is looked for when it is read.
 void check_cache_rows(const SelftestCase&);
-// The connectivity matrix that `inspect` draws.
-void check_picture(const SelftestCase&);
 
 // ---- checks of the kernels, on any device ----
 

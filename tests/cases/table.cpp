@@ -325,10 +325,9 @@ bool add_cases_of_part(void (*add)(Table&)) {
 const std::vector<KernelCase>& kernel_cases() {
   static const std::vector<KernelCase> cases = [] {
     Table t;
-    for (const auto add :
-         {add_norm_cases, add_rotary_cases, add_cross_entropy, add_linear,
-          add_linear_activation_cases, add_elementwise, add_step_cases, add_muon_cases,
-          add_embedding, add_sampling_cases, add_block_cases, add_attention_cases})
+    for (const auto add : {add_norm_cases, add_rotary_cases, add_cross_entropy, add_linear,
+                           add_linear_activation_cases, add_elementwise, add_step_cases,
+                           add_embedding, add_sampling_cases, add_block_cases, add_attention_cases})
       add(t);
     for (const auto add : cases_of_parts()) add(t);
     return t.cases;

@@ -87,7 +87,6 @@ TEST(Selftest, NamesWhatDisagrees) {
   EXPECT_CONTAINS(error_of([&] { check_enumeration(wrong(&Wrong::causality)); }),
                   "query 3 sees key 4");
   EXPECT_CONTAINS(error_of([&] { check_tile_maps(wrong(&Wrong::predicate)); }), "tiles of queries");
-  EXPECT_CONTAINS(error_of([&] { check_picture(wrong(&Wrong::predicate)); }), "pair (17, 15)");
   EXPECT_EQ(error_of([&] { check_enumeration(case_of(std::make_unique<Wrong>())); }), "");
   // A kernel that computes something else than the definition: the tables know what the predicate
   // does not.

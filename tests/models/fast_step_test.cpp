@@ -14,7 +14,7 @@
 #include "models/model.h"
 #include "src/attention_maps.h"
 #include "src/device.h"
-#include "src/optimizer.h"
+#include "src/optimizer/optimizer.h"
 #include "tests/models/model_testing.h"
 
 #include <cmath>

@@ -5,7 +5,7 @@
 
 #include "src/config/config.h"
 #include "src/config/read_config.h"
-#include "src/optimizer.h"
+#include "src/optimizer/optimizer.h"
 #include "tests/models/model_testing.h"
 
 #include <cstddef>
@@ -67,24 +67,6 @@ TEST(Model, FlopsCountEachHeadsPairs) {
   config.model.layers = 1;
   const double layer = 16 * (3 * 16) + 16 * 16 + 2 * 16 * 32, attention = 2 * 24 * (8 + 8) / 8.0;
   EXPECT_DOUBLE_EQ(flops_per_token(config.model, 8), 6 * (layer + attention + 16 * 7));
-}
-
-TEST(Model, MemoryPlanCountsWhatMuonComputesIn) {
-  Config config = small_config({"local", 16, 1, 1});
-  config.model.width = 128;
-  config.train.optimizer = Optimizer::muon;
-  const auto device = make_device("cpu");
-  ParameterStore store;
-  make_model(config, store, *device);
-  store.allocate(*device, DType::f32, 0, true, false);
-  const std::size_t before = device->pool->in_use();
-  StepScalars step;
-  StepResults results;
-  Ctx ctx{.queue = &device->queue, .pool = device->pool.get(), .step = &step, .results = &results};
-  update_parameters(ctx, store, config.train);
-  const auto used = static_cast<double>(device->pool->peak() - before + store.state_bytes());
-  const MemoryPlan plan = plan_memory(config, 1, config.model.context, true);
-  EXPECT_NEAR(static_cast<double>(plan.optimizer), used, 0.01 * used) << device->pool->table();
 }
 
 TEST(Model, MemoryPlanIsWhatThePoolSees) {

@@ -3,7 +3,7 @@
 #include "kernels/layers/pointwise.h"
 #include "src/config/config.h"
 #include "src/device.h"
-#include "src/optimizer.h"
+#include "src/optimizer/optimizer.h"
 #include "tests/models/model_testing.h"
 #include "tests/src/gate.h"
 

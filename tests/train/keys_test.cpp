@@ -10,7 +10,6 @@
 
 namespace weft {
 namespace {
-const std::vector<std::string> kMuon{"train.optimizer=muon"};
 const Rows kRows{
     {"name", {"other", folder}},
     {"seed", {"4"}},
@@ -44,10 +43,7 @@ const Rows kRows{
     {"train.batch", {"2"}},
     {"train.batch_tokens", {"128"}},
     {"train.accumulation", {"4"}},
-    {"train.optimizer", {"muon"}},
-    {"train.muon_learning_rate", {"0.05", weights, kMuon}},
-    {"train.muon_momentum", {"0.5", weights, kMuon}},
-    {"train.muon_weight_decay", {"10", weights, kMuon}},
+    {"train.optimizer", {"", weights, {}, "parts bring others than AdamW, and their rows"}},
     {"train.learning_rate", {"1e-3"}},
     {"train.final_learning_rate", {"0.5"}},
     {"train.warmup", {"3"}},

@@ -7,8 +7,8 @@
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
 #include "src/files/files.h"
-#include "src/patterns/cache_rows.h"
 #include "src/patterns/pattern.h"
+#include "train/inspect/key_counts.h"
 #include "train/inspect/picture.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"
@@ -107,20 +107,21 @@ const std::vector<std::string> kAttentionColumns = {
     "keys: least", "mean",  "most",    "cache rows",   "tiles",    "form",  "tables"};
 
 std::vector<std::string> attention_row(const std::string& layers, const AttentionCounts& counts,
-                                       Lengths n) {
-  const double all = static_cast<double>(n.queries) * static_cast<double>(n.keys) *
-                     static_cast<double>(counts.heads.size());
+                                       const AttentionPattern& pattern, Lengths n) {
+  const auto needed = static_cast<double>(counts.pairs.needed),
+             queries = static_cast<double>(n.queries * std::ssize(counts.heads));
+  const KeyCounts keys = count_keys(pattern, static_cast<int>(counts.heads.at(0)), n);
   return {layers,
           numbers_text(counts.heads),
           counts.pattern,
           grouped_digits(counts.pairs.needed),
           grouped_digits(counts.pairs.executed),
           fixed_text(counts.pairs.waste(), 3),
-          fixed_text(100 * static_cast<double>(counts.pairs.needed) / all, 2) + "%",
-          grouped_digits(counts.keys_min),
-          fixed_text(counts.keys_mean, 1),
-          grouped_digits(counts.keys_max),
-          counts.cache_rows > 0 ? grouped_digits(counts.cache_rows) : "-",
+          fixed_text(100 * needed / (queries * static_cast<double>(n.keys)), 2) + "%",
+          grouped_digits(keys.least),
+          fixed_text(needed / queries, 1),
+          grouped_digits(keys.most),
+          keys.cache_rows > 0 ? grouped_digits(keys.cache_rows) : "-",
           counts.edges_text(),
           counts.form_text(),
           bytes_text(counts.table_bytes)};
@@ -135,7 +136,7 @@ void print_attention(const Config& config, const Model& model, Lengths n,
   std::vector<std::vector<std::string>> rows = {kAttentionColumns};
   for (const LayerGroup& layers : layer_groups(model.patterns()))
     for (const AttentionCounts& counts : count_attention(*layers.pattern, heads, n, target))
-      rows.push_back(attention_row(numbers_text(layers.members), counts, n));
+      rows.push_back(attention_row(numbers_text(layers.members), counts, *layers.pattern, n));
   out << text_table(rows, 3);
 }
 
@@ -188,7 +189,7 @@ std::string counts_text(const PatternView& view, const AttentionTarget& target) 
   counts.pairs.executed /= alike;
   counts.heads = {view.head};
   std::vector<std::vector<std::string>> rows = {kAttentionColumns,
-                                                attention_row("", counts, view.n)};
+                                                attention_row("", counts, view.pattern, view.n)};
   for (auto& row : rows) row.erase(row.begin());  // the layers
   return text_table(rows, 2);
 }

@@ -3,12 +3,10 @@
 
 #include "kernels/attention/select.h"
 #include "src/config/names.h"
-#include "src/patterns/cache_rows.h"
 #include "src/patterns/pattern.h"
 
 #include <algorithm>
 #include <cstddef>
-#include <limits>
 #include <string>
 #include <vector>
 
@@ -50,21 +48,6 @@ std::string sum_text(const std::vector<T>& parts) {
   for (auto it = parts.begin(); it != parts.end(); ++it)
     if (std::find(parts.begin(), it, *it) == it) text += str(text.empty() ? "" : " + ", *it);
   return text;
-}
-
-void count_keys(const AttentionPattern& pattern, int head, Lengths n, AttentionCounts& counts) {
-  counts.keys_min = std::numeric_limits<int64_t>::max();
-  std::vector<KeyRun> runs;
-  for (int64_t i = 0; i < n.queries; ++i) {
-    runs.clear();
-    pattern.key_runs(head, i, runs);
-    int64_t keys = keys_in(runs, n.keys);
-    if (const int64_t most = pattern.most_keys(head)) keys = std::min(keys, most);
-    counts.keys_min = std::min(counts.keys_min, keys);
-    counts.keys_max = std::max(counts.keys_max, keys);
-  }
-  counts.keys_mean = static_cast<double>(counts.pairs.needed) /
-                     static_cast<double>(n.queries * std::ssize(counts.heads));
 }
 
 // A pass as it runs.
@@ -111,9 +94,6 @@ std::vector<AttentionCounts> count_attention(const AttentionPattern& pattern, in
     const auto head = static_cast<int>(counts.heads.at(0));
     counts.pattern = maps.groups() == 1 ? pattern.name() : parts_text(pattern, head);
     count_dynamic(pattern, heads, n, target, counts);
-    count_keys(pattern, head, n, counts);
-    if (pattern.causal() && n.queries == n.keys)
-      counts.cache_rows = cache_rows(pattern, head, n.keys).rows;
     for (int pass = 0; pass < maps.passes(); ++pass)
       if (const TileTables* tables = maps.tables(pass, static_cast<int>(g)))
         add_pass(target, heads, n.queries, maps.band(pass), *tables, counts);

@@ -2,7 +2,6 @@
 // What an attention pattern costs at a length, from its keys and its tile tables.
 #pragma once
 
-#include "src/patterns/cache_rows.h"
 #include "src/patterns/packed_maps.h"
 
 #include <cstddef>
@@ -20,12 +19,8 @@ struct AttentionTarget {
 // Counts for the heads of one group, which see the same keys.
 struct AttentionCounts {
   std::vector<int64_t> heads;
-  std::string pattern;                 // the parts that are computed one after the other
-  PairCount pairs;                     // of one layer and sequence, these heads
-  int64_t keys_min = 0, keys_max = 0;  // of a query
-  double keys_mean = 0;
-  // Rows of the cache of one head in sampling (src/patterns/cache_rows.h); 0 when not causal.
-  int64_t cache_rows = 0;
+  std::string pattern;     // the parts that are computed one after the other
+  PairCount pairs;         // of one layer and sequence, these heads
   std::vector<int> edges;  // of the tiles, by part
   // the kernel that runs each part: "cpu", or name_of(attention::Kernel)
   std::vector<std::string> form;

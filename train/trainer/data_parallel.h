@@ -3,7 +3,7 @@
 // come with a part.
 #pragma once
 
-#include "src/optimizer.h"
+#include "src/optimizer/optimizer.h"
 #include "src/processes.h"
 #include "train/trainer/report.h"
 

@@ -126,7 +126,8 @@ StepScalars step_scalars(const Config& config, int64_t step) {
   s.draw = static_cast<uint64_t>(step);
   const double rate = learning_rate(train, step);
   s.learning_rate = static_cast<float>(rate);
-  s.muon_learning_rate = static_cast<float>(rate / train.learning_rate * train.muon_learning_rate);
+  s.matrix_learning_rate =
+      static_cast<float>(rate / train.learning_rate * train.muon_learning_rate);
   set_corrections(s, train.beta1, train.beta2, train.ema_decay, train.muon_momentum, step + 1);
   s.loss_gradient =
       static_cast<float>(1.0 / static_cast<double>(train.accumulation * config.ranks));

@@ -5,7 +5,7 @@
 #pragma once
 
 #include "data/batch_source.h"
-#include "src/optimizer.h"
+#include "src/optimizer/optimizer.h"
 #include "train/trainer/data_parallel.h"
 #include "train/trainer/run_ahead.h"
 

@@ -24,7 +24,10 @@ TEST_F(AbsentParts, AreNamedWithTheirSwitch) {
            {"train.shard_optimizer", train + "--set train.shard_optimizer=true"},
            {"--verify-every", train + "--verify-every 2"},
            {"routing", train + "--set 'model.attention={kind: routing}'"},
-           {"longformer", "inspect --attention '{kind: heads, of: [{kind: longformer}]}'"},
+           {".safetensors", train + "--init x.safetensors"},
+           {"muon", train + "--set train.optimizer=muon"},
+           {"longformer",
+            train + "--set 'model.attention={kind: heads, of: [{kind: longformer}]}'"},
        }) {
     const std::string absent = absent_part_text(asked);
     if (absent.empty()) continue;

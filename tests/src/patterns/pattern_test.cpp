@@ -12,12 +12,32 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <random>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 namespace weft {
 namespace {
+// Drawings made by hand (tests/golden/patterns) are the witness of the definitions.
+TEST(Pattern, EqualsTheDrawingsMadeByHand) {
+  std::set<std::string> drawn;
+  for (const Drawing& d : drawings()) {
+    SCOPED_TRACE(d.file);
+    const auto pattern = make_pattern(d.spec, d.heads);
+    const auto n = static_cast<int64_t>(d.text.find('\n'));
+    std::string text;
+    for (int64_t i = 0; i < n; ++i) {
+      for (int64_t j = 0; j < n; ++j) text += pattern->attends(d.head, i, j) ? '#' : '.';
+      text += '\n';
+    }
+    EXPECT_EQ(text, d.text);
+    drawn.insert(d.spec.kind);
+  }
+  for (const PatternKind& entry : patterns())
+    EXPECT_TRUE(entry.dynamic || drawn.contains(entry.kind)) << "no drawing of " << entry.kind;
+}
+
 TEST(Pattern, RunsNameTheAttendedKeys) {
   std::mt19937 random(1);
   for (int repeat = 0; repeat < 400; ++repeat) {

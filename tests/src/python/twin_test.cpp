@@ -6,8 +6,10 @@
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
 #include "src/files/checkpoint.h"
+#include "src/parts/parts.h"
 #include "tests/run_python.h"
 #include "tests/src/engine_testing.h"
+#include "tests/train/training.h"
 
 #include <cstddef>
 #include <random>
@@ -37,6 +39,8 @@ void compare_with_twin(const std::string& name, std::vector<std::string> overrid
 #if defined(__SANITIZE_ADDRESS__)
   GTEST_SKIP() << "a Python without sanitizers cannot load a library with them";
 #endif
+  if (const std::string absent = absent_part_text("convert"); !absent.empty())
+    GTEST_SKIP() << absent;
   overrides.insert(overrides.begin(),
                    {"model.vocab=40", "model.width=64", "model.heads=4", "model.layers=3"});
   const Config config = load_config(WEFT_TEST_SOURCE "/configs/" + name, overrides);
@@ -55,7 +59,8 @@ void compare_with_twin(const std::string& name, std::vector<std::string> overrid
   const std::vector<double> logits = engine.host(model->logits(ctx, tokens));
   const TempDir dir;
   save_checkpoint(dir / "model.h5", *engine.device, store, {}, to_yaml(config));
-  save_safetensors(dir / "model.safetensors", open_weights(dir / "model.h5"), DType::f32);
+  Process convert(dir, "convert", {dir / "model.h5", dir / "model.safetensors"});
+  ASSERT_EQ(convert.wait(), 0) << convert.err();
   write_numbers(dir / "tokens", values);
   write_numbers(dir / "logits", std::vector<float>(logits.begin(), logits.end()));
   const auto [status, text] = python("tests/src/python/compare_logits.py " + dir.path());

@@ -28,8 +28,8 @@ APART = {
     "kernels/attention": ["kernels/linear", "kernels/sampling"],
     **{form: [other for other in FORMS if other != form] for form in FORMS},
     "models": ["data"],
-    "train/trainer": ["train/bench", "train/inspect", "train/sampling"],
-    "train/program": ["train/trainer", "train/bench", "train/inspect", "train/sampling"],
+    "train/trainer": ["train/bench", "train/sampling"],
+    "train/program": ["train/trainer", "train/bench", "train/sampling"],
 }
 MOST_ENTRIES = 25
 

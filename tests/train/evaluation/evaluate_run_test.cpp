@@ -6,7 +6,6 @@
 #include "src/files/hdf5.h"
 #include "tests/train/training.h"
 #include "train/evaluation/evaluator.h"
-#include "train/inspect/report.h"
 #include "train/trainer/run_folder.h"
 
 #include <algorithm>

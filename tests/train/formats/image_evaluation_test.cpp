@@ -10,7 +10,6 @@
 #include "train/evaluation/evaluator.h"
 #include "train/formats/evaluate_images.h"
 #include "train/formats/heat_map.h"
-#include "train/inspect/report.h"
 #include "train/program/loaded_model.h"
 #include "train/trainer/run_folder.h"
 
@@ -366,25 +365,6 @@ TEST(ImageRuns, ContinueWithTheSameAugmentationOnly) {
     EXPECT_CONTAINS(deciding_difference(base, with(set)), set.substr(0, set.find('=')));
   }
   EXPECT_EQ(deciding_difference(base, with("data.mix=elsewhere/mix.h5")), "");
-}
-
-TEST(ImageRuns, InspectShowsWhatTheModelIsTold) {
-  const auto report = [](const std::vector<std::string>& overrides) {
-    std::ostringstream out;
-    InspectOptions options;
-    options.config = "c10_2m.yaml";
-    options.overrides = overrides;
-    options.device = "cpu";
-    inspect(options, out);
-    return out.str();
-  };
-  const std::string told = report({"augment.rotation=true", "augment.jigsaw=2"});
-  EXPECT_CONTAINS(told, "the start vector is the sum of one row for each kind");
-  EXPECT_CONTAINS(told, "jigsaw        24           4-27");
-  EXPECT_CONTAINS(told, "28 x 64");
-  EXPECT_CONTAINS(report({"augment.rotation=true", "augment.conditional=false"}),
-                  "not conditioned on its augmentations");
-  EXPECT_EQ(report({}).find("conditions"), std::string::npos);
 }
 
 TEST(HeatMap, LeavesOutWhatHasNoValueAndFindsTheExtremes) {

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: MIT
-// Pictures of patterns against pictures drawn by hand (tests/golden/patterns): the witness of the
-// definitions.
+// Pictures of patterns against pictures drawn by hand (tests/golden/patterns) and the predicate.
 #include "train/inspect/picture.h"
 
 #include "src/config/read_config.h"
 #include "src/patterns/pattern.h"
+#include "tests/cases/random_case.h"
 #include "tests/src/patterns/drawings.h"
 
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <set>
 #include <sstream>
 #include <string>
 #include <unistd.h>
@@ -22,15 +21,28 @@ namespace {
 namespace fs = std::filesystem;
 
 TEST(Picture, EqualsTheDrawingsMadeByHand) {
-  std::set<std::string> drawn;
   for (const Drawing& d : drawings()) {
     SCOPED_TRACE(d.file);
     const auto n = static_cast<int64_t>(d.text.find('\n'));
     EXPECT_EQ(connectivity_text(*make_pattern(d.spec, d.heads), d.head, n), d.text);
-    drawn.insert(d.spec.kind);
   }
-  for (const PatternKind& entry : patterns())
-    EXPECT_TRUE(entry.dynamic || drawn.contains(entry.kind)) << "no drawing of " << entry.kind;
+}
+
+TEST(Picture, OfRandomPatternsIsThePredicate) {
+  for (uint32_t seed = 0; seed < 60; ++seed) {
+    const SelftestCase c = make_selftest_case(seed, false);
+    const Lengths n = c.lengths();
+    for (int group = 0; group < c.pattern->groups(c.heads()); ++group) {
+      const int head = c.first_head(group);
+      const ConnectivityGrid grid = connectivity(*c.pattern, head, n, std::max(n.queries, n.keys));
+      ASSERT_EQ(grid.rows, n.queries) << c.text();
+      ASSERT_EQ(grid.columns, n.keys) << c.text();
+      for (int64_t i = 0; i < n.queries; ++i)
+        for (int64_t j = 0; j < n.keys; ++j)
+          ASSERT_EQ(grid.share[i * n.keys + j] != 0, c.pattern->attends(head, i, j))
+              << c.text() << ", head " << head << ", pair (" << i << ", " << j << ")";
+    }
+  }
 }
 
 // One position's view in rows of the stride: the upper panels of Figure 3 of arXiv 1904.10509.

@@ -2,9 +2,10 @@
 // train.optimizer muon by several processes: neither their number nor pieces of weights change a
 // bit.
 #include "src/config/config.h"
+#include "src/parts/parts.h"
 #include "src/ranks/sharding.h"
 #include "tests/train/ranks/rank_runs.h"
-#include "tests/train/trainer/muon.h"
+#include "tests/train/trainer/matrices.h"
 
 #include <cstddef>
 #include <string>
@@ -13,20 +14,22 @@
 namespace weft {
 namespace {
 TEST(MuonUpdatesOfRanks, AreTheSameBitsOnAnyNumberOfRanksAndInPieces) {
+  if (const std::string absent = absent_part_text("muon"); !absent.empty()) GTEST_SKIP() << absent;
+  const TrainConfig train = train_with(Optimizer::muon);
   for (const int ranks : {2, 3, 4})
     for (const int64_t least : {1, 100, 0}) {
       SCOPED_TRACE(str(ranks, " ranks, ranges of ", least));
       expect_cpu_ranks(ranks, [&](CpuRank& r) {
         ParameterStore alone, shared, cut;
         for (ParameterStore* store : {&alone, &shared, &cut}) {
-          add_parameters(*store, ParamKind::muon);
+          add_parameters(*store, ParamKind::matrix);
           store->allocate(*r.device, DType::bf16, 1, true, true,
                           store == &cut ? Sharding::make(r.comm.get(), least) : nullptr);
           if (store == &alone) {
-            update_twice(*r.device, *store);
+            update_twice(*r.device, *store, train);
           } else {
-            update_twice(*r.device, *store,
-                         [&](Ctx& ctx) { update_by_ranks(ctx, *store, {}, *r.comm); });
+            update_twice(*r.device, *store, train,
+                         [&](Ctx& ctx) { update_by_ranks(ctx, *store, train, *r.comm); });
           }
         }
         EXPECT_FALSE(shards_of(cut).empty());
@@ -59,6 +62,7 @@ class MuonTrainingOfRanks : public RankRuns {
 };
 
 TEST_F(MuonTrainingOfRanks, RanksShareIt) {
+  if (const std::string absent = absent_part_text("muon"); !absent.empty()) GTEST_SKIP() << absent;
   const auto few = muon({"train.steps=8"});
   EXPECT_EQ(run("one", 1, few), "");
   for (const int ranks : {2, 3}) {

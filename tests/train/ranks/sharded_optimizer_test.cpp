@@ -3,7 +3,7 @@
 // checkpoints.
 #include "src/config/config.h"
 #include "src/files/checkpoint.h"
-#include "src/optimizer.h"
+#include "src/optimizer/optimizer.h"
 #include "tests/train/ranks/rank_runs.h"
 #include "train/evaluation/evaluator.h"
 #include "train/ranks/data_parallel.h"

@@ -127,30 +127,6 @@ TEST_F(CudaTrainer, ResumesToTheSameBytes) {
   }
 }
 
-TEST_F(CudaTrainer, MuonLearnsAsOnTheCpuAndResumesToTheSameBytes) {
-  const std::vector<std::string> common{"model.dropout=0", "train.log_every=1",
-                                        "train.optimizer=muon"};
-  run("cpu", common, "cpu");
-  const std::vector<double> reference = of("cpu", "loss");
-  for (const auto& [precision, tolerance] :
-       {std::pair{"f32", 1e-3}, {"bf16", 5e-2}, {"f16", 5e-2}}) {
-    SCOPED_TRACE(precision);
-    std::vector<std::string> overrides = common;
-    overrides.push_back(str("precision=", precision));
-    const std::string whole = str("whole_", precision), parts = str("parts_", precision);
-    run(whole, overrides);
-    const std::vector<double> loss = of(whole, "loss");
-    ASSERT_EQ(loss.size(), reference.size());
-    for (std::size_t i = 0; i < loss.size(); ++i)
-      EXPECT_NEAR(loss[i], reference[i], tolerance * reference[i]) << "step " << i + 1;
-    overrides.push_back("train.graph=false");
-    const Config config = small_config(dir.path(), overrides);
-    train(config, {.out = dir / parts, .device = "cuda", .max_steps = 10});
-    train(config, {.resume = "", .out = dir / parts, .device = "cuda"});
-    expect_same_tensors(whole, parts);
-  }
-}
-
 TEST_F(CudaTrainer, RecomputingChangesNothing) {
   run("kept", {"precision=bf16"});
   run("again", {"precision=bf16", "train.recompute=block"});

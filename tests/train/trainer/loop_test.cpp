@@ -2,7 +2,7 @@
 // The loop around the steps: what it logs, when it stops, which checkpoints it keeps, what it
 // blames.
 #include "src/config/config.h"
-#include "src/optimizer.h"
+#include "src/optimizer/optimizer.h"
 #include "tests/train/runs.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"

@@ -4,11 +4,9 @@
 #include "src/config/read_config.h"
 #include "src/patterns/pattern.h"
 #include "tests/temp_dir.h"
-#include "train/inspect/report.h"
 
 #include <gtest/gtest.h>
 #include <memory>
-#include <sstream>
 #include <string>
 
 namespace weft {
@@ -37,23 +35,6 @@ TEST(MorePatterns, ACompositeIsAsShortAsItsShortestPart) {
   for (const char* kind : {"merged", "heads"})
     for (const std::string& of : {image + ", " + any, any + ", " + image})
       EXPECT_EQ(lengths(str("{kind: ", kind, ", of: [", of, "]}"), 2), n) << kind << of;
-}
-
-// --length alone: as many keys, whatever the pattern is made for.
-TEST(MorePatterns, PartOfAPatternOfOneSizeIsInspected) {
-  const auto output = [](const InspectOptions& options) {
-    std::ostringstream out;
-    inspect(options, out);
-    return out.str();
-  };
-  InspectOptions o;
-  o.device = "cpu";
-  o.attention = "{kind: convolution, grid: [4, 4], filter: [3, 3]}";
-  EXPECT_CONTAINS(output(o),
-                  "head 0: convolution(grid [4, 4], filter [3, 3], step 1), 16 positions\n");
-  o.length = 8;
-  EXPECT_CONTAINS(output(o),
-                  "head 0: convolution(grid [4, 4], filter [3, 3], step 1), 8 positions\n");
 }
 }  // namespace
 }  // namespace weft

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Schedules against tables, one update by hand, loss scaling.
-#include "src/optimizer.h"
+#include "src/optimizer/optimizer.h"
 
 #include "kernels/optimizer/loss_scale.h"
 #include "src/config/config.h"

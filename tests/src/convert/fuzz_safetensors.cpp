@@ -2,7 +2,7 @@
 // libFuzzer: any bytes as a file of weights. Only Error may come out, or arrays of the promised
 // sizes.
 #include "kernels/view.h"
-#include "src/files/checkpoint.h"
+#include "src/convert/safetensors.h"
 #include "tests/fuzz/memory_file.h"
 
 #include <cstddef>

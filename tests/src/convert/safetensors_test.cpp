@@ -1,55 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Weights that travel: every bit comes back, what a file promises is checked against what it holds,
-// and a store takes what fits or says by name what does not.
-#include "src/files/checkpoint.h"
+// safetensors: every bit comes back, and what a file promises is checked against what it holds.
+#include "src/convert/safetensors.h"
+
+#include "tests/src/files/small_store.h"
 #include "tests/temp_dir.h"
 
 #include <bit>
 #include <cstddef>
 #include <gtest/gtest.h>
-#include <memory>
 #include <random>
 #include <string>
 #include <tuple>
-#include <utility>
 #include <vector>
 
 namespace weft {
 namespace {
-using Parameters = std::vector<std::pair<std::string, Shape>>;
-
-struct Model {
-  std::unique_ptr<Device> device = make_device("cpu");
-  ParameterStore store;
-
-  explicit Model(const Parameters& parameters, unsigned seed = 1, bool ema = false) {
-    for (const auto& [name, shape] : parameters) store.add(name, shape, Init::normal(1));
-    store.allocate(*device, DType::f32, seed, ema, ema);
-  }
-
-  std::vector<uint32_t> bits(const Tensor& block, std::size_t parameter) const {
-    const ParamInfo& p = store.params()[parameter];
-    std::vector<uint32_t> values(static_cast<std::size_t>(p.size));
-    device->download(values.data(), block.slice(p.offset, p.shape));
-    return values;
-  }
-
-  std::vector<uint32_t> bits(std::size_t parameter) const {
-    return bits(store.master(), parameter);
-  }
-
-  // Any finite numbers: denormals and both zeros among them.
-  void scramble(const Tensor& block, unsigned seed) {
-    std::mt19937 random(seed);
-    for (const ParamInfo& p : store.params()) {
-      std::vector<uint32_t> values(static_cast<std::size_t>(p.size));
-      for (uint32_t& b : values) b = random() & 0xff7fffffu;
-      values[0] = 0x80000000u;
-      device->upload(block.slice(p.offset, p.shape), values.data());
-    }
-  }
-};
-
 const Parameters kSmall = {{"start", {4}}, {"position.0", {3, 4}}, {"blocks.0.up.weight", {5, 4}}};
 
 std::vector<uint32_t> bits_of(const WeightsFile& file, const std::string& name) {
@@ -60,7 +25,7 @@ std::vector<uint32_t> bits_of(const WeightsFile& file, const std::string& name) 
 
 TEST(Safetensors, EveryBitComesBackAndTheConfigWithIt) {
   const TempDir dir;
-  Model a(kSmall, 1, true);
+  SmallStore a(kSmall, 1, true);
   a.scramble(a.store.master(), 1);
   a.scramble(a.store.ema(), 2);
   save_checkpoint(dir / "a.h5", *a.device, a.store, {.step = 7, .updates = 7},
@@ -72,7 +37,7 @@ TEST(Safetensors, EveryBitComesBackAndTheConfigWithIt) {
     EXPECT_EQ(file.step, 7);
     EXPECT_EQ(file.ema, !last);
     EXPECT_EQ(file.shapes.size(), kSmall.size());
-    Model b(kSmall, 2);
+    SmallStore b(kSmall, 2);
     EXPECT_EQ(take_weights(file, *b.device, b.store).taken.size(), kSmall.size());
     for (std::size_t i = 0; i < kSmall.size(); ++i) {
       EXPECT_EQ(bits_of(file, kSmall[i].first), a.bits(last ? a.store.master() : a.store.ema(), i));
@@ -187,48 +152,6 @@ TEST(Safetensors, OtherBytesAreAnErrorOrAResult) {
     });
     EXPECT_TRUE(error.empty() || error.starts_with(path + ": ")) << error;
   }
-}
-
-TEST(TakeWeights, WhatFitsIsTakenAndTheRestStays) {
-  const TempDir dir;
-  Model there(
-      {{"position.0", {3, 4}}, {"position.1", {2, 4}}, {"blocks.0.w", {5, 4}}, {"old", {2}}});
-  save_checkpoint(dir / "a.h5", *there.device, there.store, {}, "x: 1");
-  const Parameters wanted = {{"position.0", {6, 4}},
-                             {"position.1", {2, 4}},
-                             {"blocks.0.w", {5, 4}},
-                             {"blocks.1.w", {5, 4}}};
-  Model here(wanted, 2, true);
-  const Model fresh(wanted, 2, true);
-  const TakenWeights result = take_weights(open_weights(dir / "a.h5"), *here.device, here.store);
-  EXPECT_EQ(result.taken, (std::vector<std::string>{"position.1", "blocks.0.w"}));
-  EXPECT_EQ(result.extended, std::vector<std::string>{"position.0"});
-  EXPECT_EQ(result.drawn, std::vector<std::string>{"blocks.1.w"});
-  EXPECT_EQ(result.unused, std::vector<std::string>{"old"});
-  for (const Tensor* block : {&here.store.master(), &here.store.ema()}) {
-    EXPECT_EQ(here.bits(*block, 1), there.bits(1));
-    EXPECT_EQ(here.bits(*block, 2), there.bits(2));
-    EXPECT_EQ(here.bits(*block, 3), fresh.bits(3));
-    std::vector<uint32_t> rows = fresh.bits(0);
-    std::ranges::copy(there.bits(0), rows.begin());
-    EXPECT_EQ(here.bits(*block, 0), rows);
-  }
-  const auto refused = [&](const Parameters& other) {
-    Model model(other, 3);
-    const auto before = model.bits(0);
-    const std::string text =
-        error_of([&] { take_weights(open_weights(dir / "a.h5"), *model.device, model.store); });
-    EXPECT_EQ(model.bits(0), before);
-    return text;
-  };
-  EXPECT_CONTAINS(refused({{"position.0", {3, 4}}, {"position.1", {4, 4}}}),
-                  "position.1 is (2, 4) there and (4, 4) here; of position tables only position.0 "
-                  "may get more rows");
-  EXPECT_CONTAINS(refused({{"position.0", {2, 4}}, {"position.1", {2, 4}}}),
-                  "position.0 is (3, 4) there and (2, 4) here");
-  EXPECT_CONTAINS(refused({{"position.0", {6, 4}}}),
-                  "has position tables of 2 axes, the model has 1");
-  EXPECT_CONTAINS(refused({{"blocks.0.w", {6, 4}}}), "blocks.0.w is (5, 4) there and (6, 4) here");
 }
 }  // namespace
 }  // namespace weft

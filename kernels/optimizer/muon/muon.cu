@@ -3,7 +3,7 @@
 // epilogues add and scale; A is symmetric, so that no matrix is transposed. The rest is bound by
 // memory bandwidth.
 #include "kernels/linear/matmul.cuh"
-#include "kernels/optimizer/muon.h"
+#include "kernels/optimizer/muon/muon.h"
 #include "kernels/optimizer/weights.cuh"
 
 #include <cstddef>
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(kThreads)
   float p[kGroup], o[kGroup];
   load(p, weights.master + first, count, packed);
   load(o, directions + first, count, packed);
-  const float rate = weights.step->muon_learning_rate;
+  const float rate = weights.step->matrix_learning_rate;
 #pragma unroll
   for (int i = 0; i < kGroup; ++i) p[i] -= rate * (o[i] + weight_decay * p[i]);
   weights.put(first, p, count, packed);

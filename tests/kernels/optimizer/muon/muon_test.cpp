@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Muon against its formula in plain f64 loops, and what Newton-Schulz does to singular values.
-#include "kernels/optimizer/muon.h"
+#include "kernels/optimizer/muon/muon.h"
 
 #include "tests/testing.h"
 
@@ -158,7 +158,7 @@ TEST(Muon, SingularValuesBecomeNearlyOne) {
 TEST(Muon, MomentumLooksAheadAndTheUpdateDecays) {
   std::vector<double> u{9, 9}, m{1, -2}, gradients{4, 8}, p{5, 6}, ema{1, 1};
   std::vector<float> compute{0, 0};
-  StepScalars step{.muon_learning_rate = 0.5f, .ema_decay = 0.75f, .momentum = 0.5f};
+  StepScalars step{.matrix_learning_rate = 0.5f, .ema_decay = 0.75f, .momentum = 0.5f};
   StepResults results{.update_scale = 0.5f};
   const auto update = [&] {
     run(queue, MuonMomentum{

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-#include "src/optimizer.h"
+#include "src/optimizer/optimizer.h"
 
 #include "kernels/optimizer/adamw.h"
-#include "kernels/optimizer/muon.h"
 #include "kernels/optimizer/reduce.h"
 #include "src/config/config.h"
+#include "src/parts/parts.h"
 
 #include <algorithm>
 #include <cmath>
@@ -34,7 +34,6 @@ int64_t context_at(const TrainConfig& train, int64_t full_context, int64_t step)
   return context;
 }
 
-namespace {
 TensorView ema_of(const ParameterStore& store, const OwnPart& part) {
   return store.ema() ? store.slice_of(store.ema(), part).view() : TensorView{};
 }
@@ -44,6 +43,7 @@ TensorView compute_of(const ParameterStore& store, const OwnPart& part) {
   return own_master ? store.slice_of(store.compute(), part).view() : TensorView{};
 }
 
+namespace {
 void adamw(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const OwnPart& part) {
   if (part.size == 0) return;
   ctx.launch(AdamWUpdate{
@@ -70,70 +70,35 @@ OwnPart within(const OwnPart& part, int64_t begin, int64_t end) {
           part.state + begin - part.begin};
 }
 
-MuonBlocks muon_blocks(const ParameterStore& store) {
-  std::vector<MuonMatrix> all;
-  for (const ParamInfo& p : store.params())
-    if (p.kind == ParamKind::muon)
-      all.push_back({p.offset - store.muon().begin, p.shape[0], p.shape[1]});
-  // Matrix i + n is matrix i of the next block.
-  const auto repeats = [&](std::size_t n, int64_t period) {
-    for (std::size_t i = 0; i + n < all.size(); ++i)
-      if (MuonMatrix moved = all[i]; moved.offset += period, moved != all[i + n]) return false;
-    return true;
-  };
-  for (std::size_t n = 1; n <= all.size(); ++n) {
-    const auto count = static_cast<int64_t>(all.size() / n);
-    const int64_t period = store.muon().size() / count;
-    if (all.size() % n != 0 || !repeats(n, period)) continue;
-    all.resize(n);
-    return {count, period, all};
-  }
-  return {};
-}
-
-void muon_momentum(Ctx& ctx, const ParameterStore& store, const OwnPart& part, const Tensor& u) {
-  ctx.launch(MuonMomentum{
-      .u = u,
-      .m = store.slice_of(store.m(), part),
-      .gradients = store.slice_of(store.gradients(), part),
-      .step = ctx.step,
-      .results = ctx.results,
-  });
-}
-
-void orthogonalise(Ctx& ctx, const MuonBlocks& blocks, const Tensor& x) {
-  NewtonSchulz k{.x = x, .matrices = blocks.matrices, .other = {}, .squares = {}};
-  const Tensor other = ctx.empty(x.shape(), x.dtype(), "optimizer"),
-               squares = ctx.empty({2, k.square_elements()}, x.dtype(), "optimizer");
-  k.other = other, k.squares = squares;
-  ctx.launch(k);
-}
-
 namespace {
-// o of all of store.muon().
-Tensor muon_directions(Ctx& ctx, const ParameterStore& store) {
-  const GradientRange muon = store.muon();
-  const Tensor u = ctx.empty({muon.size()}, muon_dtype(store.compute_dtype()), "optimizer");
-  muon_momentum(ctx, store, within(store.own_parts()[0], muon.begin, muon.end), u);
-  const MuonBlocks blocks = muon_blocks(store);
-  orthogonalise(ctx, blocks, u.slice(0, {blocks.count, blocks.period}));
+std::vector<MatrixOptimizer>& matrix_optimizers() {
+  static std::vector<MatrixOptimizer> table;
+  return table;
+}
+
+// o of all of store.matrices().
+Tensor directions(Ctx& ctx, const ParameterStore& store, const TrainConfig& train) {
+  const MatrixOptimizer& optimizer = matrix_optimizer(train);
+  const GradientRange range = store.matrices();
+  const Tensor u = ctx.empty({range.size()}, optimizer.dtype(store.compute_dtype()), "optimizer");
+  optimizer.momentum(ctx, store, within(store.own_parts()[0], range.begin, range.end), u);
+  const int64_t blocks = optimizer.blocks(store);
+  optimizer.directions(ctx, store, u.slice(0, {blocks, range.size() / blocks}));
   return u;
 }
-
-void muon(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const OwnPart& part,
-          const Tensor& o) {
-  if (part.size == 0) return;
-  ctx.launch(MuonUpdate{
-      .master = store.slice_of(store.master(), part),
-      .ema = ema_of(store, part),
-      .compute = compute_of(store, part),
-      .o = o.slice(part.begin - store.muon().begin, {part.size}),
-      .weight_decay = train.muon_weight_decay,
-      .step = ctx.step,
-      .results = ctx.results,
-  });
-}
 }  // namespace
+
+void add_matrix_optimizer(const MatrixOptimizer& optimizer) {
+  matrix_optimizers().push_back(optimizer);
+}
+
+const MatrixOptimizer& matrix_optimizer(const TrainConfig& train) {
+  register_parts();
+  const auto at = std::ranges::find(matrix_optimizers(), train.optimizer, &MatrixOptimizer::kind);
+  WEFT_CHECK(at != matrix_optimizers().end(),
+             "train.optimizer: expected an optimizer of matrices that this build has");
+  return *at;
+}
 
 void prepare_update(Ctx& ctx, const ParameterStore& store, const TrainConfig& train,
                     const Tensor& squares) {
@@ -157,16 +122,18 @@ void prepare_update(Ctx& ctx, const ParameterStore& store, const TrainConfig& tr
 
 void update_part(Ctx& ctx, const ParameterStore& store, const TrainConfig& train,
                  const OwnPart& part, const Tensor& o) {
-  const GradientRange of_muon = store.muon();
-  adamw(ctx, store, train, within(part, 0, of_muon.begin));
-  muon(ctx, store, train, within(part, of_muon.begin, of_muon.end), o);
-  adamw(ctx, store, train, within(part, of_muon.end, store.gradients().size()));
+  const GradientRange range = store.matrices();
+  adamw(ctx, store, train, within(part, 0, range.begin));
+  if (const OwnPart own = within(part, range.begin, range.end); own.size > 0)
+    matrix_optimizer(train).update(ctx, store, train, own,
+                                   o.slice(own.begin - range.begin, {own.size}));
+  adamw(ctx, store, train, within(part, range.end, store.gradients().size()));
 }
 
 void update_parameters(Ctx& ctx, ParameterStore& store, const TrainConfig& train) {
   WEFT_CHECK(!store.sharing(), "update_parameters: this process has a share of the store alone");
   prepare_update(ctx, store, train);
-  const Tensor o = store.muon().size() > 0 ? muon_directions(ctx, store) : Tensor();
+  const Tensor o = store.matrices().size() > 0 ? directions(ctx, store, train) : Tensor();
   update_part(ctx, store, train, store.own_parts()[0], o);
 }
 }  // namespace weft

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-#include "src/files/checkpoint.h"
+#include "src/convert/safetensors.h"
+
 #include "src/files/files.h"
 #include "src/files/hdf5.h"
 

@@ -2,6 +2,7 @@
 // convert: the weights of a checkpoint to safetensors, and back. See train/README.md.
 #include "src/config/config.h"
 #include "src/config/read_config.h"
+#include "src/convert/safetensors.h"
 #include "train/program/loaded_model.h"
 #include "train/program/options.h"
 #include "train/program/program.h"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// A store with matrices for Muon, and updates of it.
+// A store with matrices for an optimizer of matrices, and updates of it.
 #pragma once
 
 #include "src/config/config.h"
-#include "src/optimizer.h"
+#include "src/optimizer/optimizer.h"
 #include "tests/testing.h"
 
 #include <cstddef>
@@ -23,9 +23,16 @@ inline void add_parameters(ParameterStore& store, ParamKind matrices) {
   store.add("output", {3, 5}, Init::normal(1));
 }
 
+// What a run trains with that names this optimizer, and else says nothing.
+inline TrainConfig train_with(Optimizer optimizer) {
+  TrainConfig train;
+  train.optimizer = optimizer;
+  return train;
+}
+
 // Two updates, those of a process alone where `update` is not given, with gradients that depend on
 // nothing but the parameter.
-inline void update_twice(Device& device, ParameterStore& store,
+inline void update_twice(Device& device, ParameterStore& store, const TrainConfig& train,
                          const std::function<void(Ctx&)>& update = {}) {
   for (std::size_t i = 0; i < store.params().size(); ++i) {
     const ParamInfo& p = store.params()[i];
@@ -35,14 +42,14 @@ inline void update_twice(Device& device, ParameterStore& store,
   }
   StepScalars step{
       .learning_rate = 0.25f,
-      .muon_learning_rate = 0.5f,
+      .matrix_learning_rate = 0.5f,
       .ema_decay = 0.5f,
       .momentum = 0.75f,
   };
   step.beta1_correction = step.beta2_correction = 0.1f;
   StepResults results;
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get(), .step = &step, .results = &results};
-  for (int i = 0; i < 2; ++i) update ? update(ctx) : update_parameters(ctx, store, {});
+  for (int i = 0; i < 2; ++i) update ? update(ctx) : update_parameters(ctx, store, train);
 }
 
 inline std::vector<double> values_of(Device& device, const ParameterStore& store,

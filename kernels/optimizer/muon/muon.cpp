@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Muon on the CPU: the definition. GEMMs are those of linear layers: loops in f64, else OpenBLAS.
-#include "kernels/optimizer/muon.h"
+#include "kernels/optimizer/muon/muon.h"
 
 #include "kernels/cpu.h"
 #include "kernels/linear/linear.h"
@@ -86,7 +86,7 @@ void update(const MuonUpdate& k) {
   using W = wide_t<T>;
   W *p = k.master.as<W>(), *ema = k.ema.or_null<W>();
   const T* o = k.o.as<T>();
-  const W rate = k.step->muon_learning_rate, decay = static_cast<W>(k.weight_decay),
+  const W rate = k.step->matrix_learning_rate, decay = static_cast<W>(k.weight_decay),
           kept = k.step->ema_decay;
   const int64_t n = k.master.size();
 #pragma omp parallel for schedule(static) if (n > kParallelElements)

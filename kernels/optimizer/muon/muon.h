@@ -8,7 +8,7 @@
 //   NewtonSchulz   X = u / (|u| + 1e-7)
 //                  five times: A = X X^T,  X = a X + (b A + c A^2) X
 //                  o = sqrt(max(1, R / C)) X
-//   MuonUpdate     p = p - muon_learning_rate (o + weight_decay p)
+//   MuonUpdate     p = p - matrix_learning_rate (o + weight_decay p)
 // Where R > C, NewtonSchulz works on the transpose of u. MuonMomentum and MuonUpdate run over flat
 // blocks of many matrices.
 #pragma once
@@ -101,7 +101,7 @@ struct MuonUpdate {
   TensorView compute;
   TensorView o;  // (P)  T
   double weight_decay = 0.01;
-  const StepScalars* step = nullptr;     // in the queue's memory: muon_learning_rate, ema_decay
+  const StepScalars* step = nullptr;     // in the queue's memory: matrix_learning_rate, ema_decay
   const StepResults* results = nullptr;  // in the queue's memory: update_scale; 0 changes nothing
 
   std::vector<TensorView> outputs() const { return {master, ema, compute}; }
