@@ -150,14 +150,15 @@ def _segments(segments, q, k):
                              f"got {s.dtype} {tuple(s.shape)} on {s.device}")
     if all(s.dtype in NARROW for s in pair):
         return tuple(s.to(torch.int32).contiguous() for s in pair)
-    return _ranked(*pair)
+    ranked = _ranked(pair[:1] if pair[0] is pair[1] else pair)
+    return ranked[0], ranked[-1]
 
 
-def _ranked(q_segments, k_segments):
+def _ranked(segments):
     """int32 that are equal where the integers are: the rank of each in its sequence, -1 below 0. Sorting has fixed shapes,
     so that it compiles and is captured by CUDA graphs."""
     wide, hidden = [], []
-    for s in (q_segments, k_segments):
+    for s in segments:
         above = s.dtype == torch.uint64  # its numbers from 2^63 on are below 0 as int64, and no padding
         wide.append(s.view(torch.int64) if above else s.to(torch.int64))
         hidden.append(torch.zeros_like(wide[-1], dtype=torch.bool) if above else wide[-1] < 0)
@@ -166,7 +167,7 @@ def _ranked(q_segments, k_segments):
     rank = torch.zeros_like(ordered)
     rank[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(1)
     rank = torch.empty_like(rank).scatter(1, place, rank).masked_fill(hidden, -1).to(torch.int32)
-    return tuple(s.contiguous() for s in rank.split([q_segments.shape[1], k_segments.shape[1]], 1))
+    return tuple(s.contiguous() for s in rank.split([s.shape[1] for s in segments], 1))
 
 
 def attention(q, k, v, pattern, layout="bthd", scale=None, segments=None):
@@ -175,7 +176,7 @@ def attention(q, k, v, pattern, layout="bthd", scale=None, segments=None):
     q (B, T, H, D), k (B, S, H, D), v (B, S, H, Dv) -> (B, T, H, Dv); with layout="bhtd" heads come before time. Strides
     are free. f32, f16, bf16; f64 on the CPU. On CUDA D and Dv are multiples of 8 up to 256. scale: 1 / sqrt(D).
     segments: integers of any type (B, T), or a pair (B, T), (B, S): a query sees keys of its own number alone, none
-    below 0.
+    below 0. int32 and narrower are used as they are; wider ones are sorted at each call.
     Under autocast q, k and v become its type. ValueError says what is wrong with an argument."""
     _checked(q, k, v, pattern, layout)
     if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:

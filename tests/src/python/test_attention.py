@@ -127,6 +127,8 @@ def test_segments_of_any_integer(dtype, ids, device):
     small = [torch.tensor([[number[n] for n in row] for row in one], dtype=torch.int32, device=device) for one in wide]
     want = wa.attention(q, k, v, wa.all(causal=False), segments=small)
     assert torch.equal(wa.attention(q, k, v, wa.all(causal=False), segments=segments), want)
+    one = wa.attention(q, k, v, wa.all(causal=False), segments=segments[0])
+    assert torch.equal(one, wa.attention(q, k, v, wa.all(causal=False), segments=small[0]))
     assert (want != 0).any() and ((want == 0).all(-1).any() or min(ids) >= 0)
     if dtype == torch.uint64:  # beside signed ones: 2^64 - 1 is not -1
         mixed = segments[0], torch.full_like(small[0], -1, dtype=torch.int64)
