@@ -58,6 +58,18 @@ void check_split(const std::vector<double>& split) {
     fail("split ", joined(split, ","), ": ", expected);
 }
 
+// A line on splits that got nothing of their share; "": there are none.
+std::string warning_of_empty(const std::vector<double>& split, int64_t size, int64_t valid,
+                             int64_t test) {
+  std::vector<std::string> empty;
+  if (split[1] > 0 && valid == 0) empty.emplace_back("valid");
+  if (split[2] > 0 && test == 0) empty.emplace_back("test");
+  if (empty.empty()) return "";
+  return str("\nwarning: ", joined(empty, " and "), empty.size() > 1 ? " are" : " is",
+             " empty: ", size, " tokens are too few for --split ", joined(split, ","),
+             "; training evaluates nothing without valid; give more data or other shares");
+}
+
 // Writes tokens first .. as unsigned numbers of `item` bytes.
 FillBytes fill_with(const NpyArray& tokens, int64_t first, int64_t item, int64_t vocab) {
   return [&tokens, first, item, vocab](int64_t at, std::span<char> bytes) {
@@ -73,22 +85,28 @@ FillBytes fill_with(const NpyArray& tokens, int64_t first, int64_t item, int64_t
 
 std::string ImageShape::text() const { return str(height, " x ", width, " x ", channels); }
 
-TokenDataset::TokenDataset(const std::string& path, const std::string& split, int64_t vocab)
+TokenDataset::TokenDataset(const std::string& path, const std::string& split, int64_t vocab,
+                           WithoutTokens without)
     : path_(path),
       split_(split),
       vocab_(vocab),
       bytes_per_token_(vocab <= 256 ? 1 : 0) {
   const Hdf5File file = Hdf5File::open(path);
   const std::string name = "/" + split;
+  const bool taken = without == WithoutTokens::taken;
+  if (taken && !file.has(name) && file.has("/train")) return;
   if (split.empty() || !file.has(name)) no_split(file, split);
   const auto shape = file.shape_of(name);
+  if (taken && std::ranges::find(shape, 0) != shape.end()) return;
   const StoredType type = file.type_of(name);
   if ((shape.size() != 1 && shape.size() != 4) || type > StoredType::u32)
     fail(path, ": ", name, " is ", name_of(type), " with ", shape.size(),
          " axes, expected uint8, uint16 or uint32 tokens: one axis, or images ",
          "(count, height, width, channels)");
   size_ = tokens_of(file, name, shape);
-  if (size_ == 0) fail(path, ": the split ", split, " is empty");
+  if (size_ == 0)
+    fail(path, ": the split ", split,
+         " is empty; name another split, or give prepare more data or other shares (--split)");
   if (shape.size() == 4) image_ = {shape[1], shape[2], shape[3]};
   item_ = type == StoredType::u8 ? 1 : type == StoredType::u16 ? 2 : 4;
   if (const auto bytes = file.int_attribute("bytes")) {
@@ -199,6 +217,7 @@ std::string write_token_file(const std::string& path, const TokenArray& tokens, 
   write("valid", valid);
   write("test", size - train - valid);
   file.commit();
-  return str("wrote ", path, ": ", size, " tokens, vocabulary ", vocab, " (", parts, ")");
+  return str("wrote ", path, ": ", size, " tokens, vocabulary ", vocab, " (", parts, ")",
+             warning_of_empty(split, size, valid, size - train - valid));
 }
 }  // namespace weft

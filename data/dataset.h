@@ -31,9 +31,12 @@ struct ImageShape {
 // One split, random access. Tokens stay in the file: memory does not grow with it.
 class TokenDataset {
  public:
-  // Throws Error for a missing, foreign or truncated file, for a missing or empty split, and for
-  // tokens >= vocab. A large file is searched for these only once (check_once).
-  TokenDataset(const std::string& path, const std::string& split, int64_t vocab);
+  enum class WithoutTokens : uint8_t { refused, taken };
+  // Throws Error for a missing, foreign or truncated file, for tokens >= vocab, and for a missing
+  // or empty split unless that is `taken`: then size() is 0. A large file is searched for such
+  // tokens only once (check_once).
+  TokenDataset(const std::string& path, const std::string& split, int64_t vocab,
+               WithoutTokens = WithoutTokens::refused);
   // Uniform random tokens, for timing.
   static TokenDataset random(int64_t size, int64_t vocab, uint64_t seed, ImageShape = {});
 

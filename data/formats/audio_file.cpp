@@ -2,15 +2,14 @@
 // Reads through libsndfile and resamples by libsamplerate, piece by piece; writes WAV.
 #include "data/formats/audio_file.h"
 
+#include "data/formats/sound_container.h"
 #include "kernels/view.h"
 #include "src/files/files.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
-#include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <limits>
 #include <memory>
 #include <ostream>
@@ -36,55 +35,6 @@ constexpr int64_t kLeastRate = 1000, kMostRate = 768000;
 constexpr int64_t kPiece = 1 << 16;  // samples read at a time, all channels together
 constexpr float kNoSample = 0;       // libsamplerate, given null, keeps its last samples to itself
 constexpr float kMostSample = 1000;  // beyond it the numbers are no sound from -1 to 1
-
-// WAV and AIFF: a head of 12 bytes, then chunks, each with a name of 4 bytes and a size.
-struct ChunkedFormat {
-  const char *head, *kind;  // AIFF is also AIFC
-  const char* samples;      // name of the chunk that holds them
-  bool big_endian;
-};
-
-constexpr ChunkedFormat kChunkedFormats[] = {{"RIFF", "WAVE", "data", false},
-                                             {"FORM", "AIF", "SSND", true}};
-
-uint32_t size_of_chunk(const char* bytes, bool big_endian) {
-  uint32_t value = 0;
-  for (int k = 0; k < 4; ++k)
-    value = value << 8 | static_cast<uint8_t>(bytes[big_endian ? k : 3 - k]);
-  return value;
-}
-
-// libsndfile takes a shortened file for a short one: the chunk of samples must lie within the file.
-void check_is_whole(const std::string& path) {
-  std::ifstream in(path, std::ios::binary | std::ios::ate);
-  const auto size = static_cast<int64_t>(in.tellg());
-  char head[12];
-  in.seekg(0);
-  if (!in.read(head, 12)) return;
-  const auto format =
-      std::find_if(std::begin(kChunkedFormats), std::end(kChunkedFormats), [&](const auto& f) {
-        return std::memcmp(head, f.head, 4) == 0 &&
-               std::memcmp(head + 8, f.kind, std::strlen(f.kind)) == 0;
-      });
-  if (format == std::end(kChunkedFormats)) return;
-  constexpr int kMostChunks = 1000;
-  constexpr uint32_t kUnknown = 0xffffffff;  // written by programs that cannot seek
-  int64_t at = 12;
-  for (int chunk = 0; chunk < kMostChunks; ++chunk) {
-    in.seekg(at);
-    if (!in.read(head, 8)) break;
-    const uint32_t bytes = size_of_chunk(head + 4, format->big_endian);
-    at += 8;
-    if (std::memcmp(head, format->samples, 4) == 0) {
-      if (bytes != kUnknown && bytes > size - at)
-        fail(path, ": is truncated: ", bytes, " bytes of samples should follow, ", size - at,
-             " do");
-      return;
-    }
-    at += int64_t{bytes} + bytes % 2;
-  }
-  fail(path, ": is a damaged or truncated sound file: it has no samples");
-}
 
 // Mono samples at one rate in, codes at another out.
 class Encoder {
@@ -159,7 +109,7 @@ SoundFile open_sound(const std::string& path, SF_INFO& info) {
     fail(path, ": has ", info.samplerate, " samples a second; expected ", kLeastRate, " to ",
          kMostRate);
   if (info.channels < 1) fail(path, ": has no channels");
-  check_is_whole(path);
+  check_sound_is_whole(path);
   return file;
 }
 

@@ -90,19 +90,24 @@ uint32_t big_endian(std::string_view four) {
   return value;
 }
 
-// Every chunk from the first to IEND lies within the bytes; libpng does not miss what follows the
-// pixels.
-void check_whole(std::string_view bytes, const std::string& where) {
+// The signature and the critical chunks. The others change no stored pixel: by gamma and profiles
+// libpng would convert them. Every chunk from the first to IEND lies within the bytes; libpng does
+// not miss what follows the pixels.
+std::string critical_chunks(std::string_view bytes, const std::string& where) {
   constexpr std::size_t kAround = 12;  // length, type and checksum of a chunk
   if (!bytes.starts_with(kSignature))
     fail(where, ": is not a PNG file (", bytes.size(), " bytes of something else)");
+  std::string kept(kSignature);
   for (std::size_t at = kSignature.size();;) {
     const std::size_t left = bytes.size() - at;
     const std::size_t size = left < kAround ? 0 : big_endian(bytes.substr(at, 4));
     if (left < kAround || size > left - kAround)
       fail(where, ": is truncated or damaged: its ", bytes.size(), " bytes end within a chunk");
-    if (bytes.substr(at + 4, 4) == "IEND") return;
-    at += size + kAround;
+    const std::string_view chunk = bytes.substr(at, size + kAround);
+    constexpr char kAncillary = 0x20;  // a small first letter
+    if ((chunk[4] & kAncillary) == 0) kept += chunk;
+    if (chunk.substr(4, 4) == "IEND") return kept;
+    at += chunk.size();
   }
 }
 }  // namespace
@@ -211,11 +216,11 @@ ImageSplit take_chosen(ImageSplit& from, const ImageShape& shape, int64_t count,
 }
 
 PngImage parse_png(std::string_view bytes, const std::string& where) {
-  check_whole(bytes, where);
+  const std::string kept = critical_chunks(bytes, where);
   png_image png{};
   const std::unique_ptr<png_image, void (*)(png_image*)> guard(&png, png_image_free);
   png.version = PNG_IMAGE_VERSION;
-  if (!png_image_begin_read_from_memory(&png, bytes.data(), bytes.size()))
+  if (!png_image_begin_read_from_memory(&png, kept.data(), kept.size()))
     fail(where, ": is damaged or no PNG file: ", png.message);
   const int64_t height = png.height, width = png.width;
   if (height > kMostPngPixels / width)
@@ -223,8 +228,8 @@ PngImage parse_png(std::string_view bytes, const std::string& where) {
          " that are read");
   const bool alpha = (png.format & PNG_FORMAT_FLAG_ALPHA) != 0;
   const int64_t channels = (png.format & PNG_FORMAT_FLAG_COLOR) != 0 ? 3 : 1;
-  // 16 bits count as sRGB, not as linear light. Transparency is read and left out: it changes no
-  // colour.
+  // 16 bits count as sRGB, not as linear light: no value is converted. Transparency is read and
+  // left out: it changes no colour.
   png.flags |= PNG_IMAGE_FLAG_16BIT_sRGB;
   png.format =
       (channels == 3 ? PNG_FORMAT_RGB : PNG_FORMAT_GRAY) | (alpha ? PNG_FORMAT_FLAG_ALPHA : 0);

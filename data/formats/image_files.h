@@ -48,9 +48,9 @@ struct PngImage {
 
 inline constexpr int64_t kMostPngPixels = int64_t{1} << 26;  // 8,192 x 8,192
 
-// Palettes become colours, 16 bits become 8, transparency is dropped.
-// Error when the file is missing, no PNG, damaged, truncated or too large; `where` is what it
-// names.
+// Pixels as they are stored: no gamma or colour profile is applied. Palettes become colours, 16
+// bits become the nearest 8, transparency is dropped. Error when the file is missing, no PNG,
+// damaged, truncated or too large; `where` is what it names.
 PngImage read_png(const std::string& path);
 PngImage parse_png(std::string_view bytes, const std::string& where);
 

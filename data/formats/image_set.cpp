@@ -95,11 +95,14 @@ std::vector<uint16_t> labels_of(const Config& config, const TokenDataset& data) 
   if (!file.has(name))
     fail("data.labels: ", data.path(), " has no ", name,
          "; prepare it anew from images with classes");
-  file.read(name, StoredType::u16, {data.images()}, labels.data());
-  for (const uint16_t label : labels)
-    if (label >= config.data.classes)
-      fail("data.classes: ", data.path(), " has an image of class ", label, ", expected 0 to ",
-           config.data.classes - 1, "; set data.classes");
+  std::vector<int64_t> stored(labels.size());
+  file.read(name, StoredType::i64, {data.images()}, stored.data());
+  for (std::size_t i = 0; i < labels.size(); ++i) {
+    if (stored[i] < 0 || stored[i] >= config.data.classes)
+      fail("data.classes: ", data.path(), ": ", name, ": image ", i, " is of class ", stored[i],
+           ", expected 0 to ", config.data.classes - 1, "; set data.classes");
+    labels[i] = static_cast<uint16_t>(stored[i]);
+  }
   return labels;
 }
 }  // namespace weft

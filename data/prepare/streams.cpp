@@ -70,6 +70,27 @@ std::string prepare_copy(const PrepareCopy& o) {
              write_token_file(o.out, tokens, o.vocab, o.split, what));
 }
 
+namespace {
+// Whether only every `nth` of the numbers is not 0.
+bool zero_between(const NpyArray& numbers, int64_t nth) {
+  if (numbers.size() % nth != 0) return false;
+  for (int64_t i = 0; i < numbers.size(); ++i)
+    if (i % nth != 0 && numbers.value(i) != 0) return false;
+  return true;
+}
+
+// Bare numbers do not say their type: wider ones, read as narrow ones, are small numbers and zeros.
+void check_width(const std::string& path, const NpyArray& numbers) {
+  if (!zero_between(numbers, 2)) return;
+  const int width = numbers.item == 2 && zero_between(numbers, 4) ? 8 : 2 * numbers.item;
+  fail(path, ": read as numbers of ", numbers.item, " bytes, all but every ",
+       width / numbers.item == 2 ? "second" : "fourth", " one are 0, as in a file of numbers of ",
+       width, " bytes; ",
+       width == 4 ? "for these say --dtype u32" : "save these by numpy.save, as .npy",
+       "; if they are right as they are, say --dtype u", 8 * numbers.item);
+}
+}  // namespace
+
 std::string prepare_tokens(const PrepareTokens& o) {
   check_not_written(o.file, o.out);
   if (file_beginning(o.file).empty()) fail(o.file, ": is empty");
@@ -91,6 +112,8 @@ std::string prepare_tokens(const PrepareTokens& o) {
   } else if (size % tokens.item != 0) {
     fail(o.file, ": has ", size, " bytes, no whole number of tokens of ", tokens.item,
          " bytes; name their type with --dtype");
+  } else if (o.dtype.empty()) {
+    check_width(o.file, tokens);
   }
   return write_token_file(o.out, tokens, o.vocab, o.split, "numbers of a tokenizer",
                           {file_name(o.file)}, {{"bytes", o.bytes}});

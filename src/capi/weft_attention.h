@@ -187,7 +187,7 @@ typedef struct weft_forward_args {
   // (batch, heads, n_q) contiguous, f32 (f64 beside f64): natural log-sum-exp of each row
   void* lse;
   // Both or neither: (batch, n_q) and (batch, n_k) contiguous. A pair is attended only where both
-  // numbers are equal and not negative: packed documents, padding.
+  // numbers are equal and not negative: packed documents, padding. The caller ranks wider numbers.
   const int32_t* q_segments;
   const int32_t* k_segments;
   void* stream;  // cudaStream_t, NULL: the default stream; not looked at on the CPU

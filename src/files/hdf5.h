@@ -49,9 +49,11 @@ class Hdf5File {
   // file, stands for `data`: commit() asks it, twice, for pieces of at most 1 MiB.
   void write(const std::string& dataset, StoredType, const std::vector<int64_t>& shape,
              const void* data, const FillBytes& later = {});
-  // The values. Those that are compressed or stored as another type are unpacked to memory.
+  // The values. Those that are compressed or stored as another type are unpacked to memory. Error
+  // for a whole number that `as` does not hold (it names value and index), and for a filter that
+  // this HDF5 lacks.
   StoredBytes bytes_of(const std::string& dataset, StoredType as) const;
-  // The whole dataset, converted by HDF5 to `as`; the stored shape must be `shape`.
+  // The whole dataset, converted to `as`; the stored shape must be `shape`. Errors as of bytes_of.
   void read(const std::string& dataset, StoredType as, const std::vector<int64_t>& shape,
             void* data) const;
 

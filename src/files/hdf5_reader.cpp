@@ -185,12 +185,61 @@ StoredPlace Hdf5Reader::place_of(const std::string& dataset) const {
   return place;
 }
 
+// The values of a packed dataset are behind filters.
+void Hdf5Reader::check_filters(const Id& set, const std::string& dataset) const {
+  const Id creation(H5Dget_create_plist(set), H5Pclose);
+  for (int i = 0; i < H5Pget_nfilters(creation); ++i) {
+    char name[64] = {};
+    unsigned flags = 0;
+    std::size_t arguments = 0;
+    const H5Z_filter_t filter = H5Pget_filter2(creation, static_cast<unsigned>(i), &flags,
+                                               &arguments, nullptr, sizeof name, name, nullptr);
+    if (filter >= 0 && H5Zfilter_avail(filter) <= 0)
+      fail(path_, ": ", dataset, " is packed with the filter ", *name ? name : "without a name",
+           " (number ", filter,
+           "), which this HDF5 lacks; write it with gzip or unpacked, in h5py ",
+           "f.create_dataset(..., compression=\"gzip\")");
+  }
+}
+
+// HDF5 alone would clamp numbers that `row` does not hold.
+std::string Hdf5Reader::whole_numbers(const Id& set, const std::string& dataset, const TypeRow& row,
+                                      std::size_t count) const {
+  const Id type(H5Dget_type(set), H5Tclose);
+  const bool has_sign = H5Tget_sign(type) == H5T_SGN_2;
+  std::vector<int64_t> wide(count);
+  if (H5Tget_size(type) > sizeof wide[0])
+    fail(path_, ": ", dataset, " holds whole numbers of ", H5Tget_size(type),
+         " bytes, expected at most 8");
+  if (count > 0 && H5Dread(set, has_sign ? H5T_NATIVE_INT64 : H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL,
+                           H5P_DEFAULT, wide.data()) < 0)
+    library_failed(dataset + " cannot be read (a damaged file?)");
+  const std::size_t item = H5Tget_size(row.memory);
+  const bool to_sign = H5Tget_sign(row.memory) == H5T_SGN_2;
+  const auto most = static_cast<int64_t>(~uint64_t{0} >> (64 - 8 * item + (to_sign ? 1 : 0)));
+  const int64_t least = to_sign ? -most - 1 : 0;
+  std::string values(count * item, '\0');
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool above = !has_sign && wide[i] < 0;  // 2^63 and more
+    if (above || wide[i] < least || wide[i] > most)
+      fail(path_, ": ", dataset, ": element ", i, " is ",
+           above ? str(static_cast<uint64_t>(wide[i])) : str(wide[i]), ", expected ", least, " to ",
+           most);
+    std::memcpy(&values[i * item], &wide[i], item);  // little-endian
+  }
+  return values;
+}
+
 std::string Hdf5Reader::values_of(const std::string& dataset, StoredType as) const {
   const Id set = open_dataset(dataset), type(H5Dget_type(set), H5Tclose);
   const TypeRow& row = row_of(as);
   if (H5Tget_class(type) != H5Tget_class(row.memory))
     fail(path_, ": ", dataset, " does not hold ", row.name, " or what converts to it");
-  std::string values(elements_of(place_of(dataset).shape) * H5Tget_size(row.memory), '\0');
+  check_filters(set, dataset);
+  const std::size_t count = elements_of(place_of(dataset).shape);
+  if (H5Tget_class(type) == H5T_INTEGER && type_in(set) != as)
+    return whole_numbers(set, dataset, row, count);
+  std::string values(count * H5Tget_size(row.memory), '\0');
   if (!values.empty() && H5Dread(set, row.memory, H5S_ALL, H5S_ALL, H5P_DEFAULT, values.data()) < 0)
     library_failed(dataset + " cannot be read (a damaged file?)");
   return values;
@@ -228,8 +277,13 @@ std::string Hdf5Reader::number(const std::string& name, H5T_class_t cls, const c
                                hid_t type) const {
   const Id a = open_attribute(name, cls, wanted);
   if (!a.ok()) return "";
+  const Id stored(H5Aget_type(a), H5Tclose);
+  const bool no_sign = cls == H5T_INTEGER && H5Tget_sign(stored) == H5T_SGN_NONE;
   std::string value(8, '\0');  // an int64_t or a double
-  if (H5Aread(a, type, value.data()) < 0) library_failed("attribute " + name + " cannot be read");
+  if (H5Aread(a, no_sign ? H5T_NATIVE_UINT64 : type, value.data()) < 0)
+    library_failed("attribute " + name + " cannot be read");
+  if (no_sign && value.back() < 0)
+    fail(path_, ": attribute ", name, " is 2^63 or more, expected a number below it");
   return "+" + value;
 }
 

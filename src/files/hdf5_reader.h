@@ -128,6 +128,9 @@ class Hdf5Reader {
   bool has(const std::string& object) const;
   std::string list(const std::string& group) const;
   StoredPlace place_of(const std::string& dataset) const;
+  void check_filters(const Id& set, const std::string& dataset) const;
+  std::string whole_numbers(const Id& set, const std::string& dataset, const TypeRow& row,
+                            std::size_t count) const;
   std::string values_of(const std::string& dataset, StoredType as) const;
   std::string text_attribute(const std::string& name) const;
   std::string number(const std::string& name, H5T_class_t cls, const char* wanted,

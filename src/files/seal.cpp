@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
+#include <numeric>
 #include <string>
 #include <sys/stat.h>
 #include <vector>
@@ -21,6 +23,12 @@ struct Seal {
 };
 
 static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
+
+// How many bytes differ.
+std::size_t different(const char* a, const char* b, std::size_t size) {
+  return size - static_cast<std::size_t>(
+                    std::inner_product(a, a + size, b, 0, std::plus<>(), std::equal_to<>()));
+}
 }  // namespace
 
 void write_seal(char* block, std::size_t size, uint64_t hash) {
@@ -39,9 +47,14 @@ bool check_seal(const std::string& path, int file) {
     if (error > 0) fail(path, ": cannot be read: ", std::strerror(error));
     return error == 0;
   };
+  char block[kSealBlock], whole[kSealBlock] = {};
+  if (size < kSealBlock || !get(0, sizeof block, block)) return false;
+  const std::size_t differ = different(block, kMagic, sizeof kMagic);
+  if (differ > sizeof kMagic / 2) return false;  // another file
   Seal seal{};
-  if (size < kSealBlock || !get(0, sizeof seal, &seal)) return false;
-  if (std::memcmp(seal.magic, kMagic, sizeof kMagic) != 0) return false;
+  std::memcpy(&seal, block, sizeof seal);
+  write_seal(whole, seal.size, seal.hash);
+  const bool block_is_whole = different(block, whole, sizeof whole) == 0;
   const auto check = [&] {
     std::vector<char> piece(std::size_t{1} << 20);
     FastHash hash;
@@ -55,6 +68,9 @@ bool check_seal(const std::string& path, int file) {
     if (hash.value() != seal.hash || seal.size != size - kSealBlock)
       fail(path, ": is damaged (its hash is not that of its bytes); copy or make it again");
   };
+  if (verify_seals && !block_is_whole)
+    fail(path, ": is damaged (its first ", kSealBlock, " bytes are not as they were written); ",
+         "copy or make it again");
   if (verify_seals) check_once(file, "seal", check);
   return true;
 }

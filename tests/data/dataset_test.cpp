@@ -106,6 +106,24 @@ TEST(TokenDataset, ErrorsOfFiles) {
   EXPECT_CONTAINS(error(dir / "foreign.h5", "test"), "is a checkpoint, expected a data file");
 }
 
+// As an empty numpy array is written, which is one of real numbers.
+TEST(TokenDataset, SplitsMayBeMissingOrEmptyWhereThatIsSaid) {
+  TempDir dir;
+  const std::vector<uint8_t> tokens(6, 1);
+  Hdf5File made = Hdf5File::create(dir / "a.h5");
+  made.write("/train", StoredType::u8, {6}, tokens.data());
+  made.write("/valid", StoredType::f64, {0}, nullptr);
+  made.commit();
+  const auto size = [&](const char* split) {
+    return TokenDataset(dir / "a.h5", split, 256, TokenDataset::WithoutTokens::taken).size();
+  };
+  EXPECT_EQ(size("train"), 6);
+  EXPECT_EQ(size("valid"), 0);
+  EXPECT_EQ(size("test"), 0);
+  EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "test", 256); }), "has no split test");
+  EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "valid", 256); }), "/valid is float64");
+}
+
 TEST(TokenDataset, DamagedFilesNeverCrash) {
   TempDir dir;
   write_token_file(dir / "a.h5", counting(300, 200), 256, {0.5, 0.25, 0.25}, "");

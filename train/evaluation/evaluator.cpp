@@ -52,11 +52,12 @@ struct Scored {
 
 // Nats of each of the tokens (B, T) by what sampling would draw them from.
 std::vector<double> decoded_nats(Ctx& ctx, Device& device, Model& model, const Sequences& s,
-                                 const std::vector<int32_t>& tokens, int64_t count,
-                                 int64_t length) {
+                                 const std::vector<int32_t>& tokens, int64_t count, int64_t length,
+                                 Processes* group) {
   const auto cache = model.make_cache(device, count, length);
   std::vector<double> nats(tokens.size());
   for (int64_t t = 0; t < length; ++t) {
+    if (group) group->report_progress();  // a batch may take longer than a step is allowed to
     std::vector<double> logits = to_host(device, model.decode(ctx, *cache, s, t));
     for (int64_t b = 0; b < count; ++b) {
       const std::span<double> z = row(logits, b, std::ssize(logits) / count);
@@ -79,8 +80,9 @@ Scored score(Ctx& ctx, Device& device, Model& model, const TokenDataset& data,
   batch.upload(host);
   Scored scored;
   const Sequences s = batch.sequences();
-  scored.nats = options.decode ? decoded_nats(ctx, device, model, s, host.tokens, count, length)
-                               : to_host(device, model.token_losses(ctx, s).value);
+  scored.nats = options.decode
+                    ? decoded_nats(ctx, device, model, s, host.tokens, count, length, options.group)
+                    : to_host(device, model.token_losses(ctx, s).value);
   scored.tokens = std::move(host.tokens);
   for (int64_t b = 0; b < count; ++b) {
     const std::span<double> nats = row(scored.nats, b, length);

@@ -13,7 +13,8 @@ namespace {
 void add_audio(Commands commands, PrepareAudio& o) {
   CLI::App* audio = commands.add("audio", "Sound files as mu-law codes, vocabulary 256",
                                  [&] { say(prepare_audio(o)); });
-  audio->add_option("FILE", o.files, "wav, flac and others, joined in this order")->required();
+  audio->add_option("FILE", o.files, "WAV, RF64, AIFF, CAF, FLAC, Ogg or MP3, joined in this order")
+      ->required();
   add_out(audio, o.out)->required();
   add_shown(*audio, "--rate", o.rate, "samples a second, to which they are resampled");
   add_split(audio, o.split);

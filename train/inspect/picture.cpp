@@ -162,13 +162,17 @@ WritePicture picture_writer() {
   return writer();
 }
 
-void write_mask_npy(const std::string& path, const AttentionPattern& pattern, int head, Lengths n) {
+void check_mask_lengths(Lengths n) {
   for (const int64_t length : {n.queries, n.keys})
     if (length < 1 || length > kMaxMaskLength)
       fail(
           "a mask file holds one byte for each of length * length pairs: length must be between 1 "
           "and ",
           kMaxMaskLength, ", got ", length, "; choose a shorter --length");
+}
+
+void write_mask_npy(const std::string& path, const AttentionPattern& pattern, int head, Lengths n) {
+  check_mask_lengths(n);
   NewFile file(path, Devices::written);
   std::string row = npy_header("|b1", {n.queries, n.keys});
   file.write(row.data(), row.size());

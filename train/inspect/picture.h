@@ -71,5 +71,6 @@ WritePicture picture_writer();  // null: no part draws pictures
 // The boolean matrix (queries, keys) as .npy (format 1.0, '|b1', C order), at most kMaxMaskLength a
 // side.
 inline constexpr int64_t kMaxMaskLength = 32768;
+void check_mask_lengths(Lengths);  // Error unless the matrix may be written
 void write_mask_npy(const std::string& path, const AttentionPattern&, int head, Lengths);
 }  // namespace weft

@@ -18,6 +18,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <utility>
 
@@ -222,9 +223,9 @@ bool draws(const InspectOptions& o) {
 }
 
 // Prints counts, receptive field and connectivity matrix as text; writes the files that `options`
-// ask for.
-void show_pattern(const PatternView& view, const InspectOptions& options, const std::string& counts,
-                  std::ostream& out) {
+// ask for. `count` may take minutes: options that do not fit are refused before.
+void show_pattern(const PatternView& view, const InspectOptions& options,
+                  const std::function<std::string()>& count, std::ostream& out) {
   const auto& [pattern, spec, heads, head, n] = view;
   const int64_t columns = options.columns.value_or(natural_columns(spec, n.keys));
   if (columns < 1) fail("--columns must be at least 1, got ", columns);
@@ -234,6 +235,8 @@ void show_pattern(const PatternView& view, const InspectOptions& options, const 
          "), got ", position);
   std::vector<FieldLayout> layouts = {FieldLayout::in_rows(n.keys, columns)};
   if (!options.grid.empty()) layouts.push_back(FieldLayout::image(n.keys, options.grid));
+  if (!options.mask_out.empty()) check_mask_lengths(n);
+  const std::string counts = count();
   if (!options.mask_out.empty()) write_mask_npy(options.mask_out, pattern, head, n);
   if (!options.png.empty())
     picture_writer()(options.png, pattern, {head, n, position, columns, options.grid});
@@ -285,7 +288,8 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
   const AttentionTarget target = {options.head_size, options.head_size,
                                   device->is_cuda() ? DType::bf16 : DType::f32,
                                   device->compute_capability};
-  show_pattern(view, chosen, counts_text(view, target), out);
+  show_pattern(
+      view, chosen, [&] { return counts_text(view, target); }, out);
 }
 
 // What one head saw of one text, as a pattern to draw.
@@ -338,8 +342,9 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   const SeenPattern drawn(str(loaded->model->patterns().at(at)->name(), " on ", options.text),
                           seen.keys);
   out << "layer " << layer << ", ";
-  show_pattern({drawn, m.attention[at % m.attention.size()], 1, head, length}, options, counts,
-               out);
+  show_pattern(
+      {drawn, m.attention[at % m.attention.size()], 1, head, length}, options,
+      [&] { return counts; }, out);
 }
 }  // namespace
 
@@ -373,6 +378,7 @@ void inspect(const InspectOptions& options, std::ostream& out) {
   if (drawn.grid.empty() && config.model.position_axes.size() == 3)
     drawn.grid = config.model.position_axes;
   out << "layer " << layer << ", ";
-  show_pattern(view, drawn, counts_text(view, target), out);
+  show_pattern(
+      view, drawn, [&] { return counts_text(view, target); }, out);
 }
 }  // namespace weft

@@ -71,17 +71,21 @@ std::vector<std::string> pattern_lines(const Config& config, const Device& devic
 
 std::string data_line(const TokenDataset& train, const TokenDataset& valid) {
   const double bytes = train.bytes_per_token();
+  const auto to_validate = [&](const std::string& count) {
+    return valid.size() > 0 ? count + " to validate"
+                            : "none to validate: no evaluation, no best.h5";
+  };
   if (!train.image())
     return str("data        ", train.path(), ", ", count_text(static_cast<double>(train.size())),
-               " tokens to train, ", count_text(static_cast<double>(valid.size())), " to validate",
+               " tokens to train, ", to_validate(count_text(static_cast<double>(valid.size()))),
                bytes == 1  ? ""
                : bytes > 0 ? str("; bits are per token (", fixed_text(bytes, 3), " bytes)")
                            : "; bits are per token");
   const ImageShape& s = train.image();
   return str("data        ", train.path(), ", images of ", s.height, " x ", s.width, " x ",
              s.channels, ": ", grouped_digits(train.images()), " to train, ",
-             grouped_digits(valid.images()),
-             " to validate; bits are per dimension (one channel of a pixel)");
+             to_validate(grouped_digits(valid.images())),
+             "; bits are per dimension (one channel of a pixel)");
 }
 
 std::string step_line(const Config& config) {

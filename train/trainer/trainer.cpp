@@ -69,10 +69,11 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
                                       : "train.accumulation"),
       dtype_(options.dtype.value_or(dtype_on(*device_, config_))),
       train_data_(config_.data.path, "train", config_.model.vocab),
-      valid_data_(config_.data.path, "valid", config_.model.vocab),
+      valid_data_(config_.data.path, "valid", config_.model.vocab,
+                  TokenDataset::WithoutTokens::taken),
       mixed_data_(mixed_data(config_)),
       source_(config_, train_data_, mixed_data_ ? &*mixed_data_ : nullptr),
-      valid_items_(item_view(config_, valid_data_)) {
+      valid_items_(item_view(config_, evaluates() ? valid_data_ : train_data_)) {
   start_.lap("data");
   if (writes()) lock_warning_ = folder_.lock();  // before a checkpoint there is read
   model_ = make_model(config_, store_, *device_);
@@ -293,6 +294,7 @@ void Trainer::catch_up_on_evaluation() {
 }
 
 void Trainer::evaluate_into(StepMetrics& m) {
+  if (!evaluates()) return;
   const TrainConfig& train = config_.train;
   const EvalOptions options{
       .context = config_.model.context,

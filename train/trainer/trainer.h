@@ -46,6 +46,8 @@ class Trainer {
 
   bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
 
+  bool evaluates() const { return valid_data_.size() > 0; }
+
   bool several() const { return group_.size() > 1; }  // processes
 
   bool writes() const { return group_.rank() == 0; }

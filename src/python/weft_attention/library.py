@@ -74,6 +74,14 @@ def call(name, *arguments):
         raise kind(library().weft_last_error().decode())
 
 
+def fitted(kind, value, name):
+    """A ctypes number of a Python one. ctypes alone drops the bits that the kind has no room for."""
+    number = kind(value)
+    if number.value != value:
+        raise ValueError(f"{name} is {value}, which does not fit into {8 * ctypes.sizeof(kind)} bits")
+    return number
+
+
 def _spec(fields):
     """A weft_pattern_spec of a dict; what it points to lives as long as it does."""
     spec = Spec()
@@ -89,7 +97,9 @@ def _spec(fields):
         elif name == "of":
             value = (ctypes.POINTER(Spec) * len(value))(*(ctypes.pointer(_spec(one)) for one in value))
         elif isinstance(value, list):
-            value = (INT64 * len(value))(*value)
+            value = (INT64 * len(value))(*(fitted(INT64, one, name) for one in value))
+        else:
+            value = fitted(dict(Spec._fields_)[name], value, name).value
         if isinstance(value, ctypes.Array):
             setattr(spec, name + "_count", len(value))
         spec.kept.append(value)
@@ -106,17 +116,19 @@ class Pattern:
         self.handle = POINTER()
         if isinstance(source, str):
             spec = _spec(json.loads(source))
-            call("pattern_create", ctypes.byref(spec), heads, ctypes.byref(self.handle))
+            call("pattern_create", ctypes.byref(spec), fitted(INT32, heads, "heads"), ctypes.byref(self.handle))
         else:
             active, block, causal, keep = source
             predicate = PREDICATE(lambda _, *pair: int(keep(*pair))) if keep else PREDICATE(0)
-            layout = Layout(ctypes.sizeof(Layout), active.ctypes.data, *active.shape, block, causal, predicate, None)
-            call("pattern_create_layout", ctypes.byref(layout), heads, ctypes.byref(self.handle))
+            layout = Layout(ctypes.sizeof(Layout), active.ctypes.data, *active.shape, fitted(INT64, block, "block"),
+                            bool(causal), predicate, None)
+            call("pattern_create_layout", ctypes.byref(layout), fitted(INT32, heads, "heads"), ctypes.byref(self.handle))
         self.name = library().weft_pattern_name(self.handle).decode()
 
     def mask(self, head, n_q, n_k, address):
         """Writes the n_q * n_k bytes of one head."""
-        call("pattern_mask", self.handle, head, INT64(n_q), INT64(n_k), POINTER(address))
+        call("pattern_mask", self.handle, fitted(INT32, head, "head"), fitted(INT64, n_q, "n_q"), fitted(INT64, n_k, "n_k"),
+             POINTER(address))
 
     def __del__(self):
         if self.handle:
@@ -128,8 +140,8 @@ class Plan:
 
     def __init__(self, pattern, n_q, n_k, d_qk, d_v, device):
         self.handle = POINTER()
-        call("attention_plan_create", pattern.handle, INT64(n_q), INT64(n_k), INT64(d_qk), INT64(d_v), device,
-             ctypes.byref(self.handle))
+        sizes = [fitted(INT64, value, name) for name, value in (("n_q", n_q), ("n_k", n_k), ("d_qk", d_qk), ("d_v", d_v))]
+        call("attention_plan_create", pattern.handle, *sizes, fitted(INT32, device, "device"), ctypes.byref(self.handle))
 
     def info(self):
         info = PlanInfo(ctypes.sizeof(PlanInfo))

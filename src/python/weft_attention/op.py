@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from . import library, patterns
 
 DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}  # weft_dtype
+NARROW = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32)  # int32 holds these
 ALIGNMENT = 16  # bytes, of CUDA rows and of the workspace
 TWICE = "weft_attention has no second derivatives: its gradient cannot be differentiated"
 FUNCTIONAL = ("weft_attention does not run under torch.func (vmap, grad, jvp) or in forward mode: use autograd.grad(), "
@@ -143,10 +144,30 @@ def _segments(segments, q, k):
         return None, None
     pair = segments if isinstance(segments, (tuple, list)) else (segments, segments)
     for name, s, x in (("queries", pair[0], q), ("keys", pair[1], k)):
-        if tuple(s.shape) != tuple(x.shape[:2]) or s.device != q.device or s.dtype.is_floating_point:
+        if (tuple(s.shape) != tuple(x.shape[:2]) or s.device != q.device or s.dtype.is_floating_point
+                or s.dtype.is_complex):
             raise ValueError(f"segments of {name} must be integers {tuple(x.shape[:2])} on {q.device}, "
                              f"got {s.dtype} {tuple(s.shape)} on {s.device}")
-    return tuple(s.to(torch.int32).contiguous() for s in pair)
+    if all(s.dtype in NARROW for s in pair):
+        return tuple(s.to(torch.int32).contiguous() for s in pair)
+    ranked = _ranked(pair[:1] if pair[0] is pair[1] else pair)
+    return ranked[0], ranked[-1]
+
+
+def _ranked(segments):
+    """int32 that are equal where the integers are: the rank of each in its sequence, -1 below 0. Sorting has fixed shapes,
+    so that it compiles and is captured by CUDA graphs."""
+    wide, hidden = [], []
+    for s in segments:
+        above = s.dtype == torch.uint64  # its numbers from 2^63 on are below 0 as int64, and no padding
+        wide.append(s.view(torch.int64) if above else s.to(torch.int64))
+        hidden.append(torch.zeros_like(wide[-1], dtype=torch.bool) if above else wide[-1] < 0)
+    hidden = torch.cat(hidden, 1)
+    ordered, place = torch.cat(wide, 1).sort(1)
+    rank = torch.zeros_like(ordered)
+    rank[:, 1:] = (ordered[:, 1:] != ordered[:, :-1]).cumsum(1)
+    rank = torch.empty_like(rank).scatter(1, place, rank).masked_fill(hidden, -1).to(torch.int32)
+    return tuple(s.contiguous() for s in rank.split([s.shape[1] for s in segments], 1))
 
 
 def attention(q, k, v, pattern, layout="bthd", scale=None, segments=None):
@@ -154,7 +175,8 @@ def attention(q, k, v, pattern, layout="bthd", scale=None, segments=None):
 
     q (B, T, H, D), k (B, S, H, D), v (B, S, H, Dv) -> (B, T, H, Dv); with layout="bhtd" heads come before time. Strides
     are free. f32, f16, bf16; f64 on the CPU. On CUDA D and Dv are multiples of 8 up to 256. scale: 1 / sqrt(D).
-    segments: integers (B, T), or a pair (B, T), (B, S): a query sees keys of its own number alone, none below 0.
+    segments: integers of any type (B, T), or a pair (B, T), (B, S): a query sees keys of its own number alone, none
+    below 0. int32 and narrower are used as they are; wider ones are sorted at each call.
     Under autocast q, k and v become its type. ValueError says what is wrong with an argument."""
     _checked(q, k, v, pattern, layout)
     if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:

@@ -63,8 +63,14 @@ def made(text, heads):
     return library.Pattern(_layouts.get(text, text), heads)
 
 
+def _whole(value):
+    if int(value) != value:
+        raise ValueError(f"the fields of a pattern are whole numbers, got {value!r}")
+    return str(int(value))
+
+
 def _value(value):
-    return "[" + ", ".join([str(int(x)) for x in value]) + "]" if isinstance(value, (list, tuple)) else str(int(value))
+    return "[" + ", ".join([_whole(x) for x in value]) + "]" if isinstance(value, (list, tuple)) else _whole(value)
 
 
 def _named(kind, fields, of=None):  # plain string work, which torch.compile can follow
@@ -144,7 +150,7 @@ def by_layout(active, block=64, causal=True, keep=None):
     if active.ndim != 3:
         raise ValueError(f"active must be (blocks, blocks) or (heads, blocks, blocks), got {active.shape}")
     digest = hashlib.sha256(repr(active.shape).encode() + active.tobytes()).hexdigest()
-    text = (f'{{"kind": "layout", "block": {int(block)}, "causal": {int(causal)}, "active": "{digest}"'
+    text = (f'{{"kind": "layout", "block": {_whole(block)}, "causal": {int(causal)}, "active": "{digest}"'
             + (f', "keep": {id(keep)}' if keep else "") + "}")
     _layouts[text] = (active, block, causal, keep)
     return Pattern(text)

@@ -2,6 +2,7 @@
 // Data files of images, and the order in which training sees them.
 #include "data/formats/image_set.h"
 
+#include "src/config/config.h"
 #include "src/files/hdf5.h"
 #include "tests/temp_dir.h"
 
@@ -61,6 +62,32 @@ TEST(ImageFile, RoundTripWithLabelsAndAnEmptySplit) {
                   }),
                   "2 images and 1 labels");
   EXPECT_EQ(read_file(dir / "a.h5"), before);
+}
+
+// As h5py writes them from an array of any type.
+TEST(ImageFile, LabelsOutOfRangeAreNamed) {
+  TempDir dir;
+  Config config;
+  config.data.labels = true;
+  config.data.classes = 65536;
+  const std::vector<uint8_t> pixels(3);
+  const auto error = [&](const std::vector<int64_t>& labels) {
+    Hdf5File file = Hdf5File::create(dir / "a.h5");
+    file.write("/train", StoredType::u8, {3, 1, 1, 1}, pixels.data());
+    file.write("/labels/train", StoredType::i64, {3}, labels.data());
+    file.commit();
+    return error_of([&] {
+      EXPECT_EQ(labels_of(config, TokenDataset(dir / "a.h5", "train", 256)),
+                (std::vector<uint16_t>{0, 3, 65535}));
+    });
+  };
+  EXPECT_EQ(error({0, 3, 65535}), "");
+  EXPECT_CONTAINS(error({0, -1, 3}),
+                  "/labels/train: image 1 is of class -1, expected 0 to 65535; set data.classes");
+  EXPECT_CONTAINS(error({0, 3, 65536}), "image 2 is of class 65536, expected 0 to 65535");
+  EXPECT_CONTAINS(error({int64_t{1} << 32, 3, 5}), "image 0 is of class 4294967296, expected");
+  config.data.classes = 4;
+  EXPECT_CONTAINS(error({0, 3, 4}), "image 2 is of class 4, expected 0 to 3; set data.classes");
 }
 
 TEST(ImageFile, DamagedOnesNeverCrash) {

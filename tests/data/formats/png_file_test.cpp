@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <numeric>
 #include <png.h>
 #include <random>
 #include <string>
@@ -105,16 +106,16 @@ TEST(Png, EveryKindBecomesEightBits) {
   EXPECT_EQ(p.pixels, (std::vector<uint8_t>{10, 20, 30, 70, 80, 90, 40, 50, 60, 10, 20, 30}));
 }
 
+std::string chunk(const std::string& type, const std::string& data) {
+  std::string bytes(4, '\0');
+  set_big_endian(bytes, 0, static_cast<uint32_t>(data.size()));
+  bytes += type + data + std::string(4, '\0');
+  set_big_endian(bytes, bytes.size() - 4, crc(std::string_view(bytes).substr(4, data.size() + 4)));
+  return bytes;
+}
+
 // A grey file of 2 x 1 pixels of 16 bits, 0x1280 and 0xffff, its pixels stored without compression.
 std::string sixteen_bits() {
-  const auto chunk = [](const std::string& type, const std::string& data) {
-    std::string bytes(4, '\0');
-    set_big_endian(bytes, 0, static_cast<uint32_t>(data.size()));
-    bytes += type + data + std::string(4, '\0');
-    set_big_endian(bytes, bytes.size() - 4,
-                   crc(std::string_view(bytes).substr(4, data.size() + 4)));
-    return bytes;
-  };
   const std::string header("\0\0\0\2\0\0\0\1\x10\0\0\0\0", 13);
   const std::string row("\0\x12\x80\xff\xff", 5);
   uint32_t a = 1, b = 0;
@@ -128,6 +129,38 @@ TEST(Png, SixteenBitsAreScaledNotTakenAsLinearLight) {
   const PngImage image = parse_png(sixteen_bits(), "a");
   EXPECT_EQ(image.shape, (ImageShape{1, 2, 1}));
   EXPECT_EQ(image.pixels, (std::vector<uint8_t>{0x12, 0xff}));
+}
+
+// A file with gamma, primaries or transparency in the chunk behind its header, of any kind, has the
+// pixels of one without.
+TEST(Png, PixelsAreTakenAsTheyAreStored) {
+  std::vector<uint8_t> ramp(256), colours(768), palette;
+  std::iota(ramp.begin(), ramp.end(), uint8_t{0});
+  for (std::size_t i = 0; i < colours.size(); ++i) colours[i] = static_cast<uint8_t>(i % 251);
+  for (int i = 0; i < 4; ++i) palette.insert(palette.end(), {50, 20, static_cast<uint8_t>(60 * i)});
+  const std::vector<std::string> files = {
+      encoded(16, 16, PNG_FORMAT_GRAY, ramp), encoded(16, 16, PNG_FORMAT_RGB, colours),
+      encoded(8, 16, PNG_FORMAT_GA, ramp),
+      encoded(1, 4, PNG_FORMAT_RGB_COLORMAP, {0, 1, 2, 3}, palette), sixteen_bits()};
+  EXPECT_EQ(parse_png(files[0], "a").pixels, ramp);
+  EXPECT_EQ(parse_png(files[1], "a").pixels, colours);
+  EXPECT_EQ(parse_png(files[3], "a").pixels, palette);
+  constexpr std::size_t kHeader = 33;  // bytes of the signature and IHDR
+  const auto number = [](uint32_t value) {
+    std::string bytes(4, '\0');
+    set_big_endian(bytes, 0, value);
+    return bytes;
+  };
+  std::string primaries;
+  for (const uint32_t x : {31270u, 32900u, 64000u, 33000u, 30000u, 60000u, 15000u, 6000u})
+    primaries += number(x);
+  for (const std::string& file : files) {
+    const auto want = parse_png(file, "a").pixels;
+    for (const uint32_t gamma : {100000u, 55555u, 45455u, 22000u, 1u}) {
+      const std::string with = chunk("gAMA", number(gamma)) + chunk("cHRM", primaries);
+      EXPECT_EQ(parse_png(std::string(file).insert(kHeader, with), "a").pixels, want) << gamma;
+    }
+  }
 }
 
 TEST(Png, GreyAsColour) {

@@ -125,8 +125,8 @@ TEST_F(PrepareCifar10Test, OtherFilesAreSplitAtTheirEnd) {
   o.test.clear();
   o.valid = 0;
   EXPECT_CONTAINS(prepare_cifar10(o), "(train 23, valid 0, test 0)");
-  EXPECT_EQ(error_of([&] { TokenDataset(o.out, "valid", 256); }),
-            o.out + ": the split valid is empty");
+  EXPECT_CONTAINS(error_of([&] { TokenDataset(o.out, "valid", 256); }),
+                  o.out + ": the split valid is empty; name another split, or give prepare more");
 }
 
 TEST_F(PrepareCifar10Test, UnfitSetsWriteNothing) {

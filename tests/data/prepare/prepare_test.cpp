@@ -58,6 +58,20 @@ TEST(PrepareText, JoinsFilesInTheOrderGiven) {
   EXPECT_EQ(Hdf5File::open(dir / "o.h5").text_attribute("sources"), "b.txt, a.txt");
 }
 
+TEST(PrepareText, SplitsThatGetNothingAreNamed) {
+  TempDir dir;
+  const auto lines = [&](const std::string& text, const std::vector<double>& split) {
+    write_file(dir / "a.txt", text);
+    return prepare_text({{dir / "a.txt"}, dir / "o.h5", split});
+  };
+  EXPECT_CONTAINS(lines("ab", {0.9, 0.05, 0.05}),
+                  "(train 2, valid 0, test 0)\nwarning: valid and test are empty: 2 tokens are too "
+                  "few for --split 0.9,0.05,0.05; training evaluates nothing without valid; give "
+                  "more data or other shares");
+  EXPECT_CONTAINS(lines("abcd", {0.75, 0.2, 0.05}), "\nwarning: test is empty: 4 tokens");
+  EXPECT_EQ(lines("ab", {1, 0, 0}).find("warning"), std::string::npos) << "as it was asked for";
+}
+
 TEST(PrepareText, ErrorsLeaveTheEarlierFile) {
   TempDir dir;
   write_file(dir / "a.txt", "abc");

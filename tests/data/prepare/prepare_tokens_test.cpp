@@ -55,7 +55,8 @@ TEST_F(PrepareTokensTest, TakesBareNumbersAndArraysOfAnyWidth) {
   EXPECT_EQ(prepared(), want);
   EXPECT_EQ(type(), StoredType::u16);
   write_file(o_.file, bytes_of(std::vector<uint32_t>(want.begin(), want.end())));
-  EXPECT_EQ(prepared(), (Tokens{0, 0, 50256, 0, 7, 0, 300, 0}));  // read as the type that it is not
+  o_.dtype = "u16";
+  EXPECT_EQ(prepared(), (Tokens{0, 0, 50256, 0, 7, 0, 300, 0}));  // the type that a person said
   o_.dtype = "u32";
   EXPECT_EQ(prepared(), want);
   EXPECT_EQ(type(), StoredType::u16);
@@ -75,6 +76,33 @@ TEST_F(PrepareTokensTest, TakesBareNumbersAndArraysOfAnyWidth) {
   npy("|u1", std::vector<uint8_t>{9, 0, 3});
   EXPECT_EQ(prepared(), (Tokens{9, 0, 3}));
   EXPECT_EQ(type(), StoredType::u8);
+}
+
+// Bare numbers of another type than the vocabulary suggests.
+TEST_F(PrepareTokensTest, ZerosBetweenAllNumbersAreAskedAbout) {
+  const std::vector<int32_t> want{9, 50256, 7, 300};
+  write_file(o_.file, bytes_of(want));
+  EXPECT_CONTAINS(
+      error(),
+      "t.bin: read as numbers of 2 bytes, all but every second one are 0, as in a file "
+      "of numbers of 4 bytes; for these say --dtype u32; if they are right as they are, "
+      "say --dtype u16");
+  write_file(o_.file, bytes_of(std::vector<int64_t>(want.begin(), want.end())));
+  EXPECT_CONTAINS(error(),
+                  "numbers of 2 bytes, all but every fourth one are 0, as in a file of "
+                  "numbers of 8 bytes; save these by numpy.save, as .npy");
+  o_.vocab = 100'000;
+  EXPECT_CONTAINS(error(),
+                  "numbers of 4 bytes, all but every second one are 0, as in a file of "
+                  "numbers of 8 bytes; save these by numpy.save, as .npy; if they are right "
+                  "as they are, say --dtype u32");
+  EXPECT_FALSE(std::filesystem::exists(o_.out));
+  o_.vocab = 50257;
+  for (const std::vector<uint16_t>& right :
+       {std::vector<uint16_t>{5, 0, 7, 0, 0, 1}, {0, 5}, {5, 0, 7}}) {
+    write_file(o_.file, bytes_of(right));
+    EXPECT_EQ(prepared(), std::vector<int32_t>(right.begin(), right.end()));
+  }
 }
 
 TEST_F(PrepareTokensTest, ErrorsLeaveNothing) {

@@ -4,11 +4,13 @@
 #include "src/files/hdf5.h"
 
 #include "src/files/hdf5_reader.h"
+#include "src/files/seal.h"
 #include "tests/src/files/file_limit.h"
 #include "tests/temp_dir.h"
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 #include <fcntl.h>
 #include <functional>
@@ -42,6 +44,9 @@ void write_sample(const std::string& path, float first = 1.5f) {
   f.set_real_attribute("real", 0.1);
   f.commit();
 }
+
+// As a file of old, whose first 512 bytes say nothing.
+std::string without_seal(std::string bytes) { return bytes.replace(0, 512, 512, '-'); }
 
 TEST(Hdf5, AnOpenFileMayBeReplaced) {
   TempDir dir;
@@ -247,8 +252,8 @@ TEST(Hdf5, DamagedFilesNeverCrash) {
       bytes[random() % std::min<std::size_t>(bytes.size(), 4000)] = static_cast<char>(random());
     write_file(dir / "damaged.h5", bytes);
     error_of([&] { read_all(dir / "damaged.h5"); });
-    bytes[0] = '-';  // a file of old, which has no hash: HDF5 1.10 copies beyond its buffers here
-    write_file(dir / "damaged.h5", bytes);
+    // a file of old, which has no hash: HDF5 1.10 copies beyond its buffers here
+    write_file(dir / "damaged.h5", without_seal(bytes));
     error_of([&] { read_all(dir / "damaged.h5"); });
   }
 }
@@ -257,7 +262,7 @@ TEST(Hdf5, DamagedFilesNeverCrash) {
 TEST(Hdf5, FilesWithoutASealReadAsThoseWithOne) {
   TempDir dir;
   write_sample(dir / "a.h5");
-  write_file(dir / "old.h5", "-" + read_file(dir / "a.h5").substr(1));
+  write_file(dir / "old.h5", without_seal(read_file(dir / "a.h5")));
   const Hdf5File f = Hdf5File::open(dir / "a.h5"), old = Hdf5File::open(dir / "old.h5");
   for (const char* name : {"/params", "/params/deep/er/bytes", "/params/none", "/none/at/all"})
     EXPECT_EQ(old.has(name), f.has(name)) << name;
@@ -278,6 +283,114 @@ TEST(Hdf5, FilesWithoutASealReadAsThoseWithOne) {
             dir / "old.h5: has no dataset /params/none");
   EXPECT_EQ(error_of([&] { old.int_attribute("text"); }),
             dir / "old.h5: attribute text should be one integer");
+}
+
+// Also of those that hold nothing but zeros.
+TEST(Hdf5, AFlipOfAnyByteOfTheSealIsNoticed) {
+  TempDir dir;
+  write_sample(dir / "a.h5");
+  const std::string whole = read_file(dir / "a.h5");
+  for (std::size_t at = 0; at < 512; ++at) {
+    std::string bytes = whole;
+    bytes[at] = static_cast<char>(bytes[at] ^ 1 << at % 8);
+    write_file(dir / "b.h5", bytes);
+    EXPECT_CONTAINS(error_of([&] { Hdf5File::open(dir / "b.h5"); }), "b.h5: is ") << at;
+  }
+  verify_seals = false;
+  EXPECT_EQ(error_of([&] { Hdf5File::open(dir / "b.h5"); }), "");
+  verify_seals = true;
+}
+
+TEST(Hdf5, WholeNumbersThatDoNotFitAreNamed) {
+  TempDir dir;
+  Hdf5File made = Hdf5File::create(dir / "a.h5");
+  const std::vector<int64_t> numbers = {0, 255, -1, 65536, INT64_MIN, INT64_MAX, 65535};
+  const std::vector<uint32_t> bare = {7, 4000000000};
+  made.write("/signed", StoredType::i64, {7}, numbers.data());
+  made.write("/bare", StoredType::u32, {2}, bare.data());
+  made.commit();
+  const Hdf5File f = Hdf5File::open(dir / "a.h5");
+  std::vector<int64_t> room(7);
+  const auto error = [&](const char* name, StoredType as, int64_t count) {
+    return error_of([&] { f.read(name, as, {count}, room.data()); });
+  };
+  EXPECT_EQ(error("/signed", StoredType::u16, 7),
+            dir / "a.h5: /signed: element 2 is -1, expected 0 to 65535");
+  EXPECT_CONTAINS(error("/signed", StoredType::u8, 7), "element 2 is -1, expected 0 to 255");
+  EXPECT_CONTAINS(error("/signed", StoredType::u32, 7),
+                  "element 2 is -1, expected 0 to 4294967295");
+  EXPECT_CONTAINS(error("/signed", StoredType::i32, 7),
+                  "element 4 is -9223372036854775808, expected -2147483648 to 2147483647");
+  EXPECT_CONTAINS(error("/bare", StoredType::i32, 2),
+                  "element 1 is 4000000000, expected -2147483648");
+  EXPECT_EQ(error("/bare", StoredType::i64, 2), "");
+  EXPECT_EQ(room[1], 4000000000);
+}
+
+// The attribute and the array are made by the library itself: this class writes no such types.
+TEST(Hdf5, NumbersFrom2To63OnAreNamed) {
+  TempDir dir;
+  const Id file(H5Fcreate((dir / "a.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
+                H5Fclose);
+  const hsize_t two = 2;
+  const uint64_t values[] = {1, uint64_t{1} << 63};
+  {
+    const Id space(H5Screate_simple(1, &two, nullptr), H5Sclose),
+        one(H5Screate(H5S_SCALAR), H5Sclose);
+    const Id set(H5Dcreate2(file, "x", H5T_STD_U64BE, space, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT),
+                 H5Dclose);
+    H5Dwrite(set, H5T_NATIVE_UINT64, H5S_ALL, H5S_ALL, H5P_DEFAULT, values);
+    for (int i = 0; i < 2; ++i) {
+      const Id a(H5Acreate2(file, i == 0 ? "small" : "large", H5T_STD_U64LE, one, H5P_DEFAULT,
+                            H5P_DEFAULT),
+                 H5Aclose);
+      H5Awrite(a, H5T_NATIVE_UINT64, &values[i]);
+    }
+    H5Fflush(file, H5F_SCOPE_GLOBAL);
+  }
+  const Hdf5File f = Hdf5File::open(dir / "a.h5");
+  std::vector<int64_t> room(2);
+  EXPECT_CONTAINS(error_of([&] { f.read("/x", StoredType::i64, {2}, room.data()); }),
+                  "/x: element 1 is 9223372036854775808, expected -9223372036854775808 to ");
+  EXPECT_EQ(f.int_attribute("small"), 1);
+  EXPECT_CONTAINS(error_of([&] { f.int_attribute("large"); }), "attribute large is 2^63 or more");
+}
+
+// As h5py writes it with compression="lzf". The filter is known while the file is written.
+TEST(Hdf5, AFilterThatIsMissingIsNamed) {
+  TempDir dir;
+  constexpr H5Z_filter_t kLzf = 32000;
+  const H5Z_class2_t lzf = {H5Z_CLASS_T_VERS,
+                            kLzf,
+                            1,
+                            1,
+                            "lzf",
+                            nullptr,
+                            nullptr,
+                            [](unsigned, std::size_t, const unsigned*, std::size_t bytes,
+                               std::size_t*, void**) { return bytes; }};
+  ASSERT_GE(H5Zregister(&lzf), 0);
+  {
+    const Id file(H5Fcreate((dir / "a.h5").c_str(), H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT),
+                  H5Fclose);
+    const hsize_t size = 8;
+    const std::vector<uint8_t> tokens(size, 3);
+    const Id creation(H5Pcreate(H5P_DATASET_CREATE), H5Pclose),
+        space(H5Screate_simple(1, &size, nullptr), H5Sclose);
+    H5Pset_chunk(creation, 1, &size);
+    H5Pset_filter(creation, kLzf, 0, 0, nullptr);
+    const Id set(H5Dcreate2(file, "train", H5T_STD_U8LE, space, H5P_DEFAULT, creation, H5P_DEFAULT),
+                 H5Dclose);
+    ASSERT_GE(H5Dwrite(set, H5T_NATIVE_UINT8, H5S_ALL, H5S_ALL, H5P_DEFAULT, tokens.data()), 0);
+  }
+  ASSERT_GE(H5Zunregister(kLzf), 0);
+  const Hdf5File f = Hdf5File::open(dir / "a.h5");
+  std::vector<uint8_t> room(8);
+  const std::string text = error_of([&] { f.read("/train", StoredType::u8, {8}, room.data()); });
+  EXPECT_CONTAINS(text,
+                  "a.h5: /train is packed with the filter lzf (number 32000), which this HDF5 "
+                  "lacks; write it with gzip or unpacked");
+  EXPECT_EQ(text.find("damaged"), std::string::npos) << text;
 }
 
 // A Python with h5py; "" where there is none.

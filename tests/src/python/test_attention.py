@@ -107,6 +107,34 @@ def test_module():
     assert "strided" in repr(block)
 
 
+BIG = 2 ** 63
+IDS = [(torch.int64, [-BIG, -1, 0, 1, 2 ** 31, 2 ** 32, 3_000_000_000, 3_000_000_001, BIG - 1]),
+       (torch.uint64, [0, 2 ** 32, 3_000_000_000, 3_000_000_001, BIG, 2 * BIG - 1]),
+       (torch.uint32, [0, 3_000_000_000, 3_000_000_001, 2 ** 32 - 1]),
+       (torch.int16, [-5, 0, 32767]), (torch.uint16, [0, 40000, 65535]), (torch.bool, [0, 1])]
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("dtype, ids", IDS, ids=lambda x: str(x).replace("torch.", "") if isinstance(x, torch.dtype) else "")
+def test_segments_of_any_integer(dtype, ids, device):
+    """Equal numbers see each other and different ones don't, over all of a type; none below 0 sees or is seen."""
+    q, k, v = qkv(device)
+    generator = torch.Generator().manual_seed(1)
+    at = [torch.randint(0, len(ids), (2, 40), generator=generator) for _ in range(2)]
+    number = {n: i if n >= 0 else -1 for i, n in enumerate(ids)}
+    wide = [[[ids[i] for i in row] for row in one.tolist()] for one in at]
+    segments = [torch.tensor(one, dtype=dtype, device=device) for one in wide]
+    small = [torch.tensor([[number[n] for n in row] for row in one], dtype=torch.int32, device=device) for one in wide]
+    want = wa.attention(q, k, v, wa.all(causal=False), segments=small)
+    assert torch.equal(wa.attention(q, k, v, wa.all(causal=False), segments=segments), want)
+    one = wa.attention(q, k, v, wa.all(causal=False), segments=segments[0])
+    assert torch.equal(one, wa.attention(q, k, v, wa.all(causal=False), segments=small[0]))
+    assert (want != 0).any() and ((want == 0).all(-1).any() or min(ids) >= 0)
+    if dtype == torch.uint64:  # beside signed ones: 2^64 - 1 is not -1
+        mixed = segments[0], torch.full_like(small[0], -1, dtype=torch.int64)
+        assert (wa.attention(q, k, v, wa.all(causal=False), segments=mixed) == 0).all()
+
+
 @pytest.mark.parametrize("change, text", [
     (dict(scale=-1.0), "scale must be positive and finite"),
     (dict(layout="thbd"), 'layout must be "bthd" or "bhtd"'),
@@ -122,6 +150,7 @@ def test_module():
     (dict(q=torch.zeros(2, 40, 4, 16, dtype=torch.int32)), "q is torch.int32, q torch.int32"),
     (dict(segments=torch.zeros(2, 39, dtype=torch.int)), "segments of queries must be integers"),
     (dict(segments=torch.zeros(2, 40)), "segments of queries must be integers"),
+    (dict(segments=torch.zeros(2, 40, dtype=torch.complex64)), "segments of queries must be integers"),
 ])
 def test_errors(change, text):
     arguments = dict(zip("qkv", qkv()), pattern=PATTERN) | change

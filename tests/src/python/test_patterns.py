@@ -52,6 +52,15 @@ def test_patterns_of_a_config():
     (lambda: wa.by_layout(np.ones(3)), "active must be"),
     (lambda: (wa.by_layout(np.ones((2, 2))) | wa.local(3)).mask(8), "a layout is no part of another pattern"),
     (lambda: library.Plan(library.Pattern(wa.all().text, 1), 8, 8, 8, 8, -2), "device must be WEFT_CPU"),
+    (lambda: wa.local(2 ** 64 + 8).mask(8), "stride is 18446744073709551624, which does not fit into 64 bits"),
+    (lambda: wa.local(8.9).mask(8), "the fields of a pattern are whole numbers, got 8.9"),
+    (lambda: wa.local(4, causal=2 ** 32).mask(8), "causal is 4294967296, which does not fit into 32 bits"),
+    (lambda: wa.local(4, documents=[0, 2 ** 64 + 4]).mask(8), "documents is 18446744073709551620, which does not fit"),
+    (lambda: wa.bigbird(8, 24, 1, seed=-1).mask(64), "seed is -1, which does not fit into 64 bits"),
+    (lambda: wa.local(4).cost(2 ** 64 + 8), "n_q is 18446744073709551624, which does not fit"),
+    (lambda: wa.local(4).cost(8, heads=2 ** 32 + 2), "heads is 4294967298, which does not fit into 32 bits"),
+    (lambda: wa.by_layout(np.ones((2, 2)), block=2 ** 64 + 16).mask(8), "block is 18446744073709551632, which does not"),
+    (lambda: wa.by_layout(np.ones((2, 2)), block=16.5), "whole numbers, got 16.5"),
 ])
 def test_errors_have_the_text_of_the_library(call, text):
     with pytest.raises(ValueError, match=text):

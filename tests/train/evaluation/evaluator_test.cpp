@@ -122,6 +122,25 @@ TEST(EvaluateDecoded, GivesTheBitsOfAWholePass) {
   expect_decoded_bits("{kind: fixed, stride: 8, c: 2}");
 }
 
+// Who watches hears of every position: a batch of long windows takes longer than a step may.
+TEST_F(EvaluateTest, DecodingReportsProgressWithinABatch) {
+  struct Counting : Processes {
+    void report_progress() override { ++reports; }
+
+    int64_t reports = 0;
+  } counting;
+
+  const EvalOptions options{
+      .context = 64,
+      .batch = 3,
+      .max_tokens = 192,
+      .decode = true,
+      .group = &counting,
+  };
+  evaluate(*device_, *model_, *data_, options);
+  EXPECT_EQ(counting.reports, 64) << "one batch of three windows";
+}
+
 TEST_F(EvaluateTest, MovingAverageIsUsedAndPutBack) {
   const std::vector<double> before = to_host(*device_, store_.master());
   device_->zero(store_.ema());

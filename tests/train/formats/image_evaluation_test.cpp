@@ -303,8 +303,14 @@ TEST_F(ImageRunTest, WhoIsToldTheClassPredictsBetter) {
   EXPECT_CONTAINS(error_of([&] { run(told, "other"); }), "has no /labels/train");
   write_tiny_images(dir / "images.h5");
   told.back() = "data.classes=3";
-  EXPECT_CONTAINS(error_of([&] { run(told, "other"); }),
-                  "has an image of class 3, expected 0 to 2");
+  EXPECT_CONTAINS(error_of([&] { run(told, "other"); }), " is of class 3, expected 0 to 2");
+}
+
+TEST_F(ImageRunTest, TrainsWithoutImagesToValidate) {
+  write_tiny_images(dir / "images.h5", 0);
+  run({"train.steps=3", "data.labels=true", "data.classes=4"}, "bare");
+  EXPECT_EQ(metric(dir / "bare/metrics.jsonl", "step").back(), 3);
+  EXPECT_TRUE(metric(dir / "bare/metrics.jsonl", "valid_bits").empty());
 }
 
 TEST_F(ImageRunTest, Refusals) {

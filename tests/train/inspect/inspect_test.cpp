@@ -10,6 +10,7 @@
 #include "train/program/counts.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <filesystem>
@@ -302,13 +303,30 @@ TEST_F(Inspect, MistakesAreNamed) {
   o.length = kMaxPositions + 1;
   EXPECT_EQ(error(o), "--length must be between 1 and 1073741824, got 1073741825");
   o = options();
-  o.overrides = {"model.attention={kind: local, stride: 8}", "model.layers=1"};  // counted first
   o.pattern = "0,0";
   o.length = 32769;
   o.mask_out = path("m.npy");
   EXPECT_TRUE(error(o).starts_with("a mask file holds one byte for each of length * length pairs"))
       << error(o);
   EXPECT_FALSE(fs::exists(path("m.npy")));
+}
+
+// To count the pairs of so many positions takes minutes and more.
+TEST_F(Inspect, MistakesAreNamedBeforePairsAreCounted) {
+  const auto began = std::chrono::steady_clock::now();
+  InspectOptions o;
+  o.device = "cpu";
+  o.attention = "{kind: strided, stride: 1000}";
+  o.length = int64_t{1} << 26;
+  o.mask_out = path("m.npy");
+  EXPECT_CONTAINS(error(o), "length must be between 1 and 32768, got 67108864");
+  o.mask_out.clear();
+  o.position = *o.length;
+  EXPECT_CONTAINS(error(o), "--position must be between 0 and 67108863");
+  o.position.reset();
+  o.grid = {10};
+  EXPECT_CONTAINS(error(o), "--grid takes H,W or H,W,C");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, std::chrono::seconds(5));
 }
 
 // What the program prints, both streams, and its exit code.

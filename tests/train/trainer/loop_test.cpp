@@ -2,6 +2,7 @@
 // The loop around the steps: what it logs, when it stops, which checkpoints it keeps, what it
 // blames.
 #include "src/config/config.h"
+#include "src/files/hdf5.h"
 #include "src/optimizer/optimizer.h"
 #include "tests/train/runs.h"
 #include "train/program/counts.h"
@@ -91,6 +92,27 @@ TEST_F(LoopTest, MinutesAreMinutes) {
       std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
   EXPECT_GT(seconds, 1.2);
   EXPECT_LT(seconds, 20);
+}
+
+// The file then has an empty validation split, or none.
+TEST_F(LoopTest, TrainsWithoutTokensToValidate) {
+  const std::vector<uint8_t> tokens(5000, 7);
+  for (const bool missing : {false, true}) {
+    SCOPED_TRACE(missing);
+    Hdf5File file = Hdf5File::create(dir / "corpus.h5");
+    file.write("/train", StoredType::u8, {5000}, tokens.data());
+    if (!missing) file.write("/valid", StoredType::u8, {0}, nullptr);
+    file.commit();
+    const std::vector<std::string> keys{"train.eval_every=4", "train.log_every=10"};
+    fs::remove_all(dir / "run");
+    EXPECT_CONTAINS(train_with(keys, {.max_steps = 6}),
+                    "none to validate: no evaluation, no best.h5");
+    EXPECT_EQ(train_with(keys, {.resume = ""}).find("best validation"), std::string::npos);
+    EXPECT_EQ(of("run", "step"), (std::vector<double>{1, 4, 8, 10, 12, 16, 20}));
+    EXPECT_TRUE(of("run", "valid_bits").empty());
+    EXPECT_FALSE(fs::exists(dir / "run/best.h5"));
+    EXPECT_EQ(load_model(latest("run"), "cpu")->state.step, 20);
+  }
 }
 
 // Of the average where there is one, though it lags behind the weights.
