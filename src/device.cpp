@@ -136,6 +136,13 @@ void fill_with_noise(Device& device, const Tensor& tensor) {
   upload(bits.data());
 }
 
+// Rows of a matmul that gives each thread of the CPU as many pieces: they have 256 rows, and there
+// are 4 to 16 of them (kernels/linear/linear.cpp).
+int64_t rows_of_peak() {
+  const int64_t threads = std::min(omp_get_max_threads(), 16);
+  return 256 * threads * ((threads + 3) / threads);
+}
+
 // Of one of `calls` calls of `work` in a row.
 double median_seconds(Device& device, int calls, const std::function<void()>& work) {
   constexpr int kRepeats = 7, kUncounted = 2;  // the first ones load libraries and raise clocks
@@ -162,15 +169,15 @@ double Device::peak_flops(DType compute) {
   if (rate > 0) return rate;
   WEFT_CHECK(compute == DType::f32 || compute == DType::f16 || compute == DType::bf16,
              "peak_flops: expected f32, f16 or bf16, got ", name_of(compute));
-  const int64_t n = is_cuda() ? 4096 : 1024;
-  const Tensor x(*pool, {n, n}, compute, "peak FLOP/s"), w(*pool, {n, n}, compute, "peak FLOP/s"),
-      y(*pool, {n, n}, compute, "peak FLOP/s");
+  const int64_t n = is_cuda() ? 4096 : 1024, rows = is_cuda() ? n : rows_of_peak();
+  const Tensor x(*pool, {rows, n}, compute, "peak FLOP/s"),
+      w(*pool, {n, n}, compute, "peak FLOP/s"), y(*pool, {rows, n}, compute, "peak FLOP/s");
   fill_with_noise(*this, x);
   fill_with_noise(*this, w);
   const double seconds = median_seconds(*this, is_cuda() ? 10 : 1, [&] {
     launch(queue, LinearForward{.y = y, .x = x, .w = w, .b = {}});
   });
-  return rate = 2.0 * static_cast<double>(n) * static_cast<double>(n) * static_cast<double>(n) /
+  return rate = 2.0 * static_cast<double>(rows) * static_cast<double>(n) * static_cast<double>(n) /
                 seconds;
 }
 

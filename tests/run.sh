@@ -11,9 +11,7 @@ cd "$(dirname "$0")/.."
 install_packages python3-h5py iproute2
 export WEFT_PYTHON=${WEFT_PYTHON:-/usr/bin/python3}  # it has h5py, which reads what weft writes
 preset=$(preset_here)
-say "building with the preset '$preset' ($(nproc) cores)"
-configure "$preset"
-cmake --build --preset "$preset"
+build "$preset"
 
 say "CPU tests"
 ctest --preset "$preset" -L cpu -j $(($(nproc) + 1)) -E '^Slow(Mutants|Faults)\.'  # many wait; attack.sh has those

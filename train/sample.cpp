@@ -50,8 +50,8 @@ static void add_sample_options(CLI::App& app, SampleArguments& a) {
   a.extensions = sample_extensions();
   for (const auto& extension : a.extensions) extension->add_options(app);
   app.footer(
-      "Writes what follows the prompt, as it comes; several samples one after the other, a line "
-      "between "
+      "Writes the prompt (dim on a terminal, else in [brackets]; not with --out) and what follows "
+      "it, as it comes; several samples one after the other, a line between "
       "them.\nCtrl-C ends a text, twice the program.\nA model whose position_axes are rows, "
       "columns and "
       "channels draws images.\n"

@@ -60,7 +60,9 @@ TEST_F(ProgramsTest, TrainIsTheLibrary) {
   EXPECT_TRUE(read_file(dir / "program/latest.h5") == read_file(checkpoint()));
   for (const char* part :
        {"small", "CPU", "parameters", "layers 0: local(stride 8)", "256 tokens", "planned",
-        "step 1/20", "step 20/20", "tok/s  MFU ", "finished 20 steps", "best validation"})
+        "step 1/20", "step 20/20",
+        "\nlines       time since the start; bits: of the batch, bits per byte; ", "MFU",
+        "finished 20 steps in 0:", " bits per byte (moving average of the weights) at step "})
     EXPECT_CONTAINS(out, part);
   EXPECT_EQ(out.find('\r'), std::string::npos) << "no passing lines in a file";
 }
@@ -103,9 +105,33 @@ TEST_F(ProgramsTest, EvaluateIsTheLibraryAndWhatTrainingSaid) {
 TEST_F(ProgramsTest, SampledTokensAreThoseOfTheText) {
   std::string text = sampled({"--prompt", "\x05\x07"}), numbers;
   text.pop_back();  // the end of the line
+  EXPECT_EQ(text.substr(0, 4), "[\x05\x07]");
+  text.erase(0, 4);
   EXPECT_EQ(text.size(), 20u);
   for (const char c : text) numbers += str(int{c}, ' ');
-  EXPECT_EQ(sampled({"--tokens", "--prompt", "5 7"}), numbers + "\n");
+  EXPECT_EQ(sampled({"--tokens", "--prompt", "5 7"}), "[5 7 ]" + numbers + "\n");
+}
+
+// The prompt is told from what the model adds: in brackets, on a terminal dim. Files have none.
+TEST_F(ProgramsTest, SampleShowsThePromptOfEachText) {
+  const std::vector<std::string> two{"--prompt", "\x1d\x1e", "--seed", "5", "--count", "2"};
+  const std::string piped = sampled(two);
+  EXPECT_EQ(piped.find("[\x1d\x1e]"), 0u);
+  EXPECT_CONTAINS(piped, "\n==== sample 2 ====\n[\x1d\x1e]");
+  std::vector<std::string> to_file = two;
+  to_file.insert(to_file.end(), {"--out", dir / "text"});
+  sampled(to_file);
+  EXPECT_EQ(read_file(dir / "text").substr(0, 20), piped.substr(4, 20));
+  write_file(dir / "long", std::string(1500, '\x03'));
+  EXPECT_CONTAINS(sampled({"--prompt-file", dir / "long"}),
+                  "[... " + std::string(1000, '\x03') + "]");
+  const std::string command = str(WEFT_TEST_BIN "/sample --checkpoint ", checkpoint(),
+                                  " --device cpu --length 5 --tokens --prompt '5 7'");
+  Process terminal(dir, "/usr/bin/script", {"-qec", command, "/dev/null"}, {.name = "terminal"});
+  EXPECT_EQ(terminal.wait(), 0) << terminal.err();
+  const std::string shown = terminal.out();
+  EXPECT_CONTAINS(shown, "\033[2m5 7 \033[0m");
+  EXPECT_EQ(shown.find('['), shown.find("[2m")) << shown;
 }
 
 // Windows that overlap see tokens again; files have them once, at the place where they were scored.
@@ -202,8 +228,9 @@ TEST_F(ProgramsTest, SampleAnswersAPerson) {
   const std::string first = typed("\\003\\004\\n"), both = typed("\\003\\004\\n\\005\\n");
   EXPECT_EQ(first.size(), 6u);
   EXPECT_EQ(both.substr(0, 6), first);
-  EXPECT_EQ(both.substr(6), sampled({"--temperature", "0", "--length", "5", "--prompt",
-                                     "\x03\x04" + first.substr(0, 5) + "\x05"}));
+  const std::string prompt = "\x03\x04" + first.substr(0, 5) + "\x05";
+  EXPECT_EQ("[" + prompt + "]" + both.substr(6),
+            sampled({"--temperature", "0", "--length", "5", "--prompt", prompt}));
 }
 }  // namespace
 }  // namespace weft

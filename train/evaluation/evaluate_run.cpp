@@ -42,12 +42,6 @@ struct Losses {
   }
 };
 
-const char* unit_of(const TokenDataset& data) {
-  return data.image()                  ? "bits per dimension"
-         : data.bytes_per_token() == 1 ? "bits per byte"
-                                       : "bits per token";
-}
-
 class Evaluation {
  public:
   Evaluation(const EvaluateArguments& arguments, Processes& group, Progress& progress)
@@ -127,7 +121,8 @@ class Evaluation {
 
   std::string sentence(const EvalResult& result, const std::string& choice) const {
     const auto of_byte = per_byte(result);
-    return str(a_.split, ": ", fixed_text(result.bits, 4), " ", unit_of(data_),
+    return str(a_.split, ": ", fixed_text(result.bits, 4), " ",
+               bits_unit(bool{data_.image()}, data_.bytes_per_token()),
                of_byte ? str(", ", fixed_text(*of_byte, 4), " bits per byte") : "", " over ",
                data_.image() ? str(grouped_digits(data_.images()), " images")
                              : str(grouped_digits(result.tokens), " tokens"),

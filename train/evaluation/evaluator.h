@@ -45,6 +45,12 @@ struct EvalResult {
   int64_t tokens = 0;
 };
 
+// What bits are of, for people: "bits per dimension" of images, else "bits per byte" where a token
+// is a byte of text, else "bits per token".
+inline const char* bits_unit(bool images, double bytes_per_token) {
+  return images ? "bits per dimension" : bytes_per_token == 1 ? "bits per byte" : "bits per token";
+}
+
 // Collective. Sums nats in f64 on the host, of each window and then of the windows, in the order of
 // the split: `batch` changes no more than the model's own arithmetic, the number of ranks nothing.
 // `progress` hears (tokens scored, tokens in all) after every batch.

@@ -12,6 +12,22 @@
 #include <unistd.h>
 
 namespace weft {
+namespace {
+// Differences of rounded sums: rounded parts would not add up to the rounded whole.
+template <class Write>
+std::string adding_up(const Laps& laps, double unit, Write write) {
+  std::string text;
+  double sum = 0, written = 0;
+  for (const auto& [part, seconds] : laps.parts()) {
+    sum += seconds;
+    const double units = std::round(sum / unit) - written;
+    written += units;
+    text += str(text.empty() ? "" : ", ", part, " ", write(units * unit));
+  }
+  return text;
+}
+}  // namespace
+
 std::string fixed_text(double value, int digits) {
   char text[64];
   std::snprintf(text, sizeof text, "%.*f", digits, value);
@@ -69,18 +85,29 @@ double Stopwatch::seconds() const {
   return running_ ? sum_ + std::chrono::duration<double>(Clock::now() - since_).count() : sum_;
 }
 
-void Laps::lap(const char* part) {
-  const double now = watch_.seconds();
-  parts_.emplace_back(part, now - last_);
-  last_ = now;
+void Laps::lap(const std::string& part) { add(part, watch_.seconds() - last_); }
+
+void Laps::add(const std::string& part, double seconds) {
+  last_ += seconds;
+  for (auto& [name, sum] : parts_)
+    if (name == part) {
+      sum += seconds;
+      return;
+    }
+  parts_.emplace_back(part, seconds);
+}
+
+double Laps::of(const std::string& part) const {
+  for (const auto& [name, seconds] : parts_)
+    if (name == part) return seconds;
+  return 0;
 }
 
 std::string Laps::text() const {
-  std::string text;
-  for (const auto& [part, seconds] : parts_)
-    text += str(text.empty() ? "" : ", ", part, " ", fixed_text(seconds, 2));
-  return text;
+  return adding_up(*this, 0.01, [](double seconds) { return fixed_text(seconds, 2); });
 }
+
+std::string Laps::durations() const { return adding_up(*this, 1, duration_text); }
 
 void Progress::line(const std::string& text) {
   clear();

@@ -35,10 +35,10 @@ class Stopwatch {
   bool running_ = false;
 };
 
-// Divides the time since its construction into parts, one after the other.
+// Divides the time since its construction into parts.
 class Laps {
  public:
-  void lap(const char* part);  // books the time since the last call on `part`, a string literal
+  void lap(const std::string& part);  // books the time since the last call on `part`
 
   template <class T>
   T lap(const char* part, T made) {
@@ -46,16 +46,25 @@ class Laps {
     return made;
   }
 
+  void add(const std::string& part, double seconds);  // books these seconds, which follow the last
+
   double last() const { return last_; }  // seconds from construction to the last call
 
-  const std::vector<std::pair<const char*, double>>& parts() const { return parts_; }
+  double seconds() const { return watch_.seconds(); }  // from construction to now
 
-  std::string text() const;  // "device 0.31, weights 0.20"
+  double of(const std::string& part) const;  // seconds booked on it; 0: none
+
+  // By part, in the order of their first calls.
+  const std::vector<std::pair<std::string, double>>& parts() const { return parts_; }
+
+  // The parts as rounded numbers whose sum is last(), rounded.
+  std::string text() const;       // hundredths of seconds: "device 0.31, weights 0.20"
+  std::string durations() const;  // "training 1:58, evaluation 0:07"
 
  private:
   Stopwatch watch_{true};
   double last_ = 0;
-  std::vector<std::pair<const char*, double>> parts_;  // seconds of each
+  std::vector<std::pair<std::string, double>> parts_;  // seconds of each
 };
 
 class Progress {

@@ -6,17 +6,19 @@
 #include "src/config/read_config.h"
 #include "src/files/files.h"
 #include "src/patterns/pattern.h"
+#include "train/evaluation/evaluator.h"
 #include "train/program/counts.h"
 #include "train/program/json.h"
+#include "train/report/chart.h"
 #include "train/report/pattern_image.h"
+#include "train/trainer/validation.h"
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <cstdio>
 #include <filesystem>
-#include <limits>
+#include <iterator>
 #include <optional>
 #include <string>
 #include <utility>
@@ -26,119 +28,6 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-constexpr double kWidth = 420, kHeight = 230, kLeft = 50, kRight = 10, kTop = 8, kBottom = 38;
-constexpr std::size_t kMostPoints = 400;  // of a series
-
-using Points = std::vector<std::pair<double, double>>;
-
-Points thinned(const Points& all, bool log_y) {
-  Points some;
-  const std::size_t group = all.size() / kMostPoints + 1;
-  double x = 0, y = 0;
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    if (std::isfinite(all[i].first) && std::isfinite(all[i].second) &&
-        !(log_y && all[i].second <= 0)) {
-      x += all[i].first, y += all[i].second, ++count;
-    }
-    if ((i + 1) % group != 0 && i + 1 < all.size()) continue;
-    if (count > 0)
-      some.emplace_back(x / static_cast<double>(count), y / static_cast<double>(count));
-    x = y = 0, count = 0;
-  }
-  return some;
-}
-
-// Round numbers from `low` to `high`, about `count` of them.
-std::vector<double> ticks(double low, double high, double count) {
-  const double raw = (high - low) / count, unit = std::pow(10, std::floor(std::log10(raw)));
-  const double step = raw / unit < 1.5   ? unit
-                      : raw / unit < 3.5 ? 2 * unit
-                      : raw / unit < 7.5 ? 5 * unit
-                                         : 10 * unit;
-  std::vector<double> at;
-  for (double t = std::ceil(low / step - 1e-9); t * step <= high + 1e-9 * step; ++t)
-    at.push_back(t * step);
-  return at;
-}
-
-std::string tick_text(double value) {
-  if (std::abs(value) >= 10000) return count_text(value);
-  char text[32];
-  std::snprintf(text, sizeof text, "%.4g", value);
-  return text;
-}
-
-struct Range {
-  double low = std::numeric_limits<double>::infinity(), high = -low;
-
-  void add(double v) { low = std::min(low, v), high = std::max(high, v); }
-
-  void widen() {
-    if (high > low) return;
-    const double by = low == 0 ? 1 : std::abs(low) / 10;
-    low -= by, high += by;
-  }
-};
-
-struct Plot {
-  Range x, y;
-  bool log_y;
-
-  double value(double v) const { return log_y ? std::log10(v) : v; }
-
-  std::string px(double v) const {
-    return fixed_text(kLeft + (v - x.low) / (x.high - x.low) * (kWidth - kLeft - kRight), 1);
-  }
-
-  std::string py(double v) const {
-    const double at = (std::clamp(value(v), y.low, y.high) - y.low) / (y.high - y.low);
-    return fixed_text(kHeight - kBottom - at * (kHeight - kTop - kBottom), 1);
-  }
-};
-
-// A label at (x, y), moved by (0, dy); anchor: start, middle or end.
-std::string label(const std::string& x, const std::string& y, int dy, const char* anchor,
-                  const std::string& text) {
-  return str("<text x='", x, "' y='", y, "' dy='", dy, "' text-anchor='", anchor, "'>",
-             html_text(text), "</text>");
-}
-
-// Decades where a logarithmic axis spans two or more, else round numbers.
-std::vector<double> heights_of(const Plot& f) {
-  if (!f.log_y) return ticks(f.y.low, f.y.high, 5);
-  if (f.y.high - f.y.low < 2) return ticks(std::pow(10, f.y.low), std::pow(10, f.y.high), 5);
-  std::vector<double> decades;
-  for (double t = std::ceil(f.y.low); t <= f.y.high; ++t) decades.push_back(std::pow(10, t));
-  return decades;
-}
-
-std::string axes(const Plot& f, const std::string& x_name) {
-  std::string svg;
-  const std::string left = fixed_text(kLeft, 0), right = fixed_text(kWidth - kRight, 0),
-                    bottom = fixed_text(kHeight - kBottom, 0);
-  for (const double v : heights_of(f)) {
-    svg += str("<line class='g' x1='", left, "' x2='", right, "' y1='", f.py(v), "' y2='", f.py(v),
-               "'/>");
-    svg += label(fixed_text(kLeft - 6, 0), f.py(v), 4, "end", tick_text(v));
-  }
-  for (const double t : ticks(f.x.low, f.x.high, 5))
-    svg += label(f.px(t), bottom, 16, "middle", tick_text(t));
-  return svg + label(right, fixed_text(kHeight - 6, 0), 0, "end", x_name);
-}
-
-std::string line_of(const Plot& f, const Series& s, const Points& points) {
-  std::string path, dots;
-  for (const auto& [x, y] : points) {
-    path += str(path.empty() ? "" : " ", f.px(x), ",", f.py(y));
-    if (s.marks || points.size() == 1)
-      dots += str("<circle r='3' cx='", f.px(x), "' cy='", f.py(y), "'/>");
-  }
-  return str("<g style='--c:var(--c", s.colour, ")'><polyline points='", path, "'/>", dots, "</g>");
-}
-
-// ---- the page ----
-
 constexpr int64_t kMostBytes = int64_t{1} << 28;  // of a file that is read
 constexpr std::size_t kMostSamples = 12;          // on a page: the last ones
 
@@ -157,7 +46,9 @@ color:var(--dim)}.k span{margin-right:1em;white-space:nowrap}.k span:before{cont
 width:.8em;height:.8em;border-radius:2px;background:var(--c);margin-right:.35em}pre{margin:0;padding:10px;
 background:var(--box);border-radius:8px;overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;
 font:13px/1.45 ui-monospace,monospace}img{max-width:100%;image-rendering:pixelated}summary{cursor:pointer;
-font-weight:600}b{color:var(--fg)}.d{color:var(--dim)}
+font-weight:600}b{color:var(--fg)}.d{color:var(--dim)}.t polyline{stroke-width:1;opacity:.5}label{margin:0 1em 0 .2em}
+.w{border-left:4px solid var(--c1);padding-left:10px}#x0:checked~:is(.x1,.x2),#x1:checked~:is(.x0,.x2),
+#x2:checked~:is(.x0,.x1){display:none}
 </style>)";
 
 std::string text_of(const fs::path& file) { return read_text(file.string(), kMostBytes); }
@@ -181,25 +72,32 @@ std::string picture(const std::string& png, const std::string& caption) {
              html_text(caption), "' src='data:image/png;base64,", base64(png), "'></figure>\n");
 }
 
+// What the x axis of a page may count, in the order of the switch.
+constexpr const char* kAxes[] = {"step", "tokens", "seconds of training"};
+constexpr std::size_t kTokens = 1;
+
 struct Run {
   std::string name, yaml, about;
   std::vector<std::string> lines;                     // of metrics.jsonl
   std::vector<std::pair<int64_t, fs::path>> samples;  // by step
   std::optional<Config> config;
 
-  // The points of a key against seconds of training; those of evaluations have no seconds of their
-  // own.
-  std::vector<std::pair<double, double>> points(const char* key, double factor = 1) const {
-    std::vector<std::pair<double, double>> all;
+  // The points of a key against an axis. Tokens are not known without a config.
+  Points points(std::size_t axis, const char* key, double factor = 1) const {
+    constexpr const char* kKeys[] = {"step", "step", "elapsed_s"};
+    Points all;
+    if (axis == kTokens && !config) return all;
+    const double scale =
+        axis == kTokens ? static_cast<double>(config->train.batch * config->model.context) : 1;
     for (const std::string& line : lines)
-      if (const auto x = json_number(line, "elapsed_s"), y = json_number(line, key); x && y)
-        all.emplace_back(*x, *y * factor);
+      if (const auto x = json_number(line, kKeys[axis]), y = json_number(line, key); x && y)
+        all.emplace_back(*x * scale, *y * factor);
     return all;
   }
 
   const char* unit() const {
-    return config && config->model.position_axes.size() == 3 ? "bits per dimension"
-                                                             : "bits per token";
+    if (!config) return "bits per token";
+    return bits_unit(config->model.position_axes.size() == 3, config->model.vocab <= 256 ? 1 : 0);
   }
 };
 
@@ -212,9 +110,7 @@ Run read_run(const std::string& folder) {
   run.name = fs::absolute(root).lexically_normal().filename().string();
   if (run.name.empty())
     run.name = fs::absolute(root).lexically_normal().parent_path().filename().string();
-  const std::string metrics = text_of(root / "metrics.jsonl");
-  for (std::size_t at = 0, end; (end = metrics.find('\n', at)) != std::string::npos; at = end + 1)
-    run.lines.push_back(metrics.substr(at, end - at));
+  run.lines = metrics_lines(text_of(root / "metrics.jsonl"));
   if (fs::exists(root / "config.yaml")) {
     run.yaml = text_of(root / "config.yaml");
     run.config = parse_config(run.yaml, (root / "config.yaml").string());
@@ -242,39 +138,72 @@ constexpr Curve kCurves[] = {{"Learning rate", "lr"},
                              {"Gradient norm", "grad_norm", 1, true},
                              {"Tokens per second", "tokens_per_s"},
                              {"MFU, % of the measured peak", "mfu", 100}};
-constexpr const char* kSeconds = "seconds of training";
 
-// Each run in a colour of its own; of one run the three kinds of bits.
-std::string curves(const std::vector<Run>& runs) {
-  Chart bits{
-      .title = runs[0].unit(),
-      .x_name = kSeconds,
+// Of one run the three kinds of bits; of several, each in a colour of its own, those of `unit`.
+Chart bits_chart(const std::vector<Run>& runs, std::size_t axis, const std::string& unit) {
+  Chart chart{
+      .title = unit,
+      .x_name = kAxes[axis],
       .series = {},
       .log_y = true,
       .low_share = 0.03,
   };
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    if (runs.size() == 1) {
-      bits.series = {{"train", 7, false, runs[i].points("bits")},
-                     {"valid", 0, true, runs[i].points("valid_bits")},
-                     {"valid, moving average", 1, true, runs[i].points("valid_bits_ema")}};
-    } else {
-      auto valid = runs[i].points("valid_bits_ema");
-      if (valid.empty()) valid = runs[i].points("valid_bits");
-      const bool scored = !valid.empty();
-      bits.series.push_back({runs[i].name + (scored ? ", valid" : ", train"), i % 8, scored,
-                             scored ? valid : runs[i].points("bits")});
-    }
+  const auto add = [&](const std::string& name, std::size_t colour, bool marks, Points points,
+                       bool faint = false) {
+    chart.series.push_back({name, colour, marks, std::move(points), faint});
+  };
+  if (runs.size() == 1) {
+    add("train", 7, false, runs[0].points(axis, "bits"));
+    add("valid", 0, true, runs[0].points(axis, "valid_bits"));
+    add("valid, moving average", 1, true, runs[0].points(axis, "valid_bits_ema"));
+    return chart;
   }
-  std::string html = svg_of(bits);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    const Run& run = runs[i];
+    if (run.unit() != unit) continue;
+    Points valid = run.points(axis, "valid_bits_ema");
+    if (valid.empty()) valid = run.points(axis, "valid_bits");
+    add(run.name + ", train", i % 8, false, run.points(axis, "bits"), !valid.empty());
+    add(run.name + ", valid", i % 8, true, std::move(valid));
+  }
+  return chart;
+}
+
+std::string charts_by(std::size_t axis, const std::vector<Run>& runs) {
+  std::vector<std::string> units;
+  for (const Run& run : runs)
+    if (std::ranges::count(units, run.unit()) == 0) units.emplace_back(run.unit());
+  std::string html;
+  for (const std::string& unit : units) html += svg_of(bits_chart(runs, axis, unit));
   for (const Curve& curve : kCurves) {
-    Chart chart{.title = curve.title, .x_name = kSeconds, .series = {}, .log_y = curve.log_y};
+    Chart chart{.title = curve.title, .x_name = kAxes[axis], .series = {}, .log_y = curve.log_y};
     for (std::size_t i = 0; i < runs.size(); ++i)
       chart.series.push_back({runs.size() == 1 ? "last" : runs[i].name, i % 8, false,
-                              runs[i].points(curve.key, curve.factor)});
+                              runs[i].points(axis, curve.key, curve.factor)});
     html += svg_of(chart);
   }
-  return "<div class=f>" + html + "</div>\n";
+  return html;
+}
+
+// The charts by each axis; the switch of the page shows one.
+std::string curves(const std::vector<Run>& runs) {
+  std::string html;
+  for (std::size_t axis = 0; axis < std::size(kAxes); ++axis)
+    html += str("<div class='f x", axis, "'>", charts_by(axis, runs), "</div>\n");
+  return html;
+}
+
+// Works without a script: style sheets see which of these is checked. What it switches are later
+// siblings.
+std::string axis_switch(const std::vector<Run>& runs) {
+  std::string html = "x axis: ";
+  for (std::size_t axis = 0; axis < std::size(kAxes); ++axis) {
+    const auto known = [&](const Run& run) { return !run.points(axis, "step").empty(); };
+    if (!std::ranges::any_of(runs, known)) continue;
+    html += str("<input type=radio name=x id=x", axis, axis == 0 ? " checked" : "", "><label for=x",
+                axis, ">", kAxes[axis], "</label>");
+  }
+  return html + "\n";
 }
 
 std::string patterns(const Config& config) {
@@ -318,11 +247,14 @@ std::string facts(const Run& run) {
   std::string text = str("step ", json_number(last, "step").value_or(0));
   if (run.config) text += str(" of ", run.config->train.steps);
   text += str(", ", duration_text(json_number(last, "elapsed_s").value_or(0)), " of training");
-  double best = INFINITY;
-  for (const char* key : {"valid_bits", "valid_bits_ema"})
-    for (const auto& [x, y] : run.points(key)) best = std::min(best, y);
-  if (std::isfinite(best)) text += str(", best validation ", fixed_text(best, 4), " ", run.unit());
-  return "<p class=d>" + html_text(text) + "</p>\n";
+  const auto valid = validation_of(run.lines);
+  if (valid)
+    text += str(", best validation ", fixed_text(valid->best, 4), " ", run.unit(), " at step ",
+                valid->best_step);
+  std::string html = "<p class=d>" + html_text(text) + "</p>\n";
+  if (valid && valid->rises_while_training_falls())
+    html += "<p class=w>" + html_text(overfitting_text(*valid, run.unit())) + "</p>\n";
+  return html;
 }
 
 std::string details(const Run& run) {
@@ -337,59 +269,20 @@ std::string details(const Run& run) {
 }
 }  // namespace
 
-std::string html_text(const std::string& text) {
-  std::string out;
-  for (std::size_t i = 0; i < text.size();) {
-    const std::size_t length = utf8_length(text, i);
-    const std::string character = length == 0 ? kReplacement : text.substr(i, length);
-    i += std::max<std::size_t>(length, 1);
-    out += character == "&"    ? "&amp;"
-           : character == "<"  ? "&lt;"
-           : character == ">"  ? "&gt;"
-           : character == "\"" ? "&quot;"
-           : character == "'"  ? "&#39;"
-                               : character;
-  }
-  return out;
-}
-
-std::string svg_of(const Chart& chart) {
-  std::vector<Points> lines;
-  Plot f{{}, {}, chart.log_y};
-  std::vector<double> heights;
-  for (const Series& s : chart.series) {
-    for (const auto& [x, y] : lines.emplace_back(thinned(s.points, chart.log_y))) {
-      f.x.add(x);
-      heights.push_back(f.value(y));
-    }
-  }
-  if (heights.empty()) return "";
-  std::ranges::sort(heights);
-  f.y.add(heights[0]);
-  f.y.add(heights[(1 - chart.low_share) * static_cast<double>(heights.size() - 1)]);
-  f.x.widen();
-  f.y.widen();
-  std::string legend, drawn;
-  for (std::size_t i = 0; i < lines.size(); ++i) {
-    if (lines[i].empty()) continue;
-    const Series& s = chart.series[i];
-    drawn += line_of(f, s, lines[i]);
-    legend += str("<span style='--c:var(--c", s.colour, ")'>", html_text(s.name), " <b>",
-                  tick_text(lines[i].back().second), "</b></span>");
-  }
-  return str("<figure><figcaption>", html_text(chart.title), "</figcaption><svg viewBox='0 0 ",
-             kWidth, " ", kHeight, "' role=img aria-label='", html_text(chart.title), "'>",
-             axes(f, chart.x_name), drawn, "</svg><p class=k>", legend, "</p></figure>\n");
-}
-
 std::string run_page(const std::vector<std::string>& folders) {
   std::vector<Run> runs;
   for (const std::string& folder : folders) runs.push_back(read_run(folder));
+  const auto same_name = [&](const Run& run) {
+    return std::ranges::count(runs, run.name, &Run::name) > 1;
+  };
+  if (std::ranges::any_of(runs, same_name))  // a/tiny and b/tiny
+    for (std::size_t i = 0; i < runs.size(); ++i) runs[i].name = folders[i];
   const std::string title = joined(runs, ", ", &Run::name);
   std::string html =
       str("<!doctype html>\n<html lang=en><meta charset=utf-8><meta name=viewport "
           "content='width=device-width,initial-scale=1'><title>",
-          html_text(title), "</title>", kStyle, "\n<h1>", html_text(title), "</h1>\n");
+          html_text(title), "</title>", kStyle, "\n<h1>", html_text(title), "</h1>\n",
+          axis_switch(runs));
   if (runs.size() == 1)
     return html + facts(runs[0]) + curves(runs) + details(runs[0]) + "</html>\n";
   html += curves(runs);

@@ -26,13 +26,17 @@ namespace {
 // text.
 class SampleWriter {
  public:
-  // `whole`: characters are, for a terminal.
-  SampleWriter(std::ostream& out, int64_t vocab, int64_t count, const std::string& stop, bool whole)
+  // `whole`: characters are, for a terminal. `begin`: how each sample begins (echo_of()).
+  SampleWriter(std::ostream& out, int64_t vocab, int64_t count, const std::string& stop, bool whole,
+               std::string begin)
       : out_(out),
         vocab_(vocab),
         whole_(whole),
         stop_(text_to_tokens(stop, vocab)),
+        begin_(std::move(begin)),
         texts_(count) {}
+
+  void begin() { out_ << begin_ << std::flush; }
 
   void add(int64_t sample, int32_t token, bool last) {
     Text& text = texts_[sample];
@@ -82,7 +86,7 @@ class SampleWriter {
       text.waiting.erase(text.waiting.begin(), ready);
       out_ << (whole_ ? take_characters(bytes_, text.done) : std::exchange(bytes_, {}));
       if (!text.done || turn_ + 1 == samples()) break;
-      out_ << "\n==== sample " << turn_ + 2 << " ====\n";
+      out_ << "\n==== sample " << turn_ + 2 << " ====\n" << begin_;
     }
     out_ << std::flush;
   }
@@ -91,6 +95,7 @@ class SampleWriter {
   int64_t vocab_;
   bool whole_;
   std::vector<int32_t> stop_;
+  std::string begin_;
   std::vector<Text> texts_;
   std::string bytes_;  // of the sample whose turn it is
   int64_t turn_ = 0;
@@ -170,6 +175,18 @@ std::string about_text(const LoadedModel& loaded, const SampleOptions& options) 
   return text;
 }
 
+// The prompt as a text shows it, told from what the model adds: dim on a terminal, else in
+// brackets. Of a long one the end.
+std::string echo_of(const std::vector<int32_t>& prompt, int64_t vocab, bool terminal) {
+  constexpr std::ptrdiff_t kShown = 1000;  // tokens
+  if (prompt.empty()) return "";
+  const std::ptrdiff_t left_out = std::max<std::ptrdiff_t>(std::ssize(prompt) - kShown, 0);
+  std::string text = left_out > 0 ? "... " : "";
+  for (auto token = prompt.begin() + left_out; token < prompt.end(); ++token)
+    text += token_to_text(*token, vocab);
+  return terminal ? "\033[2m" + take_characters(text, true) + "\033[0m" : "[" + text + "]";
+}
+
 void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Progress& notes) {
   const ModelConfig& model = loaded.config.model;
   const bool alone = a.options.group->size() == 1;
@@ -181,8 +198,10 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   a.options.prompt =
       text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file, 64 << 20), vocab);
   std::ostringstream kept;
-  SampleWriter writer(a.out.empty() ? text : kept, vocab, a.options.count, a.stop,
-                      a.out.empty() && isatty(STDOUT_FILENO));
+  const bool shown = a.out.empty(), terminal = shown && isatty(STDOUT_FILENO);
+  // a file has the samples alone; what a person types later stands there already
+  const std::string begin = shown ? echo_of(a.options.prompt, vocab, terminal) : "";
+  SampleWriter writer(shown ? text : kept, vocab, a.options.count, a.stop, terminal, begin);
   std::optional<TextInterrupt> interrupt;
   if (alone) interrupt.emplace();
   if (alone)
@@ -202,17 +221,18 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   choose_batch(a, loaded);
   notes.line(about_text(loaded, a.options));
   if (a.interactive && a.options.prompt.empty() && !ask(a.options.prompt, vocab, notes)) return;
+  writer.begin();
   const int64_t length = a.options.given() + a.options.length;
   const SampleStats stats = sample(
       *loaded.device, *loaded.model, model, a.options,
       [&](int64_t sample, int64_t position, int32_t token) {
         writer.add(sample, token, position + 1 == length && !a.interactive);
       },
-      a.out.empty() ? OnPositions{} : bar(notes));
+      shown ? OnPositions{} : bar(notes));
   notes.clear();
-  if (!a.out.empty() && a.options.group->rank() == 0)
+  if (!shown && a.options.group->rank() == 0)
     write_whole_file(a.out, [&](std::ostream& out) { out << kept.str(); });
-  if (a.out.empty() && !a.interactive) text << '\n' << std::flush;
+  if (shown && !a.interactive) text << '\n' << std::flush;
   if (a.stats) notes.line(stats_text(stats, a.options.given(), std::min(length, model.context)));
   if (a.json) notes.line(json_of(stats, a.options));
 }

@@ -10,9 +10,12 @@
 #include "train/trainer/trainer.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
+#include <ctime>
+#include <omp.h>
 #include <optional>
 #include <ranges>
 #include <string>
@@ -112,6 +115,13 @@ double seconds_left(const StepMetrics& m, const Config& config) {
   return static_cast<double>(config.train.steps - m.step) * tokens / m.tokens_per_s;
 }
 
+// Behind `step`: those of train.eval_every, and one at the end.
+int64_t evaluations_left(int64_t step, const TrainConfig& train) {
+  const int64_t every = train.eval_every > 0 ? train.eval_every : train.steps;
+  const auto until = [&](int64_t n) { return n / every + (n == train.steps && n % every != 0); };
+  return until(train.steps) - until(step);
+}
+
 // Of the free memory: tables of attention, CUDA graphs, and free blocks of a size that nothing asks
 // for.
 constexpr std::size_t kSpareShare = 16;
@@ -185,19 +195,50 @@ std::vector<std::string> summary(const Config& config, const Device& device, DTy
   return lines;
 }
 
-double flops_utilization(const StepMetrics& m, const Config& config, Device& device, DType dtype) {
-  const double of_rank = m.tokens_per_s / static_cast<double>(config.ranks);
-  return flops_per_token(config.model, m.context) * of_rank / device.peak_flops(dtype);
+std::optional<double> measured_peak(Device& device, DType dtype) {
+  // Beside one other program two threads have two thirds of two cores. Alone they lose a few
+  // percent, and many threads more, to what one of them does: filling the operands.
+  constexpr double kOwnCores = 0.75;
+  const Stopwatch clock(true);
+  const std::clock_t before = std::clock();  // of all threads together
+  const double peak = device.peak_flops(dtype);
+  const double worked = static_cast<double>(std::clock() - before) / CLOCKS_PER_SEC;
+  const int threads = std::min(omp_get_max_threads(), 16);  // as many as a matmul uses
+  const bool alone = worked >= kOwnCores * threads * clock.seconds();
+  return alone || device.is_cuda() ? std::optional(peak) : std::nullopt;
 }
 
-std::string progress_line(const StepMetrics& m, const Config& config, const char* unit) {
+double flops_utilization(const StepMetrics& m, const Config& config, std::optional<double>& peak) {
+  const double of_rank = m.tokens_per_s / static_cast<double>(config.ranks);
+  if (peak && flops_per_token(config.model, m.context) * of_rank > *peak) peak.reset();
+  return peak ? flops_per_token(config.model, m.context) * of_rank / *peak : NAN;
+}
+
+std::string legend(const char* unit, std::optional<double> peak) {
+  std::string text = str("lines       time since the start; bits: of the batch, ", unit,
+                         "; lr: learning rate; norm: of the gradient, before clipping; ");
+  if (peak) {
+    std::string rate = count_text(*peak);
+    rate.insert(rate.size() - 1, " ");
+    text += str("MFU (model FLOP utilization): FLOP/s that the model needs, of the ", rate,
+                "FLOP/s of a large matmul here; ");
+  } else {
+    text += "no MFU: other programs used the CPU while the rate of a matmul was measured; ";
+  }
+  return text + "ETA: time left, with evaluations";
+}
+
+std::string progress_line(const StepMetrics& m, const Config& config, const char* unit,
+                          const Pace& pace) {
   char lr[32];
   std::snprintf(lr, sizeof lr, "%.2e", m.lr);
   std::string text =
-      str("step ", m.step, "/", config.train.steps, "  ", unit, " ", fixed_text(m.bits(), 4),
-          "  lr ", lr, "  norm ", fixed_text(m.grad_norm, 3), "  ", count_text(m.tokens_per_s),
-          " tok/s  MFU ", fixed_text(100 * m.mfu, 1), " %  context ", m.context, "  ETA ",
-          duration_text(seconds_left(m, config)));
+      str("step ", m.step, "/", config.train.steps, "  ", duration_text(pace.elapsed), "  ", unit,
+          " ", fixed_text(m.bits(), 4), "  lr ", lr, "  norm ", fixed_text(m.grad_norm, 3), "  ",
+          count_text(m.tokens_per_s), " tok/s");
+  if (std::isfinite(m.mfu)) text += str("  MFU ", fixed_text(100 * m.mfu, 1), " %");
+  const double pauses = pace.pause * static_cast<double>(evaluations_left(m.step, config.train));
+  text += str("  context ", m.context, "  ETA ", duration_text(seconds_left(m, config) + pauses));
   if (m.loss_scale) text += str("  loss scale ", *m.loss_scale);
   if (m.skipped.value_or(0) > 0) text += str("  skipped ", *m.skipped);
   return text + evaluation_text(m);

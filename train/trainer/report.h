@@ -27,11 +27,25 @@ std::vector<std::string> summary(const Config&, const Device&, DType, const Para
                                  const Model&, const TokenDataset& train,
                                  const TokenDataset& valid);
 
-// MFU: flops_per_token() at the rate of `m`, as a share of the FLOP/s that the device's GEMMs
-// reach.
-double flops_utilization(const StepMetrics& m, const Config&, Device&, DType);
-// The line of a logged step. `unit` of the loss: "bits" or "bits/dim".
-std::string progress_line(const StepMetrics&, const Config&, const char* unit);
+// Device::peak_flops(), if it is measured by this call. Nothing where the CPU's threads had to wait
+// for other programs meanwhile.
+std::optional<double> measured_peak(Device&, DType);
+// MFU: flops_per_token() at the rate of `m`, as a share of `peak`, the FLOP/s of a large matmul on
+// each device. NaN without a peak. A step that is faster shows that `peak` is none, and resets it.
+double flops_utilization(const StepMetrics& m, const Config&, std::optional<double>& peak);
+// Explains the lines of steps. `unit`: bits_unit(). `peak`: what MFU is a share of; nothing: there
+// is no MFU, and why.
+std::string legend(const char* unit, std::optional<double> peak);
+
+// Where a run is, by the one clock that it shows: seconds since the program started.
+struct Pace {
+  double elapsed = 0;
+  double pause = 0;  // mean seconds of an evaluation, with what is drawn and saved behind it
+};
+
+// The line of a logged step. `unit` of the loss: "bits" or "bits/dim". MFU is left out where it is
+// not finite.
+std::string progress_line(const StepMetrics&, const Config&, const char* unit, const Pace& = {});
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
 // "Nothing was saved since step 3; go on from there". saved_step: of the last checkpoint; -1: none.
 std::string nothing_saved(int64_t saved_step);

@@ -74,7 +74,7 @@ struct StepMetrics {
   double lr = 0;
   double grad_norm = 0;     // before clipping
   double tokens_per_s = 0;  // since the line before
-  double mfu = 0;           // model FLOPs at that rate, as a share of the measured matmul peak
+  double mfu = 0;           // flops_utilization() (report.h)
   int64_t context = 0;
   // in training steps since step 0, without evaluation and saving
   double elapsed_s = 0;

@@ -8,10 +8,12 @@
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
 #include "train/program/program.h"
+#include "train/trainer/validation.h"
 
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,6 +22,9 @@
 
 namespace weft {
 namespace {
+// What the time of a run goes to, besides evaluations and what is drawn behind them.
+constexpr const char *kStart = "start", *kTraining = "training", *kSaving = "saving";
+
 Config for_ranks(Config config, const Processes& group) {
   config.ranks = group.size();
   check_config(config);
@@ -108,7 +113,6 @@ void Trainer::say(const std::string& line) {
 }
 
 void Trainer::prepare() {
-  wall_.start();
   group_.barrier();  // all have looked at the folder as it was
   if (writes()) {
     lock_warning_ += folder_.create(config_);
@@ -131,8 +135,9 @@ void Trainer::prepare() {
   for (const std::string& line : init_text_) say("init        " + line);
   for (const std::string& change : folder_.changes()) say("changed     " + change);
   start_.lap("summary");
-  device_->peak_flops(dtype_);  // measured before the clock runs
+  peak_flops_ = measured_peak(*device_, dtype_);  // measured before the clock runs
   start_.lap("matmul rate");
+  say(legend(unit(), peak_flops_));
   device_->pool->reset_peak();
   first_step_ = logged_step_ = state_.step;
   logged_s_ = clock_.seconds();
@@ -140,12 +145,13 @@ void Trainer::prepare() {
 
 void Trainer::run() {
   prepare();
+  time_.lap(kStart);
   const StopSignal signal(!several());
   std::string why;
   if (state_.step > 0) group_.report_step(state_.step);
-  clock_.start();
   try {
     catch_up_on_evaluation();
+    clock_.start();
     while (state_.step < config_.train.steps) {
       why = reason_to_stop();
       if (!why.empty()) break;
@@ -160,7 +166,7 @@ void Trainer::run() {
 
 std::string Trainer::reason_to_stop() {
   if (options_.max_steps > 0 && state_.step >= options_.max_steps) return "--max-steps";
-  const bool late = options_.max_minutes > 0 && wall_.seconds() >= 60 * options_.max_minutes;
+  const bool late = options_.max_minutes > 0 && time_.seconds() >= 60 * options_.max_minutes;
   const char* signal = StopSignal::received();
   const char* why = signal                    ? signal
                     : late                    ? "--max-minutes"
@@ -201,9 +207,10 @@ void Trainer::after_step() {
   }
   collect();
   clock_.stop();
+  time_.lap(kTraining);
+  if (first_here) start_.lap("first step");
   if (log) log_step(evaluation);
   if (first_here) {
-    start_.lap("first step");
     say(device_->pool->table());
     progress_.line(str("first step done ", fixed_text(start_.last(), 2),
                        " s after the start: ", start_.text()));
@@ -243,7 +250,10 @@ void Trainer::log_step(bool evaluation) {
   const double tokens = static_cast<double>((state_.step - logged_step_) * config_.train.batch *
                                             config_.model.context);
   m.tokens_per_s = tokens / std::max(m.elapsed_s - logged_s_, 1e-9);
-  m.mfu = flops_utilization(m, config_, *device_, dtype_);
+  const bool has_peak = peak_flops_.has_value();
+  m.mfu = flops_utilization(m, config_, peak_flops_);
+  if (has_peak && !peak_flops_)
+    progress_.line("no MFU from here on: a step was faster than the large matmul of the start");
   if (dtype_ == DType::f16) {
     m.loss_scale = state_.loss_scale;
     m.skipped = state_.step - state_.updates;
@@ -258,12 +268,19 @@ void Trainer::log_step(bool evaluation) {
   if (metrics_) metrics_->append(m);
   for (const auto& log : also_log_) log(m);
   if (evaluation) show_evaluation();
-  progress_.line(progress_line(m, config_, valid_items_ ? "bits/dim" : "bits"));
+  show_step(m);
   warn_of_long_run(m);
   for (const TrainHooks& hooks : options_.hooks)
     if (hooks.logged) hooks.logged({m, loss_of_rank_, *device_, group_, progress_});
   logged_step_ = state_.step;
   logged_s_ = m.elapsed_s;
+}
+
+void Trainer::show_step(const StepMetrics& m) {
+  const double pauses = time_.last() - time_.of(kStart) - time_.of(kTraining),
+               count = static_cast<double>(std::max<int64_t>(evaluations_, 1));
+  progress_.line(progress_line(m, config_, valid_items_ ? "bits/dim" : "bits",
+                               {.elapsed = time_.seconds(), .pause = pauses / count}));
 }
 
 // The first step on a GPU says nothing of the rate: machine code is loaded in it.
@@ -314,6 +331,8 @@ void Trainer::evaluate_into(StepMetrics& m) {
     with_ema_weights(*device_, store_, [&] {
       m.valid_bits_ema = evaluate(*device_, *model_, valid_data_, options, say).bits;
     });
+  ++evaluations_;
+  time_.lap("evaluation");
   // of the weights that evaluate and sample use
   const double bits = m.valid_bits_ema.value_or(result.bits);
   if (!std::isfinite(bits)) return;
@@ -322,6 +341,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
   write_checkpoint([&] {
     save_checkpoint(folder_.path("best.h5"), *device_, store_, state_, to_yaml(config_));
   });
+  time_.lap(kSaving);
 }
 
 void Trainer::show_evaluation() {
@@ -340,6 +360,7 @@ void Trainer::show_evaluation() {
   };
   config_.train.ema_decay > 0 ? with_ema_weights(*device_, store_, show) : show();
   group_.barrier();
+  time_.lap("samples and pages");
 }
 
 // `write` on rank 0, when all have the same weights; the others wait.
@@ -359,11 +380,13 @@ void Trainer::save(bool numbered) {
     folder_.save_numbered(*device_, store_, state_, to_yaml(config_), config_.train.keep);
   });
   saved_step_ = state_.step;
+  time_.lap(kSaving);
 }
 
 void Trainer::finish(const std::string& why) {
   collect();
   clock_.stop();
+  time_.lap(kTraining);
   if (state_.step == 0 && why.starts_with("SIG"))
     return progress_.line(
         str(why, ": stopped before the first step was done; there is nothing to save"));
@@ -376,14 +399,27 @@ void Trainer::finish(const std::string& why) {
         go_on_line(options_, folder_.path(""), state_.step, parallel_->started_by()));
   }
   const int64_t steps_here = state_.step - first_step_;
+  const std::string now = first_step_ > 0 ? str(", ", steps_here, " of them now") : "",
+                    time = str(" in ", duration_text(time_.last()), " (", time_.durations(), ")");
   progress_.line(str("finished ", state_.step, " steps",
-                     steps_here == 0 ? " before: nothing to do" : "", ", ",
-                     duration_text(clock_.seconds()), " of training, saved ", latest));
-  if (state_.best_valid_bits > 0)
-    progress_.line(str("best validation: ", fixed_text(state_.best_valid_bits, 4),
-                       valid_items_ ? " bits per dimension" : " bits",
-                       config_.train.ema_decay > 0 ? " (moving average of the weights)" : "", ", ",
-                       folder_.path("best.h5")));
+                     steps_here == 0 ? " before: nothing to do" : now + time, ", saved ", latest));
+  if (writes()) say_best();
+}
+
+const char* Trainer::unit() const {
+  return bits_unit(valid_items_ != nullptr, valid_data_.bytes_per_token());
+}
+
+void Trainer::say_best() {
+  const auto found =
+      validation_of(metrics_lines(read_text(folder_.path("metrics.jsonl"), int64_t{1} << 40)));
+  if (!found) return;
+  const std::string best = folder_.path("best.h5");  // a branch may have none of its own
+  progress_.line(str("best validation: ", fixed_text(found->best, 4), " ", unit(),
+                     config_.train.ema_decay > 0 ? " (moving average of the weights)" : "",
+                     " at step ", found->best_step,
+                     std::filesystem::exists(best) ? ", " + best : ""));
+  if (found->rises_while_training_falls()) progress_.line(overfitting_text(*found, unit()));
 }
 
 void Trainer::fail_non_finite(int64_t step) {

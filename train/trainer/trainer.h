@@ -34,6 +34,7 @@ class Trainer {
   void after_step();
   void collect();
   void log_step(bool evaluation);
+  void show_step(const StepMetrics&);
   void warn_of_long_run(const StepMetrics&);
   void evaluate_into(StepMetrics&);
   void catch_up_on_evaluation();
@@ -43,6 +44,7 @@ class Trainer {
   template <class Write>
   void write_checkpoint(Write write);
   void finish(const std::string& why);
+  void say_best();
 
   bool due(int64_t every) const { return every > 0 && state_.step % every == 0; }
 
@@ -52,11 +54,14 @@ class Trainer {
 
   bool writes() const { return group_.rank() == 0; }
 
+  const char* unit() const;  // of bits
+
   std::string reason_to_stop();
   void stop_if_overdue(DataParallel::Work, int64_t position);
   [[noreturn]] void fail_non_finite(int64_t step);
 
   Laps start_;  // until the first step is done
+  Laps time_;   // from the start to the end, by what was done: the clock of all lines
   Processes& group_;
   std::unique_ptr<Device> device_;
   std::unique_ptr<DataParallel> parallel_;
@@ -80,13 +85,14 @@ class Trainer {
   std::vector<RunUpdate> run_update_;
   std::unique_ptr<MetricsLog> metrics_;  // of rank 0
   std::vector<std::function<void(const StepMetrics&)>> also_log_;
-  int64_t evaluated_batches_ = 0;
+  int64_t evaluated_batches_ = 0, evaluations_ = 0;
   std::string given_up_;  // the signal for which a step or an evaluation was given up
   TrainState state_;      // of the steps launched; counts of f16 as of the last collect()
   std::string memory_text_, about_;
-  StepResults last_;         // of the last step that was collected
-  double loss_of_rank_ = 0;  // its loss on this rank's share of the batch
-  Stopwatch clock_, wall_;
+  std::optional<double> peak_flops_;  // what MFU is a share of; nothing: there is no MFU
+  StepResults last_;                  // of the last step that was collected
+  double loss_of_rank_ = 0;           // its loss on this rank's share of the batch
+  Stopwatch clock_;
   double logged_s_ = 0;  // clock_ at the line before
   int64_t logged_step_ = 0, saved_step_ = -1, first_step_ = 0;
   bool warned_ = false;

@@ -7,6 +7,7 @@
 #include "tests/run_python.h"
 #include "tests/temp_dir.h"
 #include "tests/train/training.h"
+#include "train/report/chart.h"
 #include "train/report/event_file.h"
 #include "train/trainer/run_folder.h"
 
@@ -51,7 +52,8 @@ TEST(RunPage, ShowsWhatAFolderHolds) {
   write(run / "samples/00000010.txt", "tea & \xff\x01 \xc3\xa9");
   write(run / "samples/00000030.txt", "of a step that was taken back");
   const std::string page = run_page({run.string()});
-  EXPECT_TRUE(has(page, "step 20, 0:20 of training, best validation 3.1250 bits per token"))
+  EXPECT_TRUE(
+      has(page, "step 20, 0:20 of training, best validation 3.1250 bits per token at step 20"))
       << page;
   EXPECT_TRUE(has(page, "device a &lt;fast&gt; one"));
   EXPECT_TRUE(has(page, "tea &amp; \xef\xbf\xbd\xef\xbf\xbd \xc3\xa9"));
@@ -68,6 +70,103 @@ TEST(RunPage, ShowsWhatAFolderHolds) {
   EXPECT_TRUE(has(two, "<h2>Config</h2>") && has(two, "# &lt;mine&gt;")) << two;
   EXPECT_FALSE(has(page, "<h2>Config</h2>"));
   EXPECT_CONTAINS(error_of([&] { run_page({dir / "three"}); }), "is no folder of a run");
+}
+
+// Of a byte model as everywhere else.
+TEST(RunPage, NamesTheUnitOfBits) {
+  const TempDir dir;
+  const auto page_of = [&](const std::string& from, const std::string& to) {
+    std::string yaml = small_yaml(dir.path());
+    if (!from.empty()) yaml.replace(yaml.find(from), from.size(), to);
+    write(dir / "run/config.yaml", yaml);
+    write(dir / "run/metrics.jsonl", line(1, 8, {}) + line(2, 7, 6));
+    return run_page({dir / "run"});
+  };
+  const std::string bytes = page_of("", "");
+  EXPECT_TRUE(has(bytes, "<figcaption>bits per byte</figcaption>"));
+  EXPECT_TRUE(has(bytes, "best validation 6.0000 bits per byte at step 2"));
+  EXPECT_FALSE(has(bytes, "bits per token"));
+  EXPECT_TRUE(has(page_of("vocab: 32", "vocab: 300"), "<figcaption>bits per token</figcaption>"));
+  EXPECT_TRUE(has(page_of("[8, 8]", "[8, 4, 2]"), "<figcaption>bits per dimension</figcaption>"));
+}
+
+// The charts by axis `number` of a page of one run: between its <div> and the next.
+std::string charts_of(const std::string& page, int number) {
+  const std::size_t begin = page.find(str("<div class='f x", number, "'>"));
+  return page.substr(begin, page.find("</div>", begin) - begin);
+}
+
+// Three sets of charts, of which the style sheet shows the one that is checked.
+TEST(RunPage, XIsStepTokensOrSeconds) {
+  const TempDir dir;
+  const fs::path run = dir / "run";
+  write(run / "metrics.jsonl", line(10, 8, {}) + line(1000, 7, 6));
+  const std::string bare = run_page({run.string()});
+  EXPECT_FALSE(has(bare, "id=x1")) << "tokens of an update are not known without a config";
+  write(run / "config.yaml", small_yaml(dir.path()));  // 256 tokens an update
+  const std::string page = run_page({run.string()});
+  for (const char* part :
+       {"<input type=radio name=x id=x0 checked><label for=x0>step</label>",
+        "<input type=radio name=x id=x1><label for=x1>tokens</label>",
+        "<input type=radio name=x id=x2><label for=x2>seconds of training</label>",
+        "#x1:checked~:is(.x0,.x2)"})
+    EXPECT_TRUE(has(page, part)) << part;
+  EXPECT_TRUE(has(charts_of(page, 0), ">step</text>") && has(charts_of(page, 0), ">1000</text>"));
+  EXPECT_TRUE(has(charts_of(page, 1), ">tokens</text>") && has(charts_of(page, 1), ">250k</text>"));
+  EXPECT_TRUE(has(charts_of(page, 2), ">seconds of training</text>"));
+  EXPECT_FALSE(has(charts_of(page, 2), "250k"));
+}
+
+// Each in its colour: a faint line of the batches, and the validation.
+TEST(RunPage, RunsLieOverEachOther) {
+  const TempDir dir;
+  std::vector<std::string> runs;
+  for (const char* name : {"a/tiny", "b/tiny", "c/other"}) {
+    runs.push_back(dir / name);
+    write(fs::path(runs.back()) / "metrics.jsonl", line(1, 8, {}) + line(2, 7, 6));
+  }
+  const std::string charts = charts_of(run_page(runs), 0);
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    EXPECT_TRUE(has(charts, str("<g class=t style='--c:var(--c", i, ")'>"))) << i;
+    EXPECT_TRUE(has(charts, html_text(runs[i]) + ", valid <b>6</b>")) << "tiny alone is no name";
+  }
+  EXPECT_EQ(charts.find("bits per token"), charts.rfind("<figcaption>bits per token") + 12)
+      << "one chart";
+  write(fs::path(runs[1]) / "config.yaml", small_yaml(dir.path()));
+  const std::string units = charts_of(run_page(runs), 0);
+  EXPECT_TRUE(has(units, "<figcaption>bits per byte") && has(units, "<figcaption>bits per token"))
+      << "what is no number of the same thing does not share a chart";
+}
+
+TEST(RunPage, SaysWhenValidationRisesWhileTrainingFalls) {
+  const TempDir dir;
+  const auto page_of = [&](double last_valid, double last_bits) {
+    write(dir / "run/metrics.jsonl",
+          line(1, 8, {}) + line(2, 5, 4) + line(3, 4.5, 4.1) + line(4, last_bits, last_valid));
+    return run_page({dir / "run"});
+  };
+  EXPECT_TRUE(has(page_of(4.2, 4.25),
+                  "<p class=w>validation rises while training falls: 4.0000 bits per token at "
+                  "step 2, now 4.2000; batches 6.5000, since then 4.3750."));
+  EXPECT_FALSE(has(page_of(4.01, 4.25), "validation rises")) << "no more than evaluations differ";
+  EXPECT_FALSE(has(page_of(3.9, 4.25), "validation rises"));
+  EXPECT_FALSE(has(page_of(4.2, 12), "validation rises")) << "training does not fall";
+}
+
+TEST(RunPage, TheProgramTakesOneRunOrMore) {
+  const TempDir dir;
+  for (const char* name : {"a", "b"}) write(dir / name + "/metrics.jsonl", line(1, 8, {}));
+  const auto said = [&](const std::vector<std::string>& arguments) {
+    Process process(dir, "report", arguments);
+    EXPECT_EQ(process.wait(), 0) << process.err();
+    return process.out();
+  };
+  EXPECT_CONTAINS(said({dir / "a"}), dir / "a/report.html: 1 run, ");
+  EXPECT_EQ(read_file(dir / "a/report.html"), run_page({dir / "a"}));
+  EXPECT_CONTAINS(said({dir / "a", dir / "b", "--out", dir / "c.html"}), "c.html: 2 runs, ");
+  EXPECT_EQ(read_file(dir / "c.html"), run_page({dir / "a", dir / "b"}));
+  Process refused(dir, "report", {dir / "a", dir / "b"});
+  EXPECT_CONTAINS(error_line_of(refused), "add --out FILE.html");
 }
 
 TEST(RunPage, ChartsPutPointsWhereTheyBelong) {

@@ -16,7 +16,13 @@
 #include <cstddef>
 #include <filesystem>
 #include <gtest/gtest.h>
+#include <omp.h>
+#include <optional>
+#include <signal.h>
 #include <string>
+#include <sys/wait.h>
+#include <tuple>
+#include <unistd.h>
 #include <vector>
 
 namespace fs = std::filesystem;
@@ -69,8 +75,10 @@ TEST_F(LoopTest, LinesShowTheShareOfOneDeviceAndTheTimeLeft) {
     config.ranks = ranks;
     const double rate = device->peak_flops(DType::f32) / flops_per_token(config.model, context) / 4;
     StepMetrics m{.step = 8, .loss = 1, .lr = 1, .tokens_per_s = rate, .context = context};
-    m.mfu = flops_utilization(m, config, *device, DType::f32);
-    const std::string text = progress_line(m, config, "bits");
+    std::optional<double> peak = device->peak_flops(DType::f32);
+    m.mfu = flops_utilization(m, config, peak);
+    const std::string text = progress_line(m, config, "bits", {.elapsed = 61});
+    EXPECT_CONTAINS(text, "step 8/20  1:01  bits ");
     EXPECT_CONTAINS(text, "ETA " + duration_text(12 * 4 * 64 / rate));
     return text;
   };
@@ -81,6 +89,70 @@ TEST_F(LoopTest, LinesShowTheShareOfOneDeviceAndTheTimeLeft) {
   const std::string slow = progress_line(
       {.step = 10, .loss = 1, .tokens_per_s = 256.0 / 60, .context = 16}, config, "bits");
   EXPECT_CONTAINS(slow, "ETA 10:00") << "10 steps of 256 tokens";
+}
+
+// Those behind the steps 10 .. 19 of 20: at 16 and at the end.
+TEST_F(LoopTest, TheTimeLeftHasThatOfEvaluations) {
+  const auto eta = [&](int64_t step, const std::string& every, double pause) {
+    const std::string text =
+        progress_line({.step = step, .loss = 1, .tokens_per_s = 256, .context = 64},
+                      small_config(dir.path(), {"train.eval_every=" + every}), "bits",
+                      {.elapsed = 0, .pause = pause});
+    return text.substr(text.find("ETA"));
+  };
+  EXPECT_EQ(eta(10, "8", 100), "ETA 3:30");
+  EXPECT_EQ(eta(16, "8", 100), "ETA 1:44");
+  EXPECT_EQ(eta(10, "10", 100), "ETA 1:50");
+  EXPECT_EQ(eta(10, "0", 100), "ETA 1:50");
+  EXPECT_EQ(eta(20, "8", 100), "ETA 0:00");
+}
+
+// What is faster than the peak shows that it was none.
+TEST_F(LoopTest, MfuIsNeverOverAHundredPercent) {
+  const Config config = small_config(dir.path());
+  const double flops = flops_per_token(config.model, 64);
+  std::optional<double> peak = 100 * flops;
+  StepMetrics m{.step = 8, .loss = 1, .tokens_per_s = 100, .context = 64};
+  EXPECT_DOUBLE_EQ(flops_utilization(m, config, peak), 1);
+  EXPECT_CONTAINS(legend("bits per byte", 92.1e9), "of the 92.1 GFLOP/s of a large matmul here");
+  m.tokens_per_s = 101;
+  m.mfu = flops_utilization(m, config, peak);
+  EXPECT_FALSE(peak);
+  EXPECT_EQ(progress_line(m, config, "bits").find("MFU"), std::string::npos);
+  EXPECT_CONTAINS(to_json(m), "\"mfu\": null");
+  m.tokens_per_s = 10;
+  EXPECT_TRUE(std::isnan(flops_utilization(m, config, peak))) << "nor later";
+  EXPECT_CONTAINS(legend("bits per byte", peak), "no MFU: other programs used the CPU");
+}
+
+// Another process on each core takes half of its time.
+TEST_F(LoopTest, APeakMeasuredBesideOtherProgramsIsNone) {
+  std::vector<pid_t> others;
+  for (int i = 0; i < 2 * omp_get_max_threads(); ++i) {
+    const pid_t child = fork();
+    if (child == 0)
+      for (volatile int spin = 0;; spin = spin + 1) {}
+    others.push_back(child);
+  }
+  EXPECT_EQ(measured_peak(*make_device("cpu"), DType::f32), std::nullopt);
+  for (const pid_t other : others) kill(other, SIGKILL), waitpid(other, nullptr, 0);
+}
+
+// The parts of a run's time add up to the whole, in the seconds that are shown.
+TEST_F(LoopTest, TimesAddUp) {
+  const std::string text =
+      train_with({"train.eval_every=1", "train.save_every=1", "train.eval_tokens=0"});
+  const std::size_t line = text.find("finished 20 steps in ");
+  ASSERT_NE(line, std::string::npos) << text;
+  const auto seconds = [&](const std::string& before, std::size_t from) {
+    const std::size_t at = text.find(before, from) + before.size();
+    return 60 * std::stoi(text.substr(at)) + std::stoi(text.substr(text.find(':', at) + 1));
+  };
+  int sum = 0;
+  for (const char* part : {"(start ", "training ", "evaluation ", "saving "})
+    sum += seconds(part, line);
+  EXPECT_EQ(sum, seconds("finished 20 steps in ", line));
+  EXPECT_LE(seconds("step 20/20  ", 0), sum);
 }
 
 TEST_F(LoopTest, MinutesAreMinutes) {
@@ -117,7 +189,7 @@ TEST_F(LoopTest, TrainsWithoutTokensToValidate) {
 
 // Of the average where there is one, though it lags behind the weights.
 TEST_F(LoopTest, TheBestIsThatOfTheAverage) {
-  train_with({"train.eval_every=2"});
+  const std::string text = train_with({"train.eval_every=2"});
   const std::vector<double> average = of("run", "valid_bits_ema"),
                             weights = of("run", "valid_bits");
   ASSERT_EQ(average.size(), 10u);
@@ -125,6 +197,24 @@ TEST_F(LoopTest, TheBestIsThatOfTheAverage) {
   EXPECT_NEAR(best().best_valid_bits, *least, 1e-8);
   EXPECT_GT(std::abs(*least - *std::min_element(weights.begin(), weights.end())), 1e-3);
   EXPECT_EQ(best().step, 2 * (least - average.begin() + 1));
+  EXPECT_CONTAINS(text, str("\nbest validation: ", fixed_text(*least, 4),
+                            " bits per byte (moving average of the weights) at step ", best().step,
+                            ", ", dir / "run/best.h5", "\n"));
+}
+
+// The end of training says what its evaluations said, those of earlier starts included.
+TEST_F(LoopTest, TheEndSaysThatValidationRises) {
+  train_with({"train.ema_decay=0"});
+  std::string log;
+  for (const auto& [step, bits, valid] : {std::tuple{8, 5.0, 4.0}, {16, 4.5, 4.5}, {20, 4.2, 4.4}})
+    log += str("{\"step\": ", step, ", \"bits\": ", bits, ", \"valid_bits\": ", valid, "}\n");
+  write_file(dir / "run/metrics.jsonl", log);
+  const std::string text = train_with({"train.ema_decay=0"}, {.resume = ""});
+  EXPECT_CONTAINS(text, "\nfinished 20 steps before: nothing to do, saved ");
+  EXPECT_CONTAINS(text, "\nbest validation: 4.0000 bits per byte at step 8, ");
+  EXPECT_CONTAINS(text,
+                  "\nvalidation rises while training falls: 4.0000 bits per byte at step 8, now "
+                  "4.4000; batches 5.0000, since then 4.3500. The model learns");
 }
 
 TEST_F(LoopTest, AnEqualResultIsNotBetter) {

@@ -290,6 +290,13 @@ TEST(Progress, WritesNumbersForPeople) {
   Laps laps;
   for (const char* part : {"device", "data", "weights"}) laps.lap(part);
   EXPECT_EQ(laps.text(), "device 0.00, data 0.00, weights 0.00");
+  Laps thirds;  // rounded one by one they would be 1, 1 and 1 of 4
+  for (const char* part : {"a", "b", "c"}) thirds.add(part, 4.0 / 3);
+  EXPECT_EQ(thirds.durations(), "a 0:01, b 0:02, c 0:01");
+  thirds.add("a", 60);
+  EXPECT_EQ(thirds.durations(), "a 1:01, b 0:02, c 0:01");
+  EXPECT_DOUBLE_EQ(thirds.of("a"), 60 + 4.0 / 3);
+  EXPECT_DOUBLE_EQ(thirds.last(), 64);
   EXPECT_EQ(evaluation_text({.valid_bits = 2}), "  valid 2.0000");
   EXPECT_EQ(evaluation_text({.valid_bits = 2, .valid_bits_ema = 1.5}),
             "  valid 2.0000  valid ema 1.5000");

@@ -5,6 +5,7 @@
 #include "train/program/program.h"
 #include "train/report/run_page.h"
 
+#include <filesystem>
 #include <iostream>
 #include <string>
 #include <vector>
@@ -16,15 +17,19 @@ int main(int argc, char** argv) {
   std::string out;
   const auto add_options = [&](CLI::App& app) {
     app.add_option("RUN", folders, "folders of runs, runs/NAME")->required();
-    add_output(app, "--out", out, "FILE.html: one page without scripts, which needs no network",
-               Devices::written)
-        ->required();
+    add_output(app, "--out", out,
+               "FILE.html: one page without scripts, which needs no network; report.html in the "
+               "folder of a single run when not given",
+               Devices::written);
     app.footer(
         "train writes such a page, report.html, into its run folder at each evaluation.\n"
-        "Example:\n  report runs/a runs/b --out compare.html");
+        "Examples:\n  report runs/my\n  report runs/a runs/b --out compare.html");
   };
   const auto work = [&] {
+    if (out.empty() && folders.size() > 1)
+      fail("--out: ", folders.size(), " runs on one page belong to no folder: add --out FILE.html");
     const std::string page = run_page(folders);
+    if (out.empty()) out = (std::filesystem::path(folders[0]) / "report.html").string();
     write_whole_file(out, [&](std::ostream& file) { file << page; });
     std::cout << out << ": " << folders.size() << (folders.size() == 1 ? " run, " : " runs, ")
               << page.size() << " bytes\n";

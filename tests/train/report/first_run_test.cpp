@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// The first hour: train/quickstart.sh and the commands of README.md, in a copy of the repository
+// whose `train` takes four steps. Nothing is built: cmake is a stand-in.
+#include "tests/train/training.h"
+
+#include <cstddef>
+#include <filesystem>
+#include <gtest/gtest.h>
+#include <string>
+
+namespace fs = std::filesystem;
+
+namespace weft {
+namespace {
+class SlowFirstRun : public testing::Test {
+ protected:
+  SlowFirstRun() {
+    const fs::path source = WEFT_TEST_SOURCE;
+    for (const char* folder : {".ci", "train", "build/cpu/bin", "tools"})
+      fs::create_directories(clone(folder));
+    for (const char* file : {".ci/packages.sh", "train/quickstart.sh"})
+      fs::copy_file(source / file, clone(file));
+    for (const char* folder : {"configs", "data"})
+      fs::create_directory_symlink(source / folder, clone(folder));
+    for (const char* program : {"evaluate", "sample", "inspect", "prepare", "report"})
+      fs::create_symlink(fs::path(WEFT_TEST_BIN) / program,
+                         clone(std::string("build/cpu/bin/") + program));
+    script("build/cpu/bin/train", "exec " WEFT_TEST_BIN
+                                  "/train \"$@\" --set train.steps=4 --set train.eval_every=2 "
+                                  "--set train.eval_tokens=2048 --device cpu");
+    script("tools/dpkg-query", "echo install ok installed");
+    script("tools/cmake",
+           "echo '[1/2] Building a.cpp'; [ ! -e broken ] || { echo 'a.cpp:7: no'; exit 1; }");
+    fs::copy_file(source / "data/doyle.txt", clone("my_corpus.txt"));
+  }
+
+  std::string clone(const std::string& path) const { return dir / ("clone/" + path); }
+
+  // A line of the shell in the copy; its exit code.
+  int shell(const std::string& line) {
+    Process process(
+        dir, "/bin/bash",
+        {"-c", "set -euo pipefail; cd " + clone("") + "; PATH=$PWD/tools:$PATH; " + line},
+        {.environment = {"WEFT_PRESET=cpu"}, .name = "shell"});
+    const int code = process.wait();
+    out_ = process.out(), err_ = process.err();
+    return code;
+  }
+
+  TempDir dir;
+  std::string out_, err_;
+
+ private:
+  void script(const std::string& path, const std::string& text) const {
+    write_file(clone(path), "#!/bin/bash\n" + text + "\n");
+    fs::permissions(clone(path), fs::perms::owner_all);
+  }
+};
+
+// What follows a line of this text, up to an empty line or a fence.
+std::string lines_behind(const std::string& text, const std::string& line) {
+  const std::size_t begin = text.find('\n', text.find(line)) + 1,
+                    end = std::min(text.find("\n\n", begin), text.find("\n```", begin));
+  return text.substr(begin, end - begin);
+}
+
+TEST_F(SlowFirstRun, AQuickStartLeavesEarlierRunsAsTheyAre) {
+  ASSERT_EQ(shell("bash train/quickstart.sh"), 0) << out_ << err_;
+  EXPECT_CONTAINS(out_, "the run is in runs/tiny\nopen runs/tiny/report.html in a browser");
+  EXPECT_CONTAINS(out_, "\n[Holmes ]");
+  EXPECT_EQ(out_.find("Building a.cpp"), std::string::npos) << "lines of the compiler";
+  EXPECT_CONTAINS(read_file(clone("build/cpu/compile.log")), "[1/2] Building a.cpp");
+  write_file(clone("runs/tiny/mine"), "a note");
+  const std::string before = read_file(clone("runs/tiny/latest.h5"));
+  ASSERT_EQ(shell("bash train/quickstart.sh"), 0) << out_ << err_;
+  EXPECT_CONTAINS(out_, "runs/tiny stays as it is: this run goes to runs/tiny_2\n");
+  EXPECT_CONTAINS(out_, "the run is in runs/tiny_2\nopen runs/tiny_2/report.html in a browser");
+  EXPECT_TRUE(fs::exists(clone("runs/tiny_2/report.html")));
+  EXPECT_EQ(read_file(clone("runs/tiny/mine")), "a note");
+  EXPECT_TRUE(read_file(clone("runs/tiny/latest.h5")) == before);
+
+  const std::string next = lines_behind(out_, "type next:");
+  EXPECT_CONTAINS(next, "sample --checkpoint runs/tiny_2/best.h5");
+  EXPECT_EQ(shell(next.substr(0, next.find("README.md"))), 0) << next << err_;
+  EXPECT_TRUE(fs::exists(clone("runs/my/best.h5")));
+}
+
+TEST_F(SlowFirstRun, ABuildThatFailsSaysWhereItsLogIs) {
+  EXPECT_EQ(shell("touch broken; bash train/quickstart.sh"), 1);
+  EXPECT_CONTAINS(err_,
+                  "the last lines of build/cpu/configure.log, which has all:\n[1/2] Building");
+  EXPECT_CONTAINS(err_, "a.cpp:7: no\n");
+  EXPECT_FALSE(fs::exists(clone("runs")));
+}
+
+// As written: of a machine without a GPU.
+TEST_F(SlowFirstRun, TheCommandsOfTheFrontPageWorkOnACpu) {
+  const std::string readme = read_file(WEFT_TEST_SOURCE "/README.md");
+  const std::size_t section = readme.find("## Train your own");
+  ASSERT_NE(section, std::string::npos);
+  const std::string commands = lines_behind(readme.substr(section), "```bash");
+  for (const char* program : {"prepare ", "train ", "evaluate ", "sample ", "report "})
+    EXPECT_CONTAINS(commands, program);
+  EXPECT_EQ(shell(commands), 0) << commands << out_ << err_;
+  EXPECT_TRUE(fs::exists(clone("compare.html")));
+}
+}  // namespace
+}  // namespace weft
