@@ -31,6 +31,8 @@ void with_ranks(const RankOptions&, const std::function<std::string()>& config,
 // An error before work() begins, in the command line, say; `what` takes the place of `config`.
 // Throws as with_ranks(): rank 0 says it when all have it, and otherwise who has it.
 [[noreturn]] void fail_before_work(const std::string& what);
+// Whether torchrun, mpirun or srun started this process among others.
+bool started_by_others();
 bool is_first_process();  // rank 0 by the environment: it speaks for all
 
 // Collective: rank 0 shows "rank 0  <text>", "rank 1  <text>" ..., each as that rank gave it.

@@ -7,7 +7,7 @@
 #include "src/config/write_config.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
-#include "train/program/program.h"
+#include "train/program/stop_signal.h"
 
 #include <algorithm>
 #include <cmath>
@@ -55,8 +55,9 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
 
 Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress,
                  Processes& group)
-    : group_(group),
-      device_(start_.lap("device", make_device(group.device(options.device)))),
+    : device_(start_.lap("device", make_device(group.device(options.device)))),
+      watch_(watch_for(group, *device_, StopSignal::kept)),
+      group_(watch_ ? *watch_ : group),
       parallel_(make_data_parallel(*device_, group_)),
       own_config_(std::make_shared<const Config>(with_data(with_micro_batch(
           for_ranks(config, group_), options, *device_, *parallel_, batch_text_)))),
@@ -139,7 +140,8 @@ void Trainer::prepare() {
 
 void Trainer::run() {
   prepare();
-  const StopSignal signal(!several());
+  const StopSignal signal(!several(), writes());
+  note_kept();
   std::string why;
   if (state_.step > 0) group_.report_step(state_.step);
   clock_.start();
@@ -177,7 +179,16 @@ void Trainer::stop_if_overdue(DataParallel::Work work, int64_t position) {
 }
 
 void Trainer::step() {
+// What is left when the process ends at once.
+void Trainer::note_kept() {
+  StopSignal::set_kept(saved_step_ < 0
+                           ? ""
+                           : str(folder_.path("latest.h5"), " of step ", saved_step_,
+                                 state_.best_valid_bits > 0 ? ", " + folder_.path("best.h5") : ""));
+}
+
   int64_t position = state_.step * config_.train.accumulation;
+  StopSignal::at(StopSignal::Work::step, state_.step + 1);
   const auto between = [&] {
     stop_if_overdue(DataParallel::Work::training, ++position);
     group_.report_progress();
@@ -294,6 +305,7 @@ void Trainer::catch_up_on_evaluation() {
 
 void Trainer::evaluate_into(StepMetrics& m) {
   const TrainConfig& train = config_.train;
+  StopSignal::at(StopSignal::Work::validation, state_.step);
   const EvalOptions options{
       .context = config_.model.context,
       .batch = std::max<int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
@@ -304,6 +316,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
   const auto say = [&](int64_t done, int64_t all) {
     progress_.passing(str("validation: ", done, " of ", all, " tokens"));
     stop_if_overdue(DataParallel::Work::evaluation, ++evaluated_batches_);
+    group_.report_progress();
   };
   const EvalResult result = evaluate(*device_, *model_, valid_data_, options, say);
   m.valid_bits = result.bits;
@@ -351,6 +364,7 @@ void Trainer::write_checkpoint(Write write) {
 
 void Trainer::save(bool numbered) {
   progress_.passing(str("saving step ", state_.step));
+  StopSignal::at(StopSignal::Work::saving, state_.step);
   write_checkpoint([&] {
     if (!numbered)
       return save_checkpoint(folder_.path("latest.h5"), *device_, store_, state_, to_yaml(config_));
@@ -358,6 +372,7 @@ void Trainer::save(bool numbered) {
   });
   saved_step_ = state_.step;
 }
+  note_kept();
 
 void Trainer::finish(const std::string& why) {
   collect();

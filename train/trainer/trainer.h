@@ -6,6 +6,7 @@
 #include "train/program/progress.h"
 #include "train/trainer/options.h"
 #include "train/trainer/step.h"
+#include "train/trainer/update_watch.h"
 
 #include <functional>
 #include <memory>
@@ -40,6 +41,7 @@ class Trainer {
   void show_evaluation();
   void say(const std::string& line);
   void save(bool numbered);
+  void note_kept();
   template <class Write>
   void write_checkpoint(Write write);
   void finish(const std::string& why);
@@ -55,8 +57,9 @@ class Trainer {
   [[noreturn]] void fail_non_finite(int64_t step);
 
   Laps start_;  // until the first step is done
-  Processes& group_;
   std::unique_ptr<Device> device_;
+  std::unique_ptr<UpdateWatch> watch_;  // null: not watched by itself
+  Processes& group_;                    // the processes, or the watch of one alone
   std::unique_ptr<DataParallel> parallel_;
   std::string batch_text_;  // what --batch chose
   std::vector<std::string> init_text_;

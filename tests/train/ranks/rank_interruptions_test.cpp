@@ -10,6 +10,8 @@ using RankInterruptions = InterruptionsTest;
 
 TEST_F(RankInterruptions, AHangUpSavesAsSigtermDoes) { a_hang_up_saves(" --gpus 2"); }
 
+TEST_F(RankInterruptions, ASecondCtrlCSaysWhatWasKept) { a_second_says_what_was_kept(" --gpus 2"); }
+
 TEST_F(RankInterruptions, ALimitOfTheShellSaves) { a_limit_saves(" --gpus 2"); }
 
 TEST_F(RankInterruptions, NohupGoesOn) { nohup_goes_on(" --gpus 2"); }
