@@ -111,7 +111,7 @@ void Trainer::prepare() {
   wall_.start();
   group_.barrier();  // all have looked at the folder as it was
   if (writes()) {
-    lock_warning_ += folder_.create(config_);
+    lock_warning_ += folder_.create(config_, options_.kept);
     metrics_ =
         std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
     for (const TrainHooks& hooks : options_.hooks)
@@ -127,6 +127,7 @@ void Trainer::prepare() {
   say("run         " + folder_.path("") +
       (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from())
                        : ""));
+  for (const std::string& note : options_.notes) say(note);
   if (!lock_warning_.empty()) say(lock_warning_);
   for (const std::string& line : init_text_) say("init        " + line);
   for (const std::string& change : folder_.changes()) say("changed     " + change);
@@ -178,7 +179,6 @@ void Trainer::stop_if_overdue(DataParallel::Work work, int64_t position) {
   if (!given_up_.empty()) throw_interrupted();
 }
 
-void Trainer::step() {
 // What is left when the process ends at once.
 void Trainer::note_kept() {
   StopSignal::set_kept(saved_step_ < 0
@@ -187,8 +187,9 @@ void Trainer::note_kept() {
                                  state_.best_valid_bits > 0 ? ", " + folder_.path("best.h5") : ""));
 }
 
-  int64_t position = state_.step * config_.train.accumulation;
+void Trainer::step() {
   StopSignal::at(StopSignal::Work::step, state_.step + 1);
+  int64_t position = state_.step * config_.train.accumulation;
   const auto between = [&] {
     stop_if_overdue(DataParallel::Work::training, ++position);
     group_.report_progress();
@@ -304,8 +305,8 @@ void Trainer::catch_up_on_evaluation() {
 }
 
 void Trainer::evaluate_into(StepMetrics& m) {
-  const TrainConfig& train = config_.train;
   StopSignal::at(StopSignal::Work::validation, state_.step);
+  const TrainConfig& train = config_.train;
   const EvalOptions options{
       .context = config_.model.context,
       .batch = std::max<int64_t>(1, train.batch / (train.accumulation * config_.ranks)),
@@ -315,8 +316,8 @@ void Trainer::evaluate_into(StepMetrics& m) {
   };
   const auto say = [&](int64_t done, int64_t all) {
     progress_.passing(str("validation: ", done, " of ", all, " tokens"));
-    stop_if_overdue(DataParallel::Work::evaluation, ++evaluated_batches_);
     group_.report_progress();
+    stop_if_overdue(DataParallel::Work::evaluation, ++evaluated_batches_);
   };
   const EvalResult result = evaluate(*device_, *model_, valid_data_, options, say);
   m.valid_bits = result.bits;
@@ -363,16 +364,16 @@ void Trainer::write_checkpoint(Write write) {
 }
 
 void Trainer::save(bool numbered) {
-  progress_.passing(str("saving step ", state_.step));
   StopSignal::at(StopSignal::Work::saving, state_.step);
+  progress_.passing(str("saving step ", state_.step));
   write_checkpoint([&] {
     if (!numbered)
       return save_checkpoint(folder_.path("latest.h5"), *device_, store_, state_, to_yaml(config_));
     folder_.save_numbered(*device_, store_, state_, to_yaml(config_), config_.train.keep);
   });
   saved_step_ = state_.step;
-}
   note_kept();
+}
 
 void Trainer::finish(const std::string& why) {
   collect();

@@ -15,16 +15,20 @@ int main(int argc, char** argv) {
   std::vector<std::string> folders;
   std::string out;
   const auto add_options = [&](CLI::App& app) {
-    app.add_option("RUN", folders, "folders of runs, runs/NAME")->required();
-    add_output(app, "--out", out, "FILE.html: one page without scripts, which needs no network",
-               Devices::written)
-        ->required();
+    app.add_option("RUN,--checkpoint", folders, "folders of runs, runs/NAME")->required();
+    add_output(
+        app, "--out", out,
+        "FILE.html: one page without scripts, which needs no network; of one run RUN/report.html "
+        "when not given",
+        Devices::written);
     app.footer(
         "train writes such a page, report.html, into its run folder at each evaluation.\n"
-        "Example:\n  report runs/a runs/b --out compare.html");
+        "Examples:\n  report runs/a\n  report runs/a runs/b --out compare.html");
   };
   const auto work = [&] {
+    if (out.empty() && folders.size() > 1) fail("--out is required for several runs: FILE.html");
     const std::string page = run_page(folders);
+    if (out.empty()) out = folders[0] + "/report.html";
     write_whole_file(out, [&](std::ostream& file) { file << page; });
     std::cout << out << ": " << folders.size() << (folders.size() == 1 ? " run, " : " runs, ")
               << page.size() << " bytes\n";
