@@ -30,7 +30,7 @@ TEST_F(RankInterruptions, TheLineThatGoesOnDoes) {
       << err_;
   EXPECT_EQ(pasted(), "train --resume run --max-minutes 500");
   EXPECT_EQ(shell(pasted()), 0) << err_;
-  EXPECT_CONTAINS(out_, "options     --device=cpu --batch=2 --gpus=2 --rank-log (run/options.txt)");
+  EXPECT_CONTAINS(out_, "options     --device=cpu --gpus=2 --batch=2 --rank-log (run/options.txt)");
   EXPECT_CONTAINS(out_, "rank 1  cpu  step 20 ");
   EXPECT_TRUE(read_file(dir / "whole/latest.h5") == read_file(dir / "run/latest.h5"));
 }
