@@ -3,7 +3,9 @@
 #include "kernels/queue.h"
 
 #include "kernels/diagnostics/count_non_finite.h"
+#include "kernels/diagnostics/last_launch.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -31,6 +33,7 @@ void begin(CpuQueue&) {
 }
 
 void finish(CpuQueue&, const char* kernel) {
+  last_launch.store(kernel, std::memory_order_relaxed);
   if (debug_level() == 0) return;
   const std::chrono::duration<double, std::milli> took =
       std::chrono::steady_clock::now() - launch_began;

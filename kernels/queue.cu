@@ -2,8 +2,10 @@
 // Checks around every CUDA launch.
 #include "kernels/device/cuda.cuh"
 #include "kernels/diagnostics/count_non_finite.h"
+#include "kernels/diagnostics/last_launch.h"
 #include "kernels/queue.h"
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -27,6 +29,7 @@ void begin(CudaQueue& q) {
 }
 
 void finish(CudaQueue& q, const char* kernel) {
+  last_launch.store(kernel, std::memory_order_relaxed);
   const cudaError_t launched = cudaGetLastError();
   if (launched != cudaSuccess) launch_failure(kernel, launched);
   if (debug_level() == 0) return;

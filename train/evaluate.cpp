@@ -9,7 +9,7 @@
 using namespace weft;
 
 static void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
-  app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
+  add_checkpoint(app, a.checkpoint);
   app.add_option("--data", a.data, "HDF5 file made by prepare; the one of training when not given");
   add_shown(app, "--split", a.split, "train, valid or test");
   add_shown(app, "--min-context", a.min_context,
@@ -32,10 +32,10 @@ static void add_evaluate_options(CLI::App& app, EvaluateArguments& a) {
       "bits_per_byte (of tokens prepared with --bytes), min_context, split, ema, step, checkpoint, "
       "data.\n"
       "Examples:\n"
-      "  evaluate --checkpoint runs/tiny/best.h5\n"
-      "  evaluate --checkpoint runs/enwik8/best.h5 --split test --min-context 12160\n"
-      "  evaluate --checkpoint runs/cifar10/best.h5 --heatmap bits.png\n"
-      "  evaluate --checkpoint runs/c10_15m_rot/best.h5 --split valid --augmentations all");
+      "  evaluate runs/tiny\n"
+      "  evaluate runs/enwik8 --split test --min-context 12160\n"
+      "  evaluate runs/cifar10 --heatmap bits.png\n"
+      "  evaluate runs/c10_15m_rot --split valid --augmentations all");
 }
 
 int main(int argc, char** argv) {

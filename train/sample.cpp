@@ -8,7 +8,7 @@
 using namespace weft;
 
 static void add_sample_options(CLI::App& app, SampleArguments& a) {
-  app.add_option("--checkpoint", a.checkpoint, "checkpoint made by train")->required();
+  add_checkpoint(app, a.checkpoint);
   auto* prompt = app.add_option("--prompt", a.prompt, "text to go on from");
   app.add_option("--prompt-file", a.prompt_file, "file with the text to go on from")
       ->excludes(prompt);
@@ -56,15 +56,15 @@ static void add_sample_options(CLI::App& app, SampleArguments& a) {
       "columns and "
       "channels draws images.\n"
       "Examples:\n"
-      "  sample --checkpoint runs/tiny/best.h5 --length 200\n"
-      "  sample --checkpoint runs/tiny/best.h5 --prompt \"It was\" --length 200 --temperature 0.8 "
+      "  sample runs/tiny --length 200\n"
+      "  sample runs/tiny --prompt \"It was\" --length 200 --temperature 0.8 "
       "--top-p "
       "0.95 --count 3\n"
-      "  sample --checkpoint runs/cifar10/best.h5 --count 64 --out grid.png --singles images\n"
-      "  sample --checkpoint runs/cifar10/best.h5 --complete cifar10.h5 --images 8 --rows 16 "
+      "  sample runs/cifar10 --count 64 --out grid.png --singles images\n"
+      "  sample runs/cifar10 --complete cifar10.h5 --images 8 --rows 16 "
       "--count 3 --out "
       "completed.png\n"
-      "  sample --checkpoint runs/audio/best.h5 --out sound.wav");
+      "  sample runs/audio --out sound.wav");
 }
 
 int main(int argc, char** argv) {

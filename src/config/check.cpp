@@ -43,12 +43,19 @@ class Check {
   }
 
  private:
-  // Throws with the place of the first of `keys` that was set, else that of the file.
+  // Throws with the place of the first of `keys` that --set set, else of the first that was set,
+  // else of the file.
   template <class... Parts>
   [[noreturn]] void refuse(const std::vector<std::string>& keys, const Parts&... text) const {
-    for (const std::string& key : keys)
-      if (const auto it = places_.find(key); it != places_.end()) fail(it->second, ": ", text...);
-    fail(config_.source, config_.source.empty() ? "" : ": ", text...);
+    std::string first;
+    for (const std::string& key : keys) {
+      const auto it = places_.find(key);
+      if (it == places_.end()) continue;
+      if (it->second.starts_with("--set ")) fail(placed(it->second, str(text...)));
+      if (first.empty()) first = it->second;
+    }
+    if (first.empty()) first = config_.source;
+    fail(first, first.empty() ? "" : ": ", text...);
   }
 
   // Limits of single values, for a struct that code filled: the reader has checked those from YAML.

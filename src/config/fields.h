@@ -63,6 +63,9 @@ std::string full_comment(const Field&);  // the comment, with what the value may
 // Where keys were set, for errors: "configs/tiny.yaml:12" or "--set model.width". Defaults have no
 // place.
 using Places = std::map<std::string, std::string>;
-// check_config with places: errors name that of the first of the concerned keys that was set.
+// "<place>: <text>"; "--set KEY: <text>" where the text itself begins with "KEY:".
+std::string placed(const std::string& place, const std::string& text);
+// check_config with places: errors name that of the first of the concerned keys
+// that --set set, or else the file.
 void check_config(const Config&, const Places&, ConfigUse);
 }  // namespace weft

@@ -15,6 +15,7 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <string_view>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -24,6 +25,12 @@
 #include <yaml-cpp/yaml.h>
 
 namespace weft {
+std::string placed(const std::string& place, const std::string& text) {
+  constexpr std::string_view kSet = "--set ";
+  const bool repeats = place.starts_with(kSet) && text.starts_with(place.substr(kSet.size()) + ":");
+  return repeats ? str(kSet, text) : str(place, ": ", text);
+}
+
 namespace {
 constexpr int kMaxPatterns = 65536;  // aliases make long lists of short texts
 
@@ -93,9 +100,9 @@ class Reader {
 
   void read_pattern(const YAML::Node& map, const std::string& key, PatternSpec& pattern) {
     if (++nesting_ > kMaxPatternNesting)
-      fail(place(map), ": ", key, ": patterns nest at most ", kMaxPatternNesting, " deep");
+      fail_at(place(map), key, ": patterns nest at most ", kMaxPatternNesting, " deep");
     if (++patterns_ > kMaxPatterns)
-      fail(place(map), ": ", key, ": more than ", kMaxPatterns, " patterns");
+      fail_at(place(map), key, ": more than ", kMaxPatterns, " patterns");
     std::vector<Field> fields;
     std::vector<std::string> known;
     for_each_pattern_field(pattern, [&](const Field& f) {
@@ -108,24 +115,24 @@ class Reader {
                         at = place(entry.first);
       const auto found = std::ranges::find(known, name);
       if (found == known.end())
-        fail(at, ": ", key, ": unknown key ", name, " of a pattern", did_you_mean(name, known),
-             " (known: ", joined(known), ")");
-      if (!seen.emplace(name, at).second) fail(at, ": ", key, ": ", name, " is given twice");
+        fail_at(at, key, ": unknown key ", name, " of a pattern", did_you_mean(name, known),
+                " (known: ", joined(known), ")");
+      if (!seen.emplace(name, at).second) fail_at(at, key, ": ", name, " is given twice");
       Field field = fields[found - known.begin()];
       field.key = key + "." + name;
       read_field(field, entry.second);
     }
-    if (!seen.contains("kind")) fail(place(map), ": ", key, ": a pattern needs a kind");
+    if (!seen.contains("kind")) fail_at(place(map), key, ": a pattern needs a kind");
     const std::vector<std::string> read = fields_read(pattern);
     for (const auto& [name, at] : seen)
       if (std::ranges::count(read, name) == 0)
-        fail(at, ": ", key, ": a pattern ", to_yaml(pattern), " does not read ", name,
-             "; it reads ", joined(read));
+        fail_at(at, key, ": a pattern ", to_yaml(pattern), " does not read ", name, "; it reads ",
+                joined(read));
     const std::vector<std::string>& required = required_fields(pattern);
     for_each_pattern_field(pattern, [&](const Field& f) {
       if (!seen.contains(f.key) && std::ranges::count(required, f.key) > 0)
-        fail(place(map), ": ", key, ": ", f.key, " is required in a pattern of kind ", pattern.kind,
-             " (", f.comment, ")");
+        fail_at(place(map), key, ": ", f.key, " is required in a pattern of kind ", pattern.kind,
+                " (", f.comment, ")");
     });
     --nesting_;
   }
@@ -177,6 +184,11 @@ class Reader {
   }
 
  private:
+  template <class... Parts>
+  [[noreturn]] static void fail_at(const std::string& place, const Parts&... text) {
+    fail(placed(place, str(text...)));
+  }
+
   std::string place(const YAML::Node& node) const {
     return file_.starts_with("--set ") || node.Mark().line < 0
                ? file_
@@ -231,7 +243,7 @@ class Reader {
     // A missing value has the place of whatever comes next.
     const auto key = places_.find(field.key);
     const std::string where = node.IsNull() && key != places_.end() ? key->second : place(node);
-    fail(where, ": ", field.key, ": expected ", what, ", found ", found_text(node), hint);
+    fail_at(where, field.key, ": expected ", what, ", found ", found_text(node), hint);
   }
 
   void read_value(const Field& field, const YAML::Node& node, const Enumerated& value) {
@@ -244,7 +256,7 @@ class Reader {
     const bool known = node.IsScalar() && std::ranges::count(field.choices, node.Scalar()) > 0;
     if (!field.choices.empty() && !known) {
       const std::string absent = node.IsScalar() ? absent_part_text(node.Scalar()) : "";
-      if (!absent.empty()) fail(place(node), ": ", field.key, ": ", absent);
+      if (!absent.empty()) fail_at(place(node), field.key, ": ", absent);
       expected(field, node, listed(field.choices, " or "),
                node.IsScalar() ? did_you_mean(node.Scalar(), field.choices) : "");
     }

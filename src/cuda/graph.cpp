@@ -2,9 +2,11 @@
 // Stream capture: thread-local, so that other threads (data, sampling) may use CUDA meanwhile.
 #include "src/cuda/graph.h"
 
+#include "kernels/diagnostics/last_launch.h"
 #include "src/cuda/staging.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <exception>
@@ -39,6 +41,7 @@ cudaGraphNode_t last_copy(cudaStream_t stream) {
 }  // namespace
 
 CudaGraph::~CudaGraph() {
+  if (last_graph == text_.c_str()) last_graph = nullptr;
   if (graph_) static_cast<void>(cudaGraphExecDestroy(graph_));
   if (recorded_) static_cast<void>(cudaGraphDestroy(recorded_));
 }
@@ -60,7 +63,7 @@ void CudaGraph::capture(const CudaQueue& queue, const std::function<void()>& wor
   if (trouble.empty() && result == cudaSuccess)
     result = cudaGraphInstantiate(&graph_, recorded_, 0);
   if (trouble.empty() && result != cudaSuccess) trouble = cudaGetErrorString(result);
-  if (trouble.empty()) return;
+  if (trouble.empty()) return describe();
   static_cast<void>(cudaGetLastError());
   if (recorded_) static_cast<void>(cudaGraphDestroy(recorded_));
   recorded_ = nullptr;
@@ -69,7 +72,14 @@ void CudaGraph::capture(const CudaQueue& queue, const std::function<void()>& wor
        "; train.graph: false runs without one");
 }
 
+void CudaGraph::describe() {
+  std::size_t nodes = 0;
+  WEFT_CUDA_CALL(cudaGraphGetNodes(recorded_, nullptr, &nodes));
+  text_ = str("a CUDA graph of ", nodes, " nodes that ends with ", last_launch.load());
+}
+
 void CudaGraph::launch(const CudaQueue& queue) {
+  last_graph.store(text_.c_str(), std::memory_order_relaxed);
   for (const Upload& u : uploads_)
     WEFT_CUDA_CALL(cudaGraphExecMemcpyNodeSetParams1D(
         graph_, u.node, u.dst, u.ring->stage(u.src, u.bytes), u.bytes, cudaMemcpyHostToDevice));

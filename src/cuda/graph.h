@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <functional>
+#include <string>
 #include <vector>
 
 struct CUgraph_st;      // cudaGraph_t
@@ -32,6 +33,8 @@ class CudaGraph {
   void add_upload(StagingRing&, void* dst, const void* src, std::size_t bytes);
 
  private:
+  void describe();
+
   struct Upload {
     StagingRing* ring;
     CUgraphNode_st* node;
@@ -44,5 +47,6 @@ class CudaGraph {
   CUgraph_st* recorded_ = nullptr;    // what uploads are named by
   CUgraphExec_st* graph_ = nullptr;
   std::vector<Upload> uploads_;
+  std::string text_;  // for people who wait for it
 };
 }  // namespace weft

@@ -43,6 +43,15 @@ bool is_open_file(const std::string& path) {
   return path.starts_with("/proc/") || path.starts_with("/dev/fd/") || path.starts_with("/dev/std");
 }
 
+// Why nothing can be made under this name, where the system says ENOENT.
+std::string why_none(const std::string& path) {
+  const std::string parent = parent_folder(path);
+  std::error_code none;
+  return std::filesystem::is_directory(parent, none)
+             ? parent + " takes no new names; choose a folder on a disk"
+             : "there is no folder " + parent;
+}
+
 struct Output {
   std::string target;  // the file to replace, behind all links
   bool is_device = false;
@@ -105,8 +114,7 @@ NewFile::NewFile(const std::string& path, Devices devices)
     file_ = open_file(path_, O_WRONLY | O_APPEND | O_NOCTTY);
   else
     open_unnamed();
-  if (!file_ && errno == ENOENT)
-    fail(path_, ": cannot be written: there is no folder ", parent_folder(target_));
+  if (!file_ && errno == ENOENT) fail(path_, ": cannot be written: ", why_none(target_));
   if (!file_) fail(path_, ": cannot be written: ", std::strerror(errno));
 }
 
@@ -177,7 +185,14 @@ void write_whole_file(const std::string& path, const std::function<void(std::ost
 void make_folder(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(path, error);
-  if (error) fail("cannot make the folder ", path, ": ", error.message());
+  if (!error) return;
+  // of the folders to make, the first that cannot be made
+  std::filesystem::path at = std::filesystem::absolute(path).lexically_normal();
+  if (!at.has_filename()) at = at.parent_path();
+  while (at.has_relative_path() && !std::filesystem::exists(at.parent_path()))
+    at = at.parent_path();
+  fail("cannot make the folder ", path, ": ",
+       error == std::errc::no_such_file_or_directory ? why_none(at.string()) : error.message());
 }
 
 void copy_whole_file(const std::string& from, const std::string& path) {

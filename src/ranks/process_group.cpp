@@ -150,7 +150,7 @@ void ProcessGroup::watch(std::chrono::seconds limit) {
 }
 
 void ProcessGroup::report_step(int64_t step) {
-  state_->change([&](Pace& p) { p.come_further(), p.known.step = step, ++p.steps; });
+  state_->change([&](Pace& p) { p.finish_step(step); });
 }
 
 void ProcessGroup::report_progress() { state_->change(&Pace::come_further); }

@@ -2,6 +2,7 @@
 // TCP connections between the processes of a run, and the frames that go over them.
 #pragma once
 
+#include "kernels/diagnostics/pace.h"
 #include "src/files/descriptor.h"
 #include "src/files/files.h"
 #include "src/ranks/process_group.h"
@@ -11,8 +12,6 @@
 #include <vector>
 
 namespace weft {
-using Clock = std::chrono::steady_clock;
-
 // Listens on a port; on loopback alone when all ranks are on this host and `address` is this
 // host's. Throws Error when the port is taken.
 Descriptor listen_on(const std::string& address, int port, bool all_on_this_host = true);

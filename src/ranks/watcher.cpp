@@ -7,6 +7,7 @@
 #include "src/files/descriptor.h"
 #include "src/files/error_line.h"
 
+#include <algorithm>
 #include <chrono>
 #include <cstddef>
 #include <cstring>
@@ -31,8 +32,6 @@ constexpr milliseconds kBeat{200}, kTurn{50};
 // Without a word for so long, a connection is lost; before a short limit of steps is over, in any
 // case.
 constexpr milliseconds kShortestSilence{2500}, kLongestSilence{20000};
-// a watcher that did not run for so long was stopped itself
-constexpr milliseconds kOwnPause{1500};
 constexpr milliseconds kEqualFailure{2000};  // in which rank 0 says itself what all ranks have
 constexpr milliseconds kFarewell{1000};
 // of one that failed: rank 0 speaks before this process ends
@@ -40,24 +39,7 @@ constexpr milliseconds kLongFarewell{10000};
 constexpr uint64_t kLongest = 1 << 16;  // bytes of a frame
 
 constexpr const char* kRest = "; the other processes end too, the last checkpoint is whole";
-
-std::string seconds_text(milliseconds time) {
-  return str(static_cast<double>(time.count()) / 1000, " s");
-}
-
-std::string when(int64_t step) {
-  return step < 0 ? std::string("before its first step") : str("after step ", step);
-}
 }  // namespace
-
-RankState Pace::state() const {
-  constexpr int kTimesForOtherWork = 10, kTimesLongestPause = 3;
-  RankState state = known;
-  state.quiet = since(last);
-  const int times = steps < 2 ? kTimesForOtherWork : 1;
-  if (limit.count() > 0) state.allowed = std::max(limit * times, longest * kTimesLongestPause);
-  return state;
-}
 
 std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, int awaited) {
   std::vector<int> hung;
@@ -71,7 +53,7 @@ std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, i
   if (hung.empty() && awaited >= 0 && ranks[awaited]) hung = {awaited};
   const bool over = std::ranges::all_of(hung, [&](int rank) {
     const RankState& r = *ranks[rank];
-    return r.allowed.count() > 0 && r.quiet > r.allowed;
+    return r.is_over();
   });
   return over ? hung : std::vector<int>{};
 }
@@ -149,7 +131,7 @@ struct Watcher::State {
   [[noreturn]] void end_for(const std::vector<int>& ranks, int64_t step, const std::string& why) {
     std::vector<std::string> names;
     for (const int r : ranks) names.push_back(peers[r].name());
-    end(str(listed(names), " stopped ", when(step), ": ", why, kRest));
+    end(str(listed(names), " stopped ", after_step(step), ": ", why, kRest));
   }
 
   void hear(Line& line) {
@@ -270,7 +252,7 @@ void Watcher::change(const std::function<void(Pace&)>& change) {
   change(state_->pace);
 }
 
-std::string Watcher::where() const { return when(state_->pace_now().known.step); }
+std::string Watcher::where() const { return after_step(state_->pace_now().known.step); }
 
 void Watcher::fail(const std::string& why, const std::string& line) {
   state_->speak(line);

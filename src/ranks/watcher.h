@@ -3,11 +3,10 @@
 // step.
 #pragma once
 
+#include "kernels/diagnostics/pace.h"
 #include "src/files/descriptor.h"
 #include "src/ranks/sockets.h"
 
-#include <algorithm>
-#include <chrono>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -15,40 +14,10 @@
 #include <vector>
 
 namespace weft {
-// What each rank reports of itself several times a second.
-struct RankState {
-  int64_t step = -1;                     // the last one reported; -1: none
-  std::chrono::milliseconds quiet{0};    // since its last progress
-  std::chrono::milliseconds allowed{0};  // longest time without progress; 0: it is not watched
-  bool waiting = false;                  // in a collective, for another rank
-};
-
 // Returns the ranks that hold up the others for longer than allowed, or none. These are the ranks
 // at the lowest step that are in no collective. When all are in one, it is the rank that rank 0
 // waits for (`awaited`; -1: none). A rank that has left is null in `ranks`.
 std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, int awaited);
-
-inline std::chrono::milliseconds since(Clock::time_point then) {
-  return std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - then);
-}
-
-// The progress of this rank, and the time that it is allowed.
-struct Pace {
-  RankState known;
-  // the rank waited for in a collective; steps reported since restart()
-  int awaited = -1, steps = 0;
-  std::chrono::milliseconds limit{0}, longest{0};  // limit 0, as at first: not watched
-  Clock::time_point last = Clock::now();
-
-  void restart() { steps = 0, last = Clock::now(); }
-
-  void come_further() {  // progress; pauses count from the first step on
-    if (steps > 0) longest = std::max(longest, since(last));
-    last = Clock::now();
-  }
-
-  RankState state() const;
-};
 
 class Watcher {
  public:

@@ -62,7 +62,7 @@ TEST_F(BadInputTest, MistypedWordsNameTheNearest) {
   EXPECT_CONTAINS(error_line("train", {"--confg", "x"}), "did you mean --config?");
   EXPECT_CONTAINS(error_line("sample", {"--checkpoint", "x", "--lenght=5"}),
                   "did you mean --length?");
-  EXPECT_CONTAINS(error_line("train", {"foo"}), "--config is required; found foo");
+  EXPECT_CONTAINS(error_line("train", {"foo"}), "did you mean --config foo?");
   EXPECT_CONTAINS(error_line("prepare", {"foo"}), "text, tokens, enwik8");
   EXPECT_CONTAINS(error_line("prepare", {}), "text, tokens, enwik8");
 }

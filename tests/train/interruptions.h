@@ -5,6 +5,7 @@
 #include "src/files/hdf5.h"
 #include "tests/train/shell_test.h"
 
+#include <csignal>
 #include <cstddef>
 #include <filesystem>
 #include <gtest/gtest.h>
@@ -47,6 +48,27 @@ class InterruptionsTest : public ShellTest {
     EXPECT_EQ(shell(running(endless + more) + "kill -HUP $p; kill -HUP $p; wait $p"), 0) << err_;
     EXPECT_CONTAINS(out_, "SIGHUP: stopped after step ");
     EXPECT_GE(saved_step(), 4);
+  }
+
+  // Steps of seconds, from the fourth on. The shell starts what is in the background without
+  // SIGINT.
+  void a_second_says_what_was_kept(const std::string& more) {
+    write_corpus(dir / "long.h5", 400000, 32);
+    const std::string slow =
+        "train --config small.yaml --device cpu --out run --set data.path=long.h5 --set "
+        "model.context=32768 --set 'model.position_axes=[256, 128]' --set "
+        "'model.attention=[{kind: all}]' --set model.layers=4 --set train.batch=2 --set "
+        "train.accumulation=1 --set train.log_every=1 --set train.eval_every=0 --set "
+        "train.save_every=2 --set 'train.context_schedule=[[0, 16], [3, 32768]]'";
+    EXPECT_EQ(shell(running(slow + more) +
+                    "until [ \"$(cat run/metrics.jsonl | wc -l)\" -ge 3 ]; do sleep 0.02; done; "
+                    "sleep 1; kill -TERM $p; sleep 0.4; kill -TERM $p; wait $p"),
+              128 + SIGTERM)
+        << out_ << err_;
+    EXPECT_EQ(err_,
+              "finishing step 4, then saving; again: quit without saving\n"
+              "quit without saving; kept: run/latest.h5 of step 2\n");
+    EXPECT_EQ(saved_step(), 2);
   }
 
   void a_limit_saves(const std::string& more) {

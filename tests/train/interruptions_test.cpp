@@ -4,7 +4,7 @@
 #include "tests/train/interruptions.h"
 
 #include "src/files/hdf5.h"
-#include "train/program/program.h"
+#include "train/program/stop_signal.h"
 
 #include <csignal>
 #include <cstddef>
@@ -31,6 +31,40 @@ TEST(StopSignal, ASecondOneAtOnceIsAnEcho) {
   EXPECT_EXIT(later(), testing::ExitedWithCode(128 + SIGTERM), "");
   EXPECT_EXIT(raise(SIGINT), testing::ExitedWithCode(128 + SIGINT), "");
 }
+
+TEST(StopSignal, SaysAtOnceWhatItFinishesAndWhatIsKept) {
+  const auto signals = [](StopSignal::Work work, const std::vector<int>& numbers, bool says) {
+    const StopSignal signal(true, says);
+    StopSignal::at(work, 12);
+    for (const int number : numbers) raise(number), usleep(300000);
+    _exit(9);
+  };
+  const auto said = [&](StopSignal::Work work, const std::vector<int>& numbers, int code,
+                        const std::string& text, bool says = true) {
+    EXPECT_EXIT(signals(work, numbers, says), testing::ExitedWithCode(code), "^" + text + "$");
+  };
+  const std::string end = ", then saving; again: quit without saving\n";
+  StopSignal::set_kept("");
+  said(StopSignal::Work::step, {SIGINT}, 9, "finishing step 12" + end);
+  said(StopSignal::Work::validation, {SIGTERM}, 9, "finishing the validation of step 12" + end);
+  said(StopSignal::Work::saving, {SIGINT}, 9,
+       "finishing the checkpoint of step 12, then stopping; again: quit without it\n");
+  said(StopSignal::Work::step, {SIGHUP}, 9, "");
+  said(StopSignal::Work::step, {SIGINT, SIGALRM}, 9,
+       "finishing step 12" + end +
+           "giving up step 12, which takes longer than 2 s; saving what was done before\n");
+  said(StopSignal::Work::saving, {SIGHUP, SIGALRM}, 9, "");
+  const std::vector<int> twice = {SIGINT, SIGINT};
+  said(StopSignal::Work::step, twice, 128 + SIGINT,
+       "finishing step 12" + end + "quit without saving; nothing was saved\n");
+  StopSignal::set_kept("run/latest.h5 of step 10");
+  EXPECT_EQ(StopSignal::kept(), "kept: run/latest.h5 of step 10");
+  said(StopSignal::Work::step, twice, 128 + SIGINT,
+       "finishing step 12" + end + "quit without saving; kept: run/latest.h5 of step 10\n");
+  said(StopSignal::Work::step, twice, 128 + SIGINT, "", false);
+}
+
+TEST_F(InterruptionsTest, ASecondCtrlCSaysWhatWasKept) { a_second_says_what_was_kept(""); }
 
 TEST(StopSignal, ItsEndBringsBackWhatWasBefore) {
   for (const int number : {SIGTERM, SIGINT, SIGHUP}) {
@@ -68,15 +102,12 @@ TEST_F(InterruptionsTest, TheLineThatGoesOnDoes) {
                   "--max-minutes 500 --max-steps 7"),
             0)
       << err_;
-  EXPECT_EQ(pasted(),
-            "train --config 'a '\\''b'\\'' $c; d/config.yaml' --out 'a '\\''b'\\'' $c; d/' "
-            "--resume --device cpu --batch 2 --max-minutes 500");
+  EXPECT_EQ(pasted(), "train --resume 'a '\\''b'\\'' $c; d' --max-minutes 500");
   EXPECT_EQ(shell(pasted()), 0) << err_;
   EXPECT_TRUE(read_file(dir / "whole/latest.h5") == read_file(dir / "a 'b' $c; d/latest.h5"));
   // A limit that was not reached stays.
   EXPECT_EQ(shell(running(endless + " --max-steps 900000") + "kill -TERM $p; wait $p"), 0) << err_;
-  EXPECT_EQ(pasted(),
-            "train --config run/config.yaml --out run/ --resume --device cpu --max-steps 900000");
+  EXPECT_EQ(pasted(), "train --resume run --max-steps 900000");
 }
 
 TEST_F(InterruptionsTest, FoldersThatCannotBe) {
@@ -87,6 +118,12 @@ TEST_F(InterruptionsTest, FoldersThatCannotBe) {
                     "--out: no folder: File name too long");
   EXPECT_CONTAINS(refused(train + "small.yaml/run"), "--out: no folder: Not a directory");
   EXPECT_CONTAINS(refused(train + "small.yaml"), "small.yaml is not a folder");
+  EXPECT_CONTAINS(
+      refused(train + "/proc/foo"),
+      "cannot make the folder /proc/foo: /proc takes no new names; choose a folder on a "
+      "disk");
+  EXPECT_CONTAINS(refused(train + "/proc/foo/run"),
+                  "cannot make the folder /proc/foo/run: /proc takes no new names");
 }
 
 // Every program ends by itself, well or with one line, however little memory it may have: from less

@@ -95,7 +95,12 @@ TEST_F(OutputsTest, NumbersThatCannotBe) {
         str("--seed: expected a whole number from 0 to 18446744073709551615, got ", seed));
   EXPECT_EQ(shell("prepare copy --seed 18446744073709551615 --length 1000 --out o.h5"), 0) << err_;
   EXPECT_CONTAINS(refused("train --config small.yaml --set model.dropout=0.999999"),
-                  "--set model.dropout: model.dropout: expected less than 0.99999");
+                  "--set model.dropout: expected less than 0.99999");
+  for (const char* option : {"--length", "--count", "--batch", "--top-k"})
+    EXPECT_CONTAINS(refused(str(sample, option, " 99999999999999999999")),
+                    str(option, ": expected a number of at most 9223372036854775807, got 9999999"));
+  EXPECT_CONTAINS(refused("bench step --steps 99999999999999999999"),
+                  "--steps: expected a number of at most 9223372036854775807");
   EXPECT_CONTAINS(refused("train --config small.yaml --set train.reco=block"),
                   "did you mean train.recompute?");
 }

@@ -33,6 +33,9 @@ class Launcher {
   // For an error before run(), such as one in the command line. Throws as run() does.
   [[noreturn]] virtual void fail_before_work(const std::string& what);
 
+  // Whether a resumed run takes this word of its earlier command line again.
+  virtual bool keeps(const std::string& /*word*/) const { return true; }
+
   // Whether this process prints for all.
   virtual bool is_first() const { return true; }
 };

@@ -6,6 +6,7 @@
 #include "models/model.h"
 #include "src/files/checkpoint.h"
 #include "train/program/launcher.h"
+#include "train/program/run_argument.h"
 
 #include <functional>
 #include <iostream>
@@ -46,13 +47,19 @@ std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const std
 using OpenDevice = std::function<std::unique_ptr<Device>()>;
 std::unique_ptr<LoadedModel> load_model(const std::string& checkpoint, const OpenDevice&, Weights);
 
-// Runs a program on a checkpoint, in every process; output goes to the first one's stdout, progress
-// to its stderr.
+// Runs a program on a checkpoint or run folder, in every process; output goes to the first one's
+// stdout, progress to its stderr.
 template <class Arguments, class Work>
-void work_on_checkpoint(const Arguments& a, const Work& work) {
-  const auto config = [&] { return checkpoint_config(a.checkpoint); };
+void work_on_checkpoint(Arguments a, const Work& work) {
+  std::string which;
+  const auto config = [&] {
+    const ChosenCheckpoint chosen = choose_checkpoint(a.checkpoint);
+    a.checkpoint = chosen.path, which = chosen.text;
+    return checkpoint_config(a.checkpoint);
+  };
   launcher().run(a.device, config, [&](Processes& group) {
     Progress progress = first_progress(group, std::cerr, STDERR_FILENO);
+    if (!which.empty()) progress.line(which);
     work(a, group, first_output(group, std::cout), progress);
   });
 }

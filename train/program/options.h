@@ -89,6 +89,13 @@ inline CLI::Option* add_config(CLI::App& app, std::string& config,
   return file;
 }
 
+// Adds --checkpoint, which is the first word without a name, too.
+inline void add_checkpoint(CLI::App& app, std::string& checkpoint) {
+  app.add_option("RUN,--checkpoint", checkpoint,
+                 "run folder of train, of which best.h5 is taken (or latest.h5), or a checkpoint")
+      ->required();
+}
+
 inline void add_no_verify(CLI::App& app) {
   app.add_flag_callback(
       "--no-verify", [] { verify_seals = false; },

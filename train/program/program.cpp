@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "train/program/program.h"
 
-#include "kernels/interruption.h"
 #include "src/config/names.h"
 #include "src/files/error_line.h"
 #include "src/files/files.h"
@@ -10,17 +9,17 @@
 
 #include <CLI/CLI.hpp>
 #include <atomic>
+#include <charconv>
 #include <csignal>
-#include <cstddef>
 #include <cstdio>
 #include <exception>
 #include <fcntl.h>
+#include <filesystem>
 #include <iostream>
-#include <iterator>
+#include <limits>
 #include <new>
 #include <omp.h>
 #include <optional>
-#include <signal.h>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
@@ -28,6 +27,13 @@
 
 namespace weft {
 namespace {
+// For a word that would be the value of an option: "train tiny.yaml", "train runs/my".
+std::string did_you_mean_option(const CLI::App& app, const std::string& word) {
+  std::error_code none;
+  const char* const option = std::filesystem::is_directory(word, none) ? "--resume" : "--config";
+  return app.get_option_no_throw(option) ? str("; did you mean ", option, " ", word, "?") : "";
+}
+
 // What to add to an error of CLI11 when a word was mistyped: the commands there are, the nearest
 // name.
 std::string help_with(const CLI::App& app, const std::string& what) {
@@ -44,7 +50,7 @@ std::string help_with(const CLI::App& app, const std::string& what) {
   const std::string found = what.find(word) == std::string::npos ? "; found " + word : "";
   if (const std::string absent = absent_part_text(word); !absent.empty()) return "; " + absent;
   if (word.starts_with("-")) return found + did_you_mean(word, options);
-  if (commands.empty()) return found;
+  if (commands.empty()) return found + did_you_mean_option(*at, word);
   return str(": ", joined(commands), "; found ", word, did_you_mean(word, commands));
 }
 
@@ -76,43 +82,59 @@ void check_stdout() {
        errno != 0 ? disk_error(errno) : "is the disk full, or stdout closed?");
 }
 
+// CLI11 itself takes the nearest 64-bit number for one that is too large.
+void refuse_large_integers(CLI::App& app) {
+  const auto check = [](const std::string& text) {
+    const char* const end = text.data() + text.size();
+    int64_t value = 0;
+    const auto [at, error] = std::from_chars(text.data(), end, value);
+    return error == std::errc::result_out_of_range && at == end
+               ? str("expected a number of at most ", std::numeric_limits<int64_t>::max(), ", got ",
+                     text)
+               : std::string();
+  };
+  for (CLI::Option* option : app.get_options([](const CLI::Option*) { return true; }))
+    if (option->get_type_name().starts_with("INT")) option->check(CLI::Validator(check, ""));
+  for (CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    refuse_large_integers(*command);
+}
+
+// Reads the command line; then once more, with kept words for options that it leaves out.
+void parse_with_kept(const Program& program, CLI::App& app, int argc, char** argv) {
+  app.parse(argc, argv);
+  if (!program.kept) return;
+  std::vector<const char*> words = {argv[0]};
+  const std::vector<std::string> kept = program.kept();
+  for (const std::string& word : kept) {
+    const std::string name = word.substr(0, word.find('='));
+    const CLI::Option* option = app.get_option_no_throw(name);
+    const std::string absent = absent_part_text(name);
+    if (!option)
+      fail("the run keeps ", word,
+           ", an option that is unknown here: ", absent.empty() ? "" : absent + ", or ",
+           "take it out of options.txt in the run folder");
+    const bool adds_up = option->get_items_expected_max() > 1;
+    if (option->count() == 0 || adds_up) words.push_back(word.c_str());
+  }
+  words.insert(words.end(), argv + 1, argv + argc);
+  if (std::ssize(words) > argc) app.parse(static_cast<int>(words.size()), words.data());
+}
+
 // Nothing, or the exit code: it was --help or --version.
 std::optional<int> parse(const Program& program, CLI::App& app, int argc, char** argv) {
+  std::string what;
   try {
-    app.parse(argc, argv);
+    parse_with_kept(program, app, argc, argv);
     return std::nullopt;
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0)
       return program.has_ranks && !launcher().is_first() ? 0 : app.exit(e);
-    const std::string what = e.what() + help_with(app, e.what()) + " (try --help)";
-    if (program.has_ranks) launcher().fail_before_work(what);
-    fail(what);
+    what = e.what() + help_with(app, e.what()) + " (try --help)";
+  } catch (const Error& e) {
+    what = e.what();
   }
-}
-
-// ---- signals ----
-
-constexpr unsigned kSecondsToFinish = 2;  // for the step at hand
-constexpr int kSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGALRM};
-
-volatile sig_atomic_t received_signal = 0, time_is_up = 0, process_is_alone = 0;
-Echo echo;
-struct sigaction earlier[std::size(kSignals)];
-
-void handle(int number) {
-  if (number == SIGALRM) {
-    time_is_up = 1;
-    if (process_is_alone != 0) interrupt_requested = true;
-    return;
-  }
-  if (received_signal != 0) {
-    if (number == SIGHUP) return;  // shell and kernel each say that the terminal is gone
-    if (number == received_signal && echo.lasts()) return;
-    _exit(128 + number);
-  }
-  echo.begin();
-  received_signal = number;
-  alarm(kSecondsToFinish);
+  if (program.has_ranks) launcher().fail_before_work(what);
+  fail(what);
 }
 }  // namespace
 
@@ -151,6 +173,7 @@ int run_program(const Program& program, int argc, char** argv) {
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
   try {
     program.add_options(app);
+    refuse_large_integers(app);
     const auto stop = parse(program, app, argc, argv);
     // else those of each process (launcher.h)
     if (!stop && !program.has_ranks) start_threads();
@@ -166,37 +189,4 @@ int run_program(const Program& program, int argc, char** argv) {
   }
   return 1;
 }
-
-StopSignal::StopSignal(bool alone) {
-  received_signal = 0;
-  time_is_up = 0;
-  process_is_alone = alone ? 1 : 0;
-  struct sigaction action = {};
-  action.sa_handler = handle;
-  action.sa_flags = SA_RESTART;
-  for (std::size_t i = 0; i < std::size(kSignals); ++i) {
-    sigaction(kSignals[i], nullptr, &earlier[i]);
-    const bool nohup = kSignals[i] == SIGHUP && earlier[i].sa_handler == SIG_IGN;
-    if (!nohup) sigaction(kSignals[i], &action, nullptr);
-  }
-}
-
-StopSignal::~StopSignal() {
-  alarm(0);
-  for (std::size_t i = 0; i < std::size(kSignals); ++i)
-    sigaction(kSignals[i], &earlier[i], nullptr);
-  interrupt_requested = false;
-}
-
-const char* StopSignal::received() {
-  switch (received_signal) {
-    case 0: return nullptr;
-    case SIGINT: return "SIGINT";
-    case SIGHUP: return "SIGHUP";
-    case SIGTERM: return "SIGTERM";
-    default: fail("signal ", received_signal, " is not handled here");
-  }
-}
-
-const char* StopSignal::overdue() { return time_is_up != 0 ? received() : nullptr; }
 }  // namespace weft

@@ -3,6 +3,7 @@
 #include "src/files/descriptor.h"
 #include "src/ranks/sockets.h"
 #include "train/program/program.h"
+#include "train/program/stop_signal.h"
 #include "train/ranks/ranks.h"
 
 #include <algorithm>
@@ -154,6 +155,9 @@ class Launcher {
   void pass_on(int number) {
     if (stop_ != 0) {
       if (number == SIGHUP || (number == stop_ && echo_.lasts())) return;
+      for (const Process& p : processes_)  // rank 0 says what was kept
+        if (p.running) kill(p.pid, number);
+      std::this_thread::sleep_for(kTurn);
       end_all();
       _exit(128 + number);
     }

@@ -9,7 +9,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 
 namespace weft {
 namespace {
@@ -34,7 +33,9 @@ class RankLauncher : public Launcher {
 
   bool is_first() const override { return is_first_process(); }
 
-  int gpus() const { return gpus_; }
+  bool keeps(const std::string& word) const override {
+    return !word.starts_with("--gpus=") || !started_by_others();
+  }
 
  private:
   int gpus_ = 0;
@@ -47,8 +48,8 @@ void log_ranks(const Logged& now) {
                        now.loss_here, "  ", bytes_text(now.device.pool->peak()), " at the peak"));
 }
 
-// --rank-log, and what the command line that goes on says of processes.
-HooksAsked add_options_of_train(CLI::App& app, const RankLauncher& launcher) {
+// --rank-log, and examples.
+HooksAsked add_options_of_train(CLI::App& app) {
   const auto log = std::make_shared<bool>(false);
   app.add_flag("--rank-log", *log, "at each log line, a line of every process, too");
   app.footer(app.get_footer() +
@@ -56,13 +57,9 @@ HooksAsked add_options_of_train(CLI::App& app, const RankLauncher& launcher) {
              "  train --config enwik8.yaml --gpus 8\n"
              "  torchrun --no-python --nproc-per-node 8 train --config enwik8.yaml\n"
              "  mpirun -n 8 train --config enwik8.yaml");
-  return [log, &launcher] {
+  return [log] {
     TrainHooks hooks{.name = "ranks"};
-    if (launcher.gpus() > 0) hooks.words = {"--gpus", str(launcher.gpus())};
-    if (*log) {
-      hooks.words.push_back("--rank-log");
-      hooks.logged = log_ranks;
-    }
+    if (*log) hooks.logged = log_ranks;
     return std::optional(hooks);
   };
 }
@@ -73,10 +70,8 @@ std::unique_ptr<DataParallel> make_rank_parallel(Device& device, Processes& proc
 }  // namespace
 
 void register_ranks() {
-  auto launcher = std::make_unique<RankLauncher>();
-  add_train_options(
-      [of_train = launcher.get()](CLI::App& app) { return add_options_of_train(app, *of_train); });
-  set_launcher(std::move(launcher));
+  add_train_options(add_options_of_train);
+  set_launcher(std::make_unique<RankLauncher>());
   set_data_parallel(make_rank_parallel);
 }
 }  // namespace weft

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: MIT
 #include "train/ranks/ranks.h"
 
-#include "src/config/names.h"
 #include "src/files/hash.h"
 #include "train/program/program.h"
+#include "train/trainer/update_watch.h"
 
 #include <chrono>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <elf.h>
 #include <exception>
@@ -152,6 +151,11 @@ void fail_before_work(const std::string& what) {
   fail_as_rank(group, what, what);
 }
 
+bool started_by_others() {
+  const World world = own_world();
+  return world.size > 1 && world.source != "--gpus";
+}
+
 bool is_first_process() {
   try {
     return own_world().rank == 0;
@@ -168,12 +172,5 @@ void print_rank_lines(Processes& group, Progress& progress, const std::string& t
     progress.line(str("rank ", rank, "  ", lines[rank]));
 }
 
-std::chrono::seconds hang_limit() {
-  const char* text = std::getenv("WEFT_HANG_SECONDS");
-  if (!text) return std::chrono::seconds(45);
-  const int seconds = number_in<int>(text).value_or(0);
-  if (seconds < 1)
-    fail("WEFT_HANG_SECONDS: expected a whole number of seconds from 1, got '", text, "'");
-  return std::chrono::seconds(seconds);
-}
+std::chrono::seconds hang_limit() { return hang_seconds().value_or(std::chrono::seconds(45)); }
 }  // namespace weft

@@ -32,6 +32,8 @@ void with_ranks(const RankOptions&, const std::function<std::string()>& config,
 // `config`. Throws as with_ranks() does: rank 0 prints the error when all ranks have it. Otherwise
 // rank 0 prints which ranks have it.
 [[noreturn]] void fail_before_work(const std::string& what);
+// Whether torchrun, mpirun or srun started this process among others.
+bool started_by_others();
 bool is_first_process();  // rank 0 by the environment: the one that prints
 
 // Collective: rank 0 shows "rank 0  <text>", "rank 1  <text>" ..., each as that rank gave it.

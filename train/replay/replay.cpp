@@ -130,7 +130,7 @@ void verify(Replay& replay, const Update& update) {
 }  // namespace
 
 TrainHooks replay_every(int64_t every) {
-  TrainHooks hooks{.name = "replay", .words = {"--verify-every", str(every)}};
+  TrainHooks hooks{.name = "replay"};
   hooks.memory = replay_memory;
   hooks.updates = [every](TrainStep& step) -> RunUpdate {
     return [every, replay = std::make_shared<Replay>(step)](const Update& update) {

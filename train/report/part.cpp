@@ -24,14 +24,11 @@ HooksAsked add_report(CLI::App& app) {
                "also write <run folder>/tensorboard/, for tensorboard --logdir");
   return [flags] {
     TrainHooks hooks{.name = "report"};
-    if (flags->no_report) hooks.words.push_back("--no-report");
     if (!flags->no_report) hooks.evaluated = keep_report();
-    if (flags->tensorboard) {
-      hooks.words.push_back("--tensorboard");
+    if (flags->tensorboard)
       hooks.log_to = [](const std::string& folder) {
         return [file = EventFile(folder)](const StepMetrics& m) { file.append(m); };
       };
-    }
     return std::optional(hooks);
   };
 }

@@ -5,7 +5,7 @@
 #include "src/files/files.h"
 #include "src/parts/parts.h"
 #include "train/program/json.h"
-#include "train/program/program.h"
+#include "train/program/stop_signal.h"
 
 #include <algorithm>
 #include <cstddef>

@@ -56,8 +56,7 @@ struct Evaluated {
 
 // One addition to a run. The Trainer calls the hooks that are set.
 struct TrainHooks {
-  std::string name;                     // one word for people: "replay", "report"
-  std::vector<std::string> words = {};  // of the command line, to go on with: {"--tensorboard"}
+  std::string name;  // one word for people: "replay", "report"
   // Bytes that it takes on the device besides the plan of training.
   std::function<std::size_t(const MemoryPlan&)> memory = {};
   // Called once, when all weights are in place; returns what is called before each update. True:

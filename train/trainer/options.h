@@ -22,8 +22,10 @@ struct TrainOptions {
   double max_minutes = 0;  // stop and save after this long; 0: no limit
   // resume although other keys change rounding (OnResume::asked)
   bool allow_changes = false;
-  std::optional<DType> dtype = {};     // of activations; nothing: dtype_on(), f32 on a CPU
-  std::string program = "train";       // how this program was called
-  std::vector<TrainHooks> hooks = {};  // of parts
+  std::optional<DType> dtype = {};      // of activations; nothing: dtype_on(), f32 on a CPU
+  std::string program = "train";        // how this program was called
+  std::vector<TrainHooks> hooks = {};   // of parts
+  std::vector<std::string> kept = {};   // words of the command line that the run folder keeps
+  std::vector<std::string> notes = {};  // lines for people: what is resumed, and how
 };
 }  // namespace weft

@@ -263,13 +263,9 @@ std::string go_on_line(const TrainOptions& options, const std::string& folder, i
     if (given) ((line += " " + shell_word(words)), ...);
   };
   const std::string here = folder.starts_with("-") ? "./" : "";
-  add(true, options.program, "--config", here + folder + "config.yaml", "--out", here + folder,
-      "--resume");
-  add(options.device != "auto", "--device", options.device);
-  add(!options.batch.empty(), "--batch", options.batch);
+  const bool slash = folder.size() > 1 && folder.ends_with('/');
+  add(true, options.program, "--resume", here + folder.substr(0, folder.size() - (slash ? 1 : 0)));
   add(options.allow_changes, "--allow-changes");
-  for (const TrainHooks& hooks : options.hooks)
-    for (const std::string& word : hooks.words) add(true, word);
   add(options.max_steps > step, "--max-steps", str(options.max_steps));
   add(options.max_minutes > 0, "--max-minutes", str(options.max_minutes));
   return line;

@@ -7,6 +7,7 @@
 #include "src/config/write_config.h"
 #include "src/files/descriptor.h"
 #include "src/files/files.h"
+#include "train/program/run_argument.h"
 
 #include <bit>
 #include <chrono>
@@ -23,6 +24,7 @@
 #include <sys/file.h>
 #include <system_error>
 #include <thread>
+#include <tuple>
 #include <unistd.h>
 #include <utility>
 #include <vector>
@@ -113,17 +115,23 @@ RunFolder::RunFolder(const Config& config, const std::string& out,
          ". Only these may differ: ", keys_on_resume(OnResume::told), ", ",
          keys_on_resume(OnResume::free), "; with --allow-changes also ",
          keys_on_resume(OnResume::asked), "; for another run choose --out");
+  const auto add = [this](const std::string& key, const std::string& before, const std::string& now,
+                          const std::string& effect) {
+    changes_.push_back(str(key, " from ", before, " to ", now, effect.empty() ? "" : ": ", effect));
+  };
   for (const KeyDifference& d : config_differences(there, config))
-    if (!d.effect.empty())
-      changes_.push_back(str(d.key, " from ", d.there, " to ", d.here, ": ", d.effect));
+    add(d.key, d.there, d.here, d.effect);
+  // The same file elsewhere is no difference that decides.
+  for (const auto& [key, before, now] : {std::tuple{"data.path", there.data.path, config.data.path},
+                                         {"data.mix", there.data.mix, config.data.mix}})
+    if (before != now) add(key, before, now, "");
 }
 
 void RunFolder::check_latest() const {
   if (!fs::exists(path("latest.h5"))) return;
   if (resumed_from_.empty())
-    fail(folder_,
-         " holds a run already (latest.h5): go on with --resume, or choose another folder with "
-         "--out");
+    fail(folder_, " holds a run already (latest.h5): go on with --resume ", folder_,
+         ", or choose another folder with --out");
   if (!fs::equivalent(fs::absolute(resumed_from_).parent_path(), folder_))
     fail(folder_, " holds another run (latest.h5) than ", resumed_from_,
          ": choose another folder with --out");
@@ -155,10 +163,11 @@ std::string RunFolder::lock() {
   return "";
 }
 
-std::string RunFolder::create(const Config& config) {
+std::string RunFolder::create(const Config& config, const std::vector<std::string>& options) {
   make_folder(folder_);
   const std::string warning = lock();
   write_whole_file(path("config.yaml"), [&](std::ostream& out) { out << to_yaml(config); });
+  write_options(path("options.txt"), options);
   return warning;
 }
 

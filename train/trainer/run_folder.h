@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The folder of one run:
 //   config.yaml        the config as run
+//   options.txt        the options of train that --resume takes again
 //   metrics.jsonl      one object a logged step
 //   latest.h5          what --resume goes on from
 //   best.h5            lowest validation bits so far
@@ -35,12 +36,13 @@ class RunFolder {
   // folder yet. Throws Error that names who is there. Returns a warning where the file system has
   // no locks, else "".
   std::string lock();
-  // Makes the folder, locks it and writes config.yaml. Returns the warning of lock().
-  std::string create(const Config& config);
+  // Makes the folder, locks it, writes config.yaml and the options to keep. Returns the warning of
+  // lock().
+  std::string create(const Config& config, const std::vector<std::string>& options = {});
 
   const std::string& resumed_from() const { return resumed_from_; }  // "": a new run
 
-  // What differs from the checkpoint and changes what is trained: a line for each key.
+  // What differs from the checkpoint: a line for each key, with both values and the effect.
   const std::vector<std::string>& changes() const { return changes_; }
 
   std::string path(const std::string& file) const;

@@ -8,6 +8,7 @@
 #include "train/evaluation/evaluator.h"
 #include "train/program/loaded_model.h"
 #include "train/program/program.h"
+#include "train/program/stop_signal.h"
 #include "train/trainer/validation.h"
 
 #include <algorithm>
@@ -60,8 +61,9 @@ std::optional<TokenDataset> mixed_data(const Config& config) {
 
 Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& progress,
                  Processes& group)
-    : group_(group),
-      device_(start_.lap("device", make_device(group.device(options.device)))),
+    : device_(start_.lap("device", make_device(group.device(options.device)))),
+      watch_(watch_for(group, *device_, StopSignal::kept)),
+      group_(watch_ ? *watch_ : group),
       parallel_(make_data_parallel(*device_, group_)),
       own_config_(std::make_shared<const Config>(with_data(with_micro_batch(
           for_ranks(config, group_), options, *device_, *parallel_, batch_text_)))),
@@ -115,7 +117,7 @@ void Trainer::say(const std::string& line) {
 void Trainer::prepare() {
   group_.barrier();  // all have looked at the folder as it was
   if (writes()) {
-    lock_warning_ += folder_.create(config_);
+    lock_warning_ += folder_.create(config_, options_.kept);
     metrics_ =
         std::make_unique<MetricsLog>(folder_.path("metrics.jsonl"), folder_.history(), state_.step);
     for (const TrainHooks& hooks : options_.hooks)
@@ -131,6 +133,7 @@ void Trainer::prepare() {
   say("run         " + folder_.path("") +
       (state_.step > 0 ? str(", resumed at step ", state_.step, " from ", folder_.resumed_from())
                        : ""));
+  for (const std::string& note : options_.notes) say(note);
   if (!lock_warning_.empty()) say(lock_warning_);
   for (const std::string& line : init_text_) say("init        " + line);
   for (const std::string& change : folder_.changes()) say("changed     " + change);
@@ -146,7 +149,8 @@ void Trainer::prepare() {
 void Trainer::run() {
   prepare();
   time_.lap(kStart);
-  const StopSignal signal(!several());
+  const StopSignal signal(!several(), writes());
+  note_kept();
   std::string why;
   if (state_.step > 0) group_.report_step(state_.step);
   try {
@@ -183,7 +187,16 @@ void Trainer::stop_if_overdue(DataParallel::Work work, int64_t position) {
   if (!given_up_.empty()) throw_interrupted();
 }
 
+// What is left when the process ends at once.
+void Trainer::note_kept() {
+  StopSignal::set_kept(saved_step_ < 0
+                           ? ""
+                           : str(folder_.path("latest.h5"), " of step ", saved_step_,
+                                 state_.best_valid_bits > 0 ? ", " + folder_.path("best.h5") : ""));
+}
+
 void Trainer::step() {
+  StopSignal::at(StopSignal::Work::step, state_.step + 1);
   int64_t position = state_.step * config_.train.accumulation;
   const auto between = [&] {
     stop_if_overdue(DataParallel::Work::training, ++position);
@@ -312,6 +325,7 @@ void Trainer::catch_up_on_evaluation() {
 
 void Trainer::evaluate_into(StepMetrics& m) {
   if (!evaluates()) return;
+  StopSignal::at(StopSignal::Work::validation, state_.step);
   const TrainConfig& train = config_.train;
   const EvalOptions options{
       .context = config_.model.context,
@@ -322,6 +336,7 @@ void Trainer::evaluate_into(StepMetrics& m) {
   };
   const auto say = [&](int64_t done, int64_t all) {
     progress_.passing(str("validation: ", done, " of ", all, " tokens"));
+    group_.report_progress();
     stop_if_overdue(DataParallel::Work::evaluation, ++evaluated_batches_);
   };
   const EvalResult result = evaluate(*device_, *model_, valid_data_, options, say);
@@ -373,6 +388,7 @@ void Trainer::write_checkpoint(Write write) {
 }
 
 void Trainer::save(bool numbered) {
+  StopSignal::at(StopSignal::Work::saving, state_.step);
   progress_.passing(str("saving step ", state_.step));
   write_checkpoint([&] {
     if (!numbered)
@@ -381,6 +397,7 @@ void Trainer::save(bool numbered) {
   });
   saved_step_ = state_.step;
   time_.lap(kSaving);
+  note_kept();
 }
 
 void Trainer::finish(const std::string& why) {

@@ -6,6 +6,7 @@
 #include "train/program/progress.h"
 #include "train/trainer/options.h"
 #include "train/trainer/step.h"
+#include "train/trainer/update_watch.h"
 
 #include <functional>
 #include <memory>
@@ -41,6 +42,7 @@ class Trainer {
   void show_evaluation();
   void say(const std::string& line);
   void save(bool numbered);
+  void note_kept();
   template <class Write>
   void write_checkpoint(Write write);
   void finish(const std::string& why);
@@ -62,8 +64,9 @@ class Trainer {
 
   Laps start_;  // until the first step is done
   Laps time_;   // from the start to the end, by what was done: the clock of all lines
-  Processes& group_;
   std::unique_ptr<Device> device_;
+  std::unique_ptr<UpdateWatch> watch_;  // null: not watched by itself
+  Processes& group_;                    // the processes, or the watch of one alone
   std::unique_ptr<DataParallel> parallel_;
   std::string batch_text_;  // what --batch chose
   std::vector<std::string> init_text_;

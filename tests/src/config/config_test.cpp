@@ -291,7 +291,7 @@ TEST(Config, ErrorsOfValuesThatDoNotFitTogether) {
                               "16384]]}\nmodel: {context: 16384, "
                               "position_axes: [128, 128]}\n",
                               {"train.context_schedule=[[0, 15000]]"}),
-                  "--set train.context_schedule: train.context_schedule: the 65536 tokens");
+                  "--set train.context_schedule: the 65536 tokens");
 }
 
 TEST(Config, ErrorsOfOverrides) {
@@ -302,7 +302,9 @@ TEST(Config, ErrorsOfOverrides) {
   EXPECT_EQ(parse_error("", {"steps=3"}),
             "--set steps: unknown key steps; did you mean train.steps?");
   EXPECT_EQ(parse_error("", {"train.steps=0"}),
-            "--set train.steps: train.steps: expected an integer of at least 1, found 0");
+            "--set train.steps: expected an integer of at least 1, found 0");
+  EXPECT_EQ(parse_error("", {"model.attention={kind: nowhere}"}).substr(0, 45),
+            "--set model.attention: model.attention.kind: ");
   EXPECT_EQ(parse_error("", {"data={path: a}"}),
             "--set data: is a section; set one of its keys: data.path, data.mix, data.mix_rate, "
             "data.mix_items, "
@@ -311,6 +313,10 @@ TEST(Config, ErrorsOfOverrides) {
                   "--set train.steps: the value is not valid YAML");
   EXPECT_CONTAINS(parse_error("model:\n  width: 512\n", {"model.heads=7"}),
                   "--set model.heads: model.width / model.heads");
+  EXPECT_CONTAINS(parse_error("model:\n  heads: 4\n", {"model.width=130"}),
+                  "--set model.width: model.width / model.heads = 130 / 4");
+  EXPECT_CONTAINS(parse_error("train:\n  accumulation: 2\n", {"train.batch=5"}),
+                  "--set train.batch: train.accumulation 2 does not divide");
 }
 
 TEST(Config, ErrorsOfYaml) {

@@ -10,6 +10,8 @@ using RankInterruptions = InterruptionsTest;
 
 TEST_F(RankInterruptions, AHangUpSavesAsSigtermDoes) { a_hang_up_saves(" --gpus 2"); }
 
+TEST_F(RankInterruptions, ASecondCtrlCSaysWhatWasKept) { a_second_says_what_was_kept(" --gpus 2"); }
+
 TEST_F(RankInterruptions, ALimitOfTheShellSaves) { a_limit_saves(" --gpus 2"); }
 
 TEST_F(RankInterruptions, NohupGoesOn) { nohup_goes_on(" --gpus 2"); }
@@ -26,10 +28,10 @@ TEST_F(RankInterruptions, TheLineThatGoesOnDoes) {
                   "--max-minutes 500 --max-steps 7"),
             0)
       << err_;
-  EXPECT_EQ(pasted(),
-            "train --config run/config.yaml --out run/ --resume --device cpu --batch 2 --gpus 2 "
-            "--rank-log --max-minutes 500");
+  EXPECT_EQ(pasted(), "train --resume run --max-minutes 500");
   EXPECT_EQ(shell(pasted()), 0) << err_;
+  EXPECT_CONTAINS(out_, "options     --device=cpu --gpus=2 --batch=2 --rank-log (run/options.txt)");
+  EXPECT_CONTAINS(out_, "rank 1  cpu  step 20 ");
   EXPECT_TRUE(read_file(dir / "whole/latest.h5") == read_file(dir / "run/latest.h5"));
 }
 

@@ -104,7 +104,7 @@ TEST(MicroBatch, IsWrittenDownAndKeptWhenTheRunGoesOn) {
       train(config, {.out = dir / "run", .device = "cpu", .batch = "2", .max_steps = 3});
   EXPECT_CONTAINS(text,
                   "batch       2 sequences at a time, 2 times an update (train.accumulation 2)");
-  EXPECT_CONTAINS(text, "go on with: train --config " + (dir / "run/config.yaml") + " --out");
+  EXPECT_CONTAINS(text, "go on with: train --resume " + (dir / "run") + "\n");
   EXPECT_EQ(load_config(dir / "run/config.yaml").train.accumulation, 2);
   // auto would take all four at a time: the memory is there.
   EXPECT_CONTAINS(

@@ -168,8 +168,15 @@ TEST_F(ResumeTest, ALongStepEndsSoonAfterASignal) {
   std::this_thread::sleep_for(std::chrono::seconds(1));
   const auto signalled = std::chrono::steady_clock::now();
   process.signal(SIGTERM);
+  const std::string first = "finishing step 3, then saving; again: quit without saving\n";
+  while (process.err().empty() && seconds_since(signalled) < 5)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_LT(seconds_since(signalled), 1.5) << "while the step goes on";
+  EXPECT_EQ(process.err(), first);
   EXPECT_EQ(process.wait(), 0) << process.err();
   EXPECT_LT(seconds_since(signalled), 10);
+  EXPECT_EQ(process.err(),
+            first + "giving up step 3, which takes longer than 2 s; saving what was done before\n");
   EXPECT_CONTAINS(process.out(), "SIGTERM: stopped after step 2 of 20");
   std::vector<std::string> arguments = start_of("whole");
   arguments.insert(arguments.end(), {"--max-steps", "2"});

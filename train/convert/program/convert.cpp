@@ -21,7 +21,9 @@ struct ConvertArguments {
 static bool is_safetensors(const std::string& path) { return path.ends_with(".safetensors"); }
 
 static void add_convert_options(CLI::App& app, ConvertArguments& a) {
-  app.add_option("from", a.from, "a checkpoint, or weights in NAME.safetensors")->required();
+  app.add_option("from,--checkpoint", a.from,
+                 "a checkpoint or run folder, or weights in NAME.safetensors")
+      ->required();
   add_output(app, "to", a.to,
              "NAME.safetensors, or a checkpoint for evaluate, sample and train --init")
       ->required();
@@ -34,7 +36,7 @@ static void add_convert_options(CLI::App& app, ConvertArguments& a) {
       "weft.step, "
       "weft.weights. Optimizer state does not travel.\n"
       "Examples:\n"
-      "  convert runs/tiny/best.h5 tiny.safetensors\n"
+      "  convert runs/tiny tiny.safetensors\n"
       "  convert tiny.safetensors tiny.h5");
 }
 
@@ -55,7 +57,8 @@ static void save_as_checkpoint(const std::string& path, const WeightsFile& weigh
                   weights.config);
 }
 
-static void run_convert(const ConvertArguments& a) {
+static void run_convert(ConvertArguments a) {
+  a.from = choose_checkpoint(a.from).path;
   if (is_safetensors(a.from) == is_safetensors(a.to))
     fail("expected a checkpoint and a name that ends in .safetensors, found ", a.from, " and ",
          a.to);

@@ -16,7 +16,7 @@ int main(int argc, char** argv) {
   std::vector<std::string> folders;
   std::string out;
   const auto add_options = [&](CLI::App& app) {
-    app.add_option("RUN", folders, "folders of runs, runs/NAME")->required();
+    app.add_option("RUN,--checkpoint", folders, "folders of runs, runs/NAME")->required();
     add_output(app, "--out", out,
                "FILE.html: one page without scripts, which needs no network; report.html in the "
                "folder of a single run when not given",
