@@ -104,8 +104,8 @@ weft_part(more_patterns WEFT_WITH_MORE_PATTERNS "longformer, bigbird, convolutio
   C_LIBRARY
   HOLDS longformer bigbird convolution layout)
 
-weft_part(bindings WEFT_WITH_BINDINGS "the C library and the Python package"
-  FOLDERS src/capi src/python
+weft_part(bindings WEFT_WITH_BINDINGS "the C libraries and the Python package"
+  FOLDERS src/capi src/python train/capi
   REQUIRES more_patterns
   REGISTERS_NOTHING)
 
