@@ -137,4 +137,9 @@ weft_part(report WEFT_WITH_REPORT "pages of runs, pictures, TensorBoard"
   FOLDERS train/report
   HOLDS --no-report --tensorboard --png report)
 
+weft_part(hugging_face WEFT_WITH_HUGGING_FACE "checkpoints as folders for the Python package transformers"
+  FOLDERS train/hugging_face
+  REQUIRES bindings
+  HOLDS --to)
+
 weft_write_parts()
