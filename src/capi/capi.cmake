@@ -44,6 +44,6 @@ configure_file(src/capi/pkgconfig.pc.in ${CMAKE_BINARY_DIR}/lib/weft_attention.p
 
 install(TARGETS weft_attention weft_attention_static)
 install(FILES ${CMAKE_BINARY_DIR}/lib/weft_attention.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
-# What the Python package holds: this library, and libweft_sampler in builds of all of weft (train/capi).
+# What the Python package holds: this library, and libweft_sampler in builds of all of weft (train/sampling/capi).
 add_custom_target(python_package DEPENDS weft_attention)
 install(FILES $<TARGET_FILE:weft_attention> DESTINATION . RENAME libweft_attention.so COMPONENT python EXCLUDE_FROM_ALL)

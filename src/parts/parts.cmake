@@ -105,7 +105,7 @@ weft_part(more_patterns WEFT_WITH_MORE_PATTERNS "longformer, bigbird, convolutio
   HOLDS longformer bigbird convolution layout)
 
 weft_part(bindings WEFT_WITH_BINDINGS "the C libraries and the Python package"
-  FOLDERS src/capi src/python train/capi
+  FOLDERS src/capi src/python train/sampling/capi
   REQUIRES more_patterns
   REGISTERS_NOTHING)
 
@@ -138,7 +138,7 @@ weft_part(report WEFT_WITH_REPORT "pages of runs, pictures, TensorBoard"
   HOLDS --no-report --tensorboard --png report)
 
 weft_part(hugging_face WEFT_WITH_HUGGING_FACE "checkpoints as folders for the Python package transformers"
-  FOLDERS train/hugging_face
+  FOLDERS train/convert/hugging_face
   REQUIRES bindings
   HOLDS --to)
 

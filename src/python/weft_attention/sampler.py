@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""Next-token logits of a checkpoint that `train` wrote: libweft_sampler by ctypes (train/capi/weft_sampler.h). The library is
+"""Next-token logits of a checkpoint that `train` wrote: libweft_sampler by ctypes (train/sampling/capi/weft_sampler.h). The library is
 the one beside this file, or the one that the environment variable WEFT_SAMPLER_LIBRARY names. Needs numpy."""
 import ctypes
 import functools

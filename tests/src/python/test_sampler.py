@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: MIT
 """Sampler: the class over libweft_sampler. What computes needs a checkpoint of bytes, WEFT_TEST_CHECKPOINT, from
-tests/train/capi/sampler_test.cpp."""
+tests/train/sampling/capi/sampler_test.cpp."""
 import os
 import subprocess
 import sys

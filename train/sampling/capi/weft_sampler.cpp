@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/capi/weft_sampler.h"
+#include "train/sampling/capi/weft_sampler.h"
 
 #include "src/capi/errors.h"
 #include "src/config/conditions.h"

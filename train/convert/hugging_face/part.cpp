@@ -9,8 +9,8 @@
 #include "src/config/write_config.h"
 #include "src/files/checkpoint.h"
 #include "src/files/files.h"
+#include "train/convert/hugging_face/python_files.h"
 #include "train/convert/target.h"
-#include "train/hugging_face/python_files.h"
 
 #include <algorithm>
 #include <filesystem>

@@ -9,8 +9,8 @@
 #include "src/parts/parts.h"
 #include "tests/run_python.h"
 #include "tests/train/training.h"
-#include "train/capi/weft_sampler.h"
 #include "train/program/loaded_model.h"
+#include "train/sampling/capi/weft_sampler.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -228,8 +228,8 @@ TEST_F(SamplerLibrary, TheExampleRuns) {
   const std::string program = dir / "example";
   const std::string compile =
       WEFT_TEST_CC " -std=c99 -pedantic -Wall -Wextra -Werror -I" WEFT_TEST_SOURCE
-                   "/src/capi -I" WEFT_TEST_SOURCE "/train/capi " WEFT_TEST_SOURCE
-                   "/train/capi/example.c -o " +
+                   "/src/capi -I" WEFT_TEST_SOURCE "/train/sampling/capi " WEFT_TEST_SOURCE
+                   "/train/sampling/capi/example.c -o " +
       program + " -L" WEFT_TEST_LIB " -lweft_sampler -Wl,-rpath," WEFT_TEST_LIB;
   ASSERT_EQ(std::system(compile.c_str()), 0) << compile;
   const std::string prompt = "\x04\x0b\x12";

@@ -9,7 +9,7 @@
 // library computes one after the other.
 #pragma once
 
-#include "weft_attention.h"
+#include <weft_attention.h>
 
 #ifdef __cplusplus
 extern "C" {
