@@ -38,8 +38,12 @@ if(with_cuda)
   string(PREPEND capi_private_libraries "-L${CUDAToolkit_LIBRARY_DIR} -lcudart_static ")
 endif()
 file(RELATIVE_PATH capi_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)  # from the .pc file: the folder may be moved
-configure_file(src/capi/weft_attention.pc.in ${CMAKE_BINARY_DIR}/lib/weft_attention.pc @ONLY)
+set(capi_name weft_attention)
+set(capi_about "Sparse attention, forward and backward, on the CPU and on CUDA")
+configure_file(src/capi/pkgconfig.pc.in ${CMAKE_BINARY_DIR}/lib/weft_attention.pc @ONLY)
 
 install(TARGETS weft_attention weft_attention_static)
 install(FILES ${CMAKE_BINARY_DIR}/lib/weft_attention.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+# What the Python package holds: this library, and libweft_sampler in builds of all of weft (train/sampling/capi).
+add_custom_target(python_package DEPENDS weft_attention)
 install(FILES $<TARGET_FILE:weft_attention> DESTINATION . RENAME libweft_attention.so COMPONENT python EXCLUDE_FROM_ALL)

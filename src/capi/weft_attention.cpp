@@ -4,34 +4,13 @@
 #include "src/capi/handles.h"
 #include "src/patterns/pattern.h"
 
-#include <algorithm>
 #include <cstddef>
-#include <cstring>
 
 namespace {
 using namespace weft::capi;
 
-thread_local char last_error[2048] = "";
-
 constexpr const char* kPlanIsNull = "plan is NULL";
-
-// The handle that make() returns, or NULL.
-template <class T, class Make>
-weft_status create(const char* name, T** handle, const Make& make) {
-  return guarded(WEFT_INVALID_ARGUMENT, [&] {
-    require(handle != nullptr, name, " is NULL");
-    *handle = nullptr;
-    *handle = make().release();
-  });
-}
 }  // namespace
-
-weft_status weft::capi::failed(weft_status status, const char* text) noexcept {
-  const std::size_t length = std::min(std::strlen(text), sizeof(last_error) - 1);
-  std::memcpy(last_error, text, length);
-  last_error[length] = 0;
-  return status;
-}
 
 int weft_attention_version(void) { return WEFT_ATTENTION_VERSION; }
 
@@ -47,7 +26,7 @@ const char* weft_status_name(weft_status status) {
   return "unknown status";
 }
 
-const char* weft_last_error(void) { return last_error; }
+const char* weft_last_error(void) { return weft::capi::last_error(); }
 
 weft_status weft_pattern_spec_init(weft_pattern_spec* spec, size_t size) {
   return guarded(WEFT_INVALID_ARGUMENT, [&] {

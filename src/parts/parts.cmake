@@ -112,8 +112,8 @@ weft_part(more_patterns WEFT_WITH_MORE_PATTERNS "longformer, bigbird, convolutio
   C_LIBRARY
   HOLDS longformer bigbird convolution layout)
 
-weft_part(bindings WEFT_WITH_BINDINGS "the C library and the Python package"
-  FOLDERS src/capi src/python
+weft_part(bindings WEFT_WITH_BINDINGS "the C libraries and the Python package"
+  FOLDERS src/capi src/python train/sampling/capi
   REQUIRES more_patterns
   REGISTERS_NOTHING)
 
@@ -163,5 +163,10 @@ weft_part(bench_ranks WEFT_WITH_BENCH_RANKS "bench step of several processes: wh
   FOLDERS train/bench_ranks
   REQUIRES ranks bench
   HOLDS exchange)
+
+weft_part(hugging_face WEFT_WITH_HUGGING_FACE "checkpoints as folders for the Python package transformers"
+  FOLDERS train/convert/hugging_face
+  REQUIRES bindings convert
+  HOLDS --to)
 
 weft_write_parts()

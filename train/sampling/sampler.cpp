@@ -104,16 +104,9 @@ class BatchSampler {
     const auto number = static_cast<int32_t>(
         (options_.first + first_ + windows_++ * kSamplesOfWindow) % kMaxPositions);
     device_.upload(first_sample_, &number);
-    if (!cache_ || known == 0) return;
-    const Sequences text =
-        sequences(1, std::min(context_, (known + kPromptUnit - 1) / kPromptUnit * kPromptUnit));
-    std::vector<int32_t> padded(text.tokens.size(), 0);
-    for (int64_t b = 0, same = 1; b < rows_; b += same, same = 1) {
-      while (b + same < rows_ && texts_[b + same] == texts_[b]) ++same;
-      std::copy_n(all.begin() + b * window_, known, padded.begin());
-      device_.upload(text.tokens, padded.data());
-      model_.read_prompt(ctx_, *cache_, text, known, b, same);
-    }
+    if (cache_ && known > 0)
+      read_prompts(device_, ctx_, model_, *cache_, all, rows_, known, context_,
+                   [this](int64_t length) { return sequences(1, length); });
   }
 
   // What the GPU does at a position, which it reads from memory: a graph replays it.
@@ -294,6 +287,23 @@ void check_sample_options(const SampleOptions& options, const ModelConfig& model
          " and ", options.batch);
   check_prompts(options, model.vocab);
   check_positions(options, model.context);
+}
+
+void read_prompts(Device& device, Ctx& ctx, Model& model, DecodeCache& cache,
+                  const std::vector<int32_t>& tokens, int64_t rows, int64_t count, int64_t context,
+                  const std::function<Sequences(int64_t length)>& sequences) {
+  const Sequences text =
+      sequences(std::min(context, (count + kPromptUnit - 1) / kPromptUnit * kPromptUnit));
+  const int64_t columns = std::ssize(tokens) / rows;
+  const auto begin_of = [&](int64_t row) { return tokens.begin() + row * columns; };
+  std::vector<int32_t> padded(text.tokens.size(), 0);
+  for (int64_t b = 0, same = 1; b < rows; b += same, same = 1) {
+    while (b + same < rows && std::equal(begin_of(b), begin_of(b) + count, begin_of(b + same)))
+      ++same;
+    std::copy_n(begin_of(b), count, padded.begin());
+    device.upload(text.tokens, padded.data());
+    model.read_prompt(ctx, cache, text, count, b, same);
+  }
 }
 
 int64_t batch_that_fits(Device& device, Model& model, const ModelConfig& config,

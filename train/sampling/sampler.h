@@ -76,6 +76,13 @@ using OnPositions = std::function<void(int64_t, int64_t)>;
 SampleStats sample(Device&, Model&, const ModelConfig&, const SampleOptions&, const OnToken&,
                    const OnPositions& = {});
 
+// Reads the first `count` tokens of each row of `tokens` (rows, columns), on the host, into a cache
+// of so many rows: a pass for each text, which equal neighbours share. `sequences` makes the input
+// of one text of a length that is at most `context`. The bits of a text depend on that text alone.
+void read_prompts(Device&, Ctx&, Model&, DecodeCache&, const std::vector<int32_t>& tokens,
+                  int64_t rows, int64_t count, int64_t context,
+                  const std::function<Sequences(int64_t length)>& sequences);
+
 // Samples at a time: all of them, or as many as have room for their caches.
 int64_t batch_that_fits(Device&, Model&, const ModelConfig&, const SampleOptions&);
 

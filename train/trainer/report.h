@@ -38,14 +38,14 @@ double flops_utilization(const StepMetrics& m, const Config&, std::optional<doub
 std::string legend(const char* unit, std::optional<double> peak);
 
 // Where a run is, by the one clock that it shows: seconds since the program started.
-struct Pace {
+struct RunClock {
   double elapsed = 0;
   double pause = 0;  // mean seconds of an evaluation, with what is drawn and saved behind it
 };
 
 // The line of a logged step. `unit` of the loss: "bits" or "bits/dim". MFU is left out where it is
 // not finite.
-std::string progress_line(const StepMetrics&, const Config&, const char* unit, const Pace& = {});
+std::string progress_line(const StepMetrics&, const Config&, const char* unit, const RunClock& = {});
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
 // "Nothing was saved since step 3; go on from there". saved_step: of the last checkpoint; -1: none.
 std::string nothing_saved(int64_t saved_step);

@@ -53,25 +53,35 @@ class BackwardArgs(ctypes.Structure):
         ("workspace", POINTER), ("workspace_bytes", SIZE), ("stream", POINTER)]
 
 
+def load(name, version):
+    """libNAME.so beside this file, or the file that the environment variable NAME_LIBRARY names."""
+    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"lib{name}.so")
+    c = ctypes.CDLL(os.environ.get(f"{name.upper()}_LIBRARY", beside))
+    have = getattr(c, f"{name}_version")()
+    if have // 10000 != version // 10000 or have < version:
+        raise ImportError(f"{c._name} has version {have}, this module needs {version} or a later minor version of it")
+    return c
+
+
 @functools.lru_cache(maxsize=None)
 def library():
-    beside = os.path.join(os.path.dirname(os.path.abspath(__file__)), "libweft_attention.so")
-    c = ctypes.CDLL(os.environ.get("WEFT_ATTENTION_LIBRARY", beside))
-    have = c.weft_attention_version()
-    if have // 10000 != VERSION // 10000 or have < VERSION:
-        raise ImportError(f"{c._name} has version {have}, this module needs {VERSION} or a later minor version of it")
+    c = load("weft_attention", VERSION)
     c.weft_last_error.restype = c.weft_pattern_name.restype = ctypes.c_char_p
     for name in ("weft_pattern_name", "weft_pattern_destroy", "weft_attention_plan_destroy"):
         getattr(c, name).argtypes = [POINTER]
     return c
 
 
-def call(name, *arguments):
-    """Calls weft_NAME. An error is a ValueError, a MemoryError or a RuntimeError with the text of the library."""
-    status = getattr(library(), "weft_" + name)(*arguments)
+def check(status, last_error):
+    """An error is a ValueError, a MemoryError or a RuntimeError with the text of the library."""
     if status != OK:
         kind = {INVALID_ARGUMENT: ValueError, UNSUPPORTED: ValueError, OUT_OF_MEMORY: MemoryError}.get(status, RuntimeError)
-        raise kind(library().weft_last_error().decode())
+        raise kind(last_error().decode())
+
+
+def call(name, *arguments):
+    """Calls weft_NAME."""
+    check(getattr(library(), "weft_" + name)(*arguments), library().weft_last_error)
 
 
 def fitted(kind, value, name):

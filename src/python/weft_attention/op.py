@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: MIT
 """Sparse attention as operators of PyTorch: weft::attention and its gradient, on tensors of the CPU and of CUDA."""
-import functools
 import typing
 
 import torch
 from torch import Tensor, nn
 
-from . import library, patterns
+from . import library
+from .dlpack import check_layout, check_shapes, planned
 
 DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}  # weft_dtype
 NARROW = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32)  # int32 holds these
@@ -16,22 +16,15 @@ FUNCTIONAL = ("weft_attention does not run under torch.func (vmap, grad, jvp) or
               "and give it a batch as the first axis")
 
 
-@functools.lru_cache(maxsize=None)
-def plan(pattern, heads, n_q, n_k, d_qk, d_v, device):
-    """The library's plan, kept until clear_plans(): CUDA graphs hold addresses of its tables."""
-    if device != library.CPU and torch.cuda.is_current_stream_capturing():
+def _not_captured():
+    if torch.cuda.is_current_stream_capturing():  # its graph holds addresses of tables
         raise RuntimeError("weft_attention: this pattern and these shapes are new: run them once before a CUDA graph is captured")
-    return library.Plan(patterns.made(pattern, heads), n_q, n_k, d_qk, d_v, device)
-
-
-def clear_plans():
-    """Frees the tables of all plans. No launch, captured graph or backward pass that uses them may be left."""
-    plan.cache_clear()
 
 
 def _plan_of(q, k, v, pattern):
     _, n_q, heads, d_qk = q.shape
-    return plan(pattern, heads, n_q, k.shape[1], d_qk, v.shape[3], q.device.index if q.is_cuda else library.CPU)
+    return planned(pattern, heads, n_q, k.shape[1], d_qk, v.shape[3], q.device.index if q.is_cuda else library.CPU,
+                   before=_not_captured if q.is_cuda else lambda: None)
 
 
 def _readable(x):
@@ -117,10 +110,7 @@ def _checked(q, k, v, pattern, layout):
     if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active()
                                               or torch.autograd.forward_ad._current_level >= 0):
         raise RuntimeError(FUNCTIONAL)  # PyTorch would drop the tangents of forward mode without a word
-    if layout not in ("bthd", "bhtd"):
-        raise ValueError(f'layout must be "bthd" or "bhtd", got {layout!r}')
-    if not isinstance(pattern, patterns.Pattern):
-        raise ValueError(f"pattern must be a Pattern such as weft_attention.fixed(128, c=32), got {pattern!r}")
+    check_layout(layout, pattern)
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dim() != 4:
             raise ValueError(f"{name} must have 4 axes, {layout}, got {tuple(x.shape)}")
@@ -132,11 +122,7 @@ def _checked_tensors(q, k, v):
     for name, x in (("q", q), ("k", k), ("v", v)):
         if x.dtype != q.dtype or x.dtype not in DTYPES:
             raise ValueError(f"q is {q.dtype}, {name} {x.dtype}: expected float32, float16, bfloat16 or float64 for all")
-    (B, _, H, D), (_, n_k, _, d_v) = q.shape, v.shape
-    if k.shape[0] != B or k.shape[1] != n_k or k.shape[2] != H or k.shape[3] != D:
-        raise ValueError(f"k must be (batch, time, heads, size) = {(B, n_k, H, D)} beside q and v, got {tuple(k.shape)}")
-    if v.shape[0] != B or v.shape[2] != H:
-        raise ValueError(f"v must be (batch, time, heads, size) = {(B, n_k, H, d_v)} beside q, got {tuple(v.shape)}")
+    check_shapes(q, k, v)
 
 
 def _segments(segments, q, k):
@@ -171,13 +157,8 @@ def _ranked(segments):
 
 
 def attention(q, k, v, pattern, layout="bthd", scale=None, segments=None):
-    """o_i = sum over the keys j that `pattern` lets query i see of softmax_j(scale q_i . k_j) v_j; 0 where there are none.
-
-    q (B, T, H, D), k (B, S, H, D), v (B, S, H, Dv) -> (B, T, H, Dv); with layout="bhtd" heads come before time. Strides
-    are free. f32, f16, bf16; f64 on the CPU. On CUDA D and Dv are multiples of 8 up to 256. scale: 1 / sqrt(D).
-    segments: integers of any type (B, T), or a pair (B, T), (B, S): a query sees keys of its own number alone, none
-    below 0. int32 and narrower are used as they are; wider ones are sorted at each call.
-    Under autocast q, k and v become its type. ValueError says what is wrong with an argument."""
+    """attention() of tensors; the package has its description."""
+    k, v = (x if isinstance(x, Tensor) else torch.from_dlpack(x) for x in (k, v))
     _checked(q, k, v, pattern, layout)
     if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
         dtype = torch.get_autocast_dtype(q.device.type)

@@ -5,7 +5,9 @@
     logits = model(tokens)               # (B, n) -> (B, n, V): row t predicts token t from those before it
 
 Parameters have the names of weft's. How the pairs of a layer are attended to is a function: `by_operator` (the
-library), `by_mask` (scaled_dot_product_attention), or one's own."""
+library), `by_mask` (scaled_dot_product_attention), or one's own. The file stands alone: `convert --to hf` copies it
+beside weights, for people without the library, who have `by_mask` and the patterns of `sees`."""
+import functools
 import json
 import math
 import types
@@ -14,19 +16,57 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from .op import attention
-from .patterns import of_config
+try:
+    import weft_attention
+except ImportError:
+    weft_attention = None
+
+KINDS = ("all", "local", "strided", "block", "summary", "fixed", "merged", "heads")  # that sees() knows
+
+
+def sees(spec, head, i, j):
+    """Whether query i of a head sees key j, of tensors i and j: the definitions of src/patterns/."""
+    later, l, u, of = not spec.get("causal", True), spec.get("stride", 128), spec.get("num_verts", 1), spec.get("of")
+    c = spec.get("vertsize", 1) * spec.get("block", 0) or spec.get("c", 32)
+    first = l - (head % u + 1) * c
+    plain = {k: v for k, v in spec.items() if k not in ("prefix", "documents", "length")}
+    seen = {
+        "all": lambda: (j <= i) | later,
+        "local": lambda: (i - j < l) & ((j <= i) | later) & (j - i < l),
+        "strided": lambda: (j <= i) & ((i - j) % l == 0),
+        "block": lambda: (j <= i) & (i // l == j // l),
+        "summary": lambda: (j <= i) & (j % l >= first) & (j % l < first + c),
+        "fixed": lambda: sees({**plain, "kind": "block"}, head, i, j) | sees({**plain, "kind": "summary"}, head, i, j),
+        "merged": lambda: functools.reduce(torch.logical_or, (sees(one, head, i, j) for one in of)),
+        "heads": lambda: sees(of[head % len(of)], head // len(of), i, j)}
+    seen = seen[spec["kind"]]()
+    if spec.get("prefix"):
+        seen = seen & ((j <= i) | (j < spec["prefix"]))
+    for border in spec.get("documents", ()):
+        seen = seen & ((i < border) == (j < border))
+    return seen & (i < spec["length"]) & (j < spec["length"]) if spec.get("length") else seen
+
+
+def known(spec):
+    return spec["kind"] in KINDS and all(map(known, spec.get("of", ())))
 
 
 def by_operator(spec, n, heads, device):
     """For one entry of model.attention: a function of q, k, v (B, H, n, D)."""
-    pattern = of_config(spec)
-    return lambda q, k, v: attention(q, k, v, pattern, layout="bhtd")
+    pattern = weft_attention.patterns.of_config(spec)
+    return lambda q, k, v: weft_attention.attention(q, k, v, pattern, layout="bhtd")
 
 
 def by_mask(spec, n, heads, device):
-    mask = torch.from_numpy(of_config(spec).mask(n, heads=heads)).to(device)
-    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask)
+    at = torch.arange(n, device=device)
+    if known(spec):
+        mask = torch.stack([sees(spec, head, at[:, None], at) for head in range(heads)])
+    elif weft_attention:
+        mask = torch.from_numpy(weft_attention.patterns.of_config(spec).mask(n, heads=heads)).to(device)
+    else:
+        raise ImportError(f"a pattern of the kind {spec['kind']} needs the package weft_attention: pip install ./src/python "
+                          f"in a clone of weft. Without it there are {', '.join(KINDS)}")
+    return lambda q, k, v: F.scaled_dot_product_attention(q, k, v, attn_mask=mask.to(q.device))
 
 
 def axis_index(place, axes, a):  # of a position on axis a: axes are outermost first
@@ -36,12 +76,12 @@ def axis_index(place, axes, a):  # of a position on axis a: axes are outermost f
 def turns(m, pairs):
     """cos, sin (context + 1, pairs). Pairs are dealt to the axes longer than 1, the first ones get one more; pair j of n of
     an axis turns by index * rotary_base^(-j / n). The first axis has no end."""
-    axes, place, columns = m.position_axes, torch.arange(m.context + 1, dtype=torch.float64), []
+    axes, place, columns = m.position_axes, torch.arange(m.context + 1, dtype=torch.float64, device="cpu"), []
     turning = [a for a in range(len(axes)) if axes[a] > 1 or len(axes) == 1]
     for i, a in enumerate(turning):
         count = pairs // len(turning) + (i < pairs % len(turning))
         index = axis_index(place, [m.context + 1, *axes[1:]], a)
-        columns.append(index[:, None] * m.rotary_base ** (-torch.arange(count, dtype=torch.float64) / max(count, 1)))
+        columns.append(index[:, None] * m.rotary_base ** (-torch.arange(count, dtype=torch.float64, device="cpu") / max(count, 1)))
     angles = torch.cat(columns, 1)
     return torch.stack([angles.cos(), angles.sin()]).float()
 
@@ -93,19 +133,21 @@ class Block(nn.Module):
 
 
 class SparseTransformer(nn.Module):
-    """m: a namespace of the keys of `model` in a config (see model_of)."""
+    """m: a namespace of the keys of `model` in a config (see model_of). device: None is PyTorch's default."""
 
-    def __init__(self, m, device="cpu", attend=by_operator):
+    def __init__(self, m, device=None, attend=by_operator):
         super().__init__()
-        self.m, self.device, self.attend, self.attends = m, device, attend, {}
+        self.m, self.attend, self.attends = m, attend, {}
         rotary = m.positions == "rotary"
         self.token_embedding, self.start = nn.Parameter(torch.empty(m.vocab, m.width)), nn.Parameter(torch.empty(m.width))
         self.position = nn.ParameterList([] if rotary else [torch.empty(rows, m.width) for rows in m.position_axes])
         self.blocks = nn.ModuleList(Block(m) for _ in range(m.layers))
         self.final_norm = nn.LayerNorm(m.width, m.norm_eps) if m.final_norm else nn.Identity()
         self.output = None if m.tied_output else nn.Linear(m.width, m.vocab, bias=False)
-        self.turn = turns(m, self.blocks[0].attention.qk // 2).to(device) if rotary else None
-        self.to(device).start_weights()
+        self.turn = turns(m, self.blocks[0].attention.qk // 2) if rotary else None
+        self.start_weights()
+        if device:
+            self.to(device)
 
     @torch.no_grad()
     def start_weights(self):
@@ -122,7 +164,9 @@ class SparseTransformer(nn.Module):
     def prepare(self, n):
         """Makes what attends to windows of n positions; a compiled model needs it before its first of them."""
         if n not in self.attends:
-            self.attends[n] = [self.attend(spec, n, self.m.heads, self.device) for spec in self.m.attention]
+            device = self.start.device
+            self.turn = None if self.turn is None else self.turn.to(device)
+            self.attends[n] = [self.attend(spec, n, self.m.heads, device) for spec in self.m.attention]
         return self.attends[n]
 
     def forward(self, tokens, offsets=None):
@@ -134,10 +178,10 @@ class SparseTransformer(nn.Module):
             x = x + table[axis_index(at, m.position_axes, a)]
         x = torch.cat([self.start.expand(B, 1, -1), x[:, :-1]], 1)
         x = F.dropout(x, m.embedding_dropout, self.training)
-        turn = None
+        attends, turn = self.prepare(n), None
         if self.turn is not None:  # (2, n, pairs), or one for each sequence and all its heads
-            turn = self.turn[:, :n] if offsets is None else self.turn[:, at % len(self.turn[0])].unsqueeze(2)
-        attends = self.prepare(n)
+            turn = self.turn.to(x.device)
+            turn = turn[:, :n] if offsets is None else turn[:, at % len(turn[0])].unsqueeze(2)
         for i, block in enumerate(self.blocks):
             x = block(x, attends[i % len(attends)], turn)
         return F.linear(self.final_norm(x), self.token_embedding if self.output is None else self.output.weight)

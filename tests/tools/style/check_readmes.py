@@ -4,7 +4,8 @@
 1. README.md has at most 180 lines of at most 100 columns. No other README has a limit, and text
    that programs write (between `<!-- ...: generated -->` and `<!-- end -->`) counts under none.
 2. The list under `## Reading path` has at most 10 stops. A stop links the files to read, and says
-   in one sentence what the reader can explain afterwards."""
+   in one sentence what the reader can explain afterwards.
+3. train/README.md has a line that installs the packages of .ci/packages.sh."""
 import os
 import re
 
@@ -55,10 +56,18 @@ def check_reading_path(text):
             yield f"{where}: this stop has no sentence: say what the reader can explain afterwards"
 
 
+def check_packages():
+    """The line that installs what a build needs has the packages of .ci/packages.sh."""
+    named = re.search(r"^    apt-get install ((?:.*\\\n)*.*)", read("train/README.md"), re.M)
+    needed = re.search(r"^packages=\(([^)]*)\)", read(".ci/packages.sh"), re.M).group(1).split()
+    if not named or named.group(1).replace("\\\n", " ").split() != needed:
+        yield f"train/README.md: the line 'apt-get install' must name {' '.join(needed)}, as .ci/packages.sh"
+
+
 def main():
     text = read(FRONT)
     readmes = [path for path in files(".md") if os.path.basename(path) == FRONT]
-    errors = [*check_front_page(text), *check_reading_path(text)]
+    errors = [*check_front_page(text), *check_reading_path(text), *check_packages()]
     finish(errors, f"readmes: {len(readmes)} READMEs, {len(stops(text))} stops on the reading path")
 
 
