@@ -229,7 +229,7 @@ std::string legend(const char* unit, std::optional<double> peak) {
 }
 
 std::string progress_line(const StepMetrics& m, const Config& config, const char* unit,
-                          const Pace& pace) {
+                          const RunClock& pace) {
   char lr[32];
   std::snprintf(lr, sizeof lr, "%.2e", m.lr);
   std::string text =

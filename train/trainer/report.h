@@ -45,7 +45,8 @@ struct RunClock {
 
 // The line of a logged step. `unit` of the loss: "bits" or "bits/dim". MFU is left out where it is
 // not finite.
-std::string progress_line(const StepMetrics&, const Config&, const char* unit, const RunClock& = {});
+std::string progress_line(const StepMetrics&, const Config&, const char* unit,
+                          const RunClock& = {});
 std::string evaluation_text(const StepMetrics&);  // the end of that line; "" without an evaluation
 // "Nothing was saved since step 3; go on from there". saved_step: of the last checkpoint; -1: none.
 std::string nothing_saved(int64_t saved_step);

@@ -19,7 +19,11 @@ class Part:
 
     def holds(self, path):
         """Whether `path` lies in a folder of this part, or in that of its tests."""
-        return any(path.startswith((f"{folder}/", f"tests/{folder}/")) for folder in self.folders)
+        return any(self.held_by(folder, path) for folder in self.folders)
+
+    @staticmethod
+    def held_by(folder, path):
+        return path.startswith((f"{folder}/", f"tests/{folder}/"))
 
 
 def _list_after(word, words):
@@ -41,8 +45,9 @@ def parts():
 
 
 def part_of(path, every):
-    """The part in whose folders `path` lies, or None: it is in the core."""
-    return next((part for part in every if part.holds(path)), None)
+    """The part in whose folders `path` lies, the innermost one, or None: it is in the core."""
+    depth = lambda part: max(len(folder) for folder in part.folders if part.held_by(folder, path))
+    return max((part for part in every if part.holds(path)), key=depth, default=None)
 
 
 def needed_by(part, every):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Several processes, in one of which a call of the system fails (tests/train/slow_faults.h).
-#include "tests/train/slow_faults.h"
+// Several processes, in one of which a call of the system fails (tests/train/faults/slow_faults.h).
+#include "tests/train/faults/slow_faults.h"
 
 #include <chrono>
 #include <cstdlib>

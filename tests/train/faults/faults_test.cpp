@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Programs of one process, in which one call of the system fails (slow_faults.h).
-#include "tests/train/slow_faults.h"
+#include "tests/train/faults/slow_faults.h"
 
 namespace weft {
 namespace {
