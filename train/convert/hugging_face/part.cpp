@@ -7,7 +7,7 @@
 #include "src/config/names.h"
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
-#include "src/files/checkpoint.h"
+#include "src/convert/safetensors.h"
 #include "src/files/files.h"
 #include "train/convert/hugging_face/python_files.h"
 #include "train/convert/target.h"
