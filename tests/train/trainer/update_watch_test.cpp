@@ -46,13 +46,14 @@ TEST(UpdateWatch, LetsAProcessTakeTheTimeThatItNeeds) {
   const auto work = [&] {
     UpdateWatch watch(limit, kept);
     watch.report_step(1);
-    sleep(4 * limit);
     watch.report_step(2);
+    for (int i = 0; i < 8; ++i) sleep(limit / 2), watch.report_progress();
+    watch.take_time();
     sleep(4 * limit);
     watch.report_step(3);
-    watch.take_time();
-    sleep(5 * limit);
-    for (int i = 0; i < 6; ++i) sleep(limit / 2), watch.report_progress();
+    sleep(4 * limit);
+    watch.report_step(4);
+    sleep(2 * limit);
     _exit(7);
   };
   EXPECT_EXIT(work(), testing::ExitedWithCode(7), "");
