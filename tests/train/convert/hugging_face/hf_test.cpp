@@ -68,13 +68,18 @@ TEST(ConvertToTransformers, WritesAFolderOrNothing) {
   Process back(dir, "convert", {dir / "hf/model.safetensors", dir / "back.h5"});
   EXPECT_EQ(back.wait(), 0) << back.err();
 
-  const std::vector<std::string> names = dir.names();
   const std::string from = dir / "model.h5";
+  refused(dir, {from, dir / "hf", "--to", "hf"});  // its output lies in dir
+  const std::vector<std::string> names = dir.names();
   EXPECT_NE(refused(dir, {from, dir / "hf", "--to", "hf"}).find("a new or an empty folder"),
             std::string::npos);
   EXPECT_NE(refused(dir, {from, "/proc/hf", "--to", "hf"}).find("/proc/hf"), std::string::npos);
   EXPECT_NE(refused(dir, {from, dir / "x", "--to", "onnx"}).find("onnx not in {hf}"),
             std::string::npos);
+  EXPECT_EQ(dir.names(), names);
+  const TempDir outputs;
+  Process full(outputs, "convert", {from, dir / "y", "--to", "hf"}, {.limit_bytes = 5000});
+  EXPECT_NE(error_line_of(full).find("could not be written"), std::string::npos);
   EXPECT_EQ(dir.names(), names);
 }
 
