@@ -4,6 +4,7 @@
 #include "tests/src/python/twin.h"
 
 #include "src/parts/parts.h"
+#include "tests/train/training.h"
 
 #include <gtest/gtest.h>
 #include <string>
