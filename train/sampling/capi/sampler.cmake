@@ -13,10 +13,12 @@ target_include_directories(weft_sampler INTERFACE ${CMAKE_SOURCE_DIR}/src/capi $
 target_link_options(weft_sampler PRIVATE LINKER:--version-script=${CMAKE_SOURCE_DIR}/train/sampling/capi/weft_sampler.map)
 set_target_properties(weft_sampler PROPERTIES LINKER_LANGUAGE CXX PUBLIC_HEADER train/sampling/capi/weft_sampler.h
   LINK_DEPENDS ${CMAKE_SOURCE_DIR}/train/sampling/capi/weft_sampler.map)
-set(capi_name weft_sampler)
-set(capi_about "Next-token logits of a weft checkpoint, text by text")
-set(capi_private_libraries "")
-configure_file(src/capi/pkgconfig.pc.in ${CMAKE_BINARY_DIR}/lib/weft_sampler.pc @ONLY)
+block()  # those of weft_attention stay as they are
+  set(capi_name weft_sampler)
+  set(capi_about "Next-token logits of a weft checkpoint, text by text")
+  set(capi_private_libraries "")
+  configure_file(src/capi/pkgconfig.pc.in ${CMAKE_BINARY_DIR}/lib/weft_sampler.pc @ONLY)
+endblock()
 
 install(TARGETS weft_sampler)
 install(FILES ${CMAKE_BINARY_DIR}/lib/weft_sampler.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
