@@ -30,33 +30,10 @@ std::array<Kernel, AttentionMaps::kMaxPasses> select_all(const Parameters& x) {
   return kernels;
 }
 
-void launch(CudaQueue& queue, Kernel kernel, const AttentionForward& f, const AttentionPass& pass) {
-  switch (kernel) {
-    case Kernel::simple: return simple::launch_forward(queue, f, pass);
-    case Kernel::general: return ampere::launch_forward(queue, f, pass);
-    case Kernel::general_small_tiles: return small_tile_kernels()->forward(queue, f, pass);
-    case Kernel::hopper_band: return hopper::launch_band_forward(queue, f, pass);
-    case Kernel::hopper_window: return hopper::launch_window_forward(queue, f, pass);
-    case Kernel::hopper_column: return hopper::launch_column_forward(queue, f, pass);
-    case Kernel::hopper: return hopper::launch_forward(queue, f, pass);
-    case Kernel::hopper_fused:
-    case Kernel::hopper_head128: fail(name_of(kernel), " has no forward pass");
-  }
-}
-
-void launch(CudaQueue& queue, Kernel kernel, const AttentionBackward& g,
-            const AttentionPass& pass) {
-  switch (kernel) {
-    case Kernel::simple: return simple::launch_backward(queue, g, pass);
-    case Kernel::general: return ampere::launch_backward(queue, g, pass);
-    case Kernel::general_small_tiles: return small_tile_kernels()->backward(queue, g, pass);
-    case Kernel::hopper: return hopper::launch_backward(queue, g, pass);
-    case Kernel::hopper_fused: return hopper::launch_fused_backward(queue, g, pass);
-    case Kernel::hopper_band: return hopper::launch_band_backward(queue, g, pass);
-    case Kernel::hopper_head128: return hopper::launch_head128_backward(queue, g, pass);
-    case Kernel::hopper_window: return hopper::launch_window_backward(queue, g, pass);
-    case Kernel::hopper_column: return hopper::launch_column_backward(queue, g, pass);
-  }
+KernelLaunchers launchers_of(Kernel kernel) {
+  if (kernel == Kernel::simple) return {simple::launch_forward, simple::launch_backward};
+  if (kernel == Kernel::general) return {ampere::launch_forward, ampere::launch_backward};
+  return *added_kernel(kernel);
 }
 
 // delta_i = dy_i . y_i: 8 lanes for a row, 8 elements at a time.
@@ -99,7 +76,8 @@ void compute(CudaQueue& queue, const AttentionForward& f) {
   check_cuda(f.q.dtype, {{"q", &f.q}, {"k", &f.k}, {"v", &f.v}, {"y", &f.y}});
   WEFT_CHECK(f.scale > 0, "attention on CUDA: the scale must be positive, got ", f.scale);
   const auto kernels = select_all(f);
-  for (int p = 0; p < f.maps.passes; ++p) launch(queue, kernels[p], f, f.maps.pass[p]);
+  for (int p = 0; p < f.maps.passes; ++p)
+    launchers_of(kernels[p]).forward(queue, f, f.maps.pass[p]);
 }
 
 int64_t backward_scratch(const CudaQueue&, const AttentionBackward& g) {
@@ -117,6 +95,7 @@ void compute(CudaQueue& queue, const AttentionBackward& g) {
                          {"dy", &g.dy}});
   const auto kernels = select_all(g);
   if (!writes_delta(kernels[0], g.maps.passes)) write_delta(queue, g);
-  for (int p = 0; p < g.maps.passes; ++p) launch(queue, kernels[p], g, g.maps.pass[p]);
+  for (int p = 0; p < g.maps.passes; ++p)
+    launchers_of(kernels[p]).backward(queue, g, g.maps.pass[p]);
 }
 }  // namespace weft

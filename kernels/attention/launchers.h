@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The launchers of the CUDA kernels of attention, one for each Kernel (select.h).
+// The launchers of the CUDA kernels of attention that every build with CUDA has.
 #pragma once
 
 #include "kernels/attention/attention.h"
@@ -15,16 +15,4 @@ void launch_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
 void launch_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
 }  // namespace ampere
 
-namespace hopper {
-void launch_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void launch_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-void launch_fused_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-void launch_band_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void launch_band_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-void launch_head128_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-void launch_window_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void launch_window_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-void launch_column_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
-void launch_column_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
-}  // namespace hopper
 }  // namespace weft::attention

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <initializer_list>
 #include <optional>
 
@@ -118,6 +119,7 @@ bool gains_by_fused(const Problem& x, const AttentionPass& pass) {
 
 std::string reason_against_hopper(const Problem& x, const AttentionPass& pass,
                                   int compute_capability) {
+  if (!added_kernel(Kernel::hopper)) return "this build leaves its kernels out";
   if (const std::string why = reason_against_sm90a(x.dtype, compute_capability); !why.empty())
     return why;
   if (pass.edge != kTile && !covers_band(x, pass))
@@ -128,7 +130,7 @@ std::string reason_against_hopper(const Problem& x, const AttentionPass& pass,
 
 std::string reason_against_general(const Problem& x, const AttentionPass& pass) {
   if (const std::string why = reason_against_16_bits(x.dtype); !why.empty()) return why;
-  const bool small_tiles = small_tile_kernels() != nullptr;
+  const bool small_tiles = added_kernel(Kernel::general_small_tiles) != nullptr;
   if (pass.edge != kTile)
     return small_tiles ? "" : str("it takes tiles of edge ", kTile, ", got ", pass.edge);
   if (head_size(x) <= 128) return "";
@@ -184,18 +186,18 @@ std::string text_of(const Parameters& x, int compute_capability) {
 }  // namespace
 
 namespace {
-std::optional<SmallTileKernels>& registered_small_tiles() {
-  static std::optional<SmallTileKernels> kernels;
-  return kernels;
+std::optional<KernelLaunchers>& added(Kernel kernel) {
+  static std::array<std::optional<KernelLaunchers>, kKernels> kernels;
+  return kernels[static_cast<std::size_t>(kernel)];
 }
 }  // namespace
 
-void set_small_tile_kernels(const SmallTileKernels& kernels) { registered_small_tiles() = kernels; }
+void add_kernel(Kernel kernel, const KernelLaunchers& launchers) { added(kernel) = launchers; }
 
-const SmallTileKernels* small_tile_kernels() {
+const KernelLaunchers* added_kernel(Kernel kernel) {
   register_kernel_parts();
-  const auto& kernels = registered_small_tiles();
-  return kernels ? &*kernels : nullptr;
+  const auto& launchers = added(kernel);
+  return launchers ? &*launchers : nullptr;
 }
 
 AttentionForm parse_form(std::string_view name) {

@@ -21,7 +21,7 @@ AttentionForm parse_form(std::string_view name);
 enum class Kernel {
   simple,               // simple/: every case, in f32
   general,              // ampere/: tiles of 64, heads up to 128
-  general_small_tiles,  // tiles of 16, heads up to 256: SmallTileKernels
+  general_small_tiles,  // tiles of 16, heads up to 256
   // hopper/: any tiles; backward as two kernels, query-stationary and key-stationary
   hopper,
   // hopper/fused: the backward pass as one kernel, heads up to 64; for a problem of one pass that
@@ -38,20 +38,20 @@ enum class Kernel {
   // backward heads up to 64. Forward also takes windows of up to 512 rows for heads up to 64.
   hopper_column
 };
+constexpr int kKernels = 9;
 const char* name_of(Kernel);
 
-// CUDA kernels for tiles of edge kSmallTile in f16 and bf16, with heads up to 256: a part may bring
-// them. Without them tables have tiles of kTile alone, and `simple` takes heads above 128.
-struct SmallTileKernels {
-  // Null in builds without CUDA.
+// How a kernel is launched. Null: it lacks that pass, or the build has no CUDA.
+struct KernelLaunchers {
   void (*forward)(CudaQueue&, const AttentionForward&, const AttentionPass&) = nullptr;
   void (*backward)(CudaQueue&, const AttentionBackward&, const AttentionPass&) = nullptr;
 };
 
-// Called by the part when it registers.
-void set_small_tile_kernels(const SmallTileKernels&);
-// Null where there are none.
-const SmallTileKernels* small_tile_kernels();
+// `simple` and `general` are always there. A part brings others when it registers. Without
+// general_small_tiles, tables have tiles of kTile alone, and `simple` takes heads above 128.
+void add_kernel(Kernel, const KernelLaunchers&);
+// What a part brought for `kernel`; null: nothing.
+const KernelLaunchers* added_kernel(Kernel kernel);
 
 // What the choice depends on besides the pass and the GPU.
 struct Problem {

@@ -360,7 +360,8 @@ TileTables build_best_tables(const AttendedPairs& pairs, int64_t head_size) {
   // Time of an executed pair, in large tiles 1, measured on an H200: a key read serves 16 queries,
   // not 64.
   constexpr int64_t kSmallTileCost = 2;
-  if (!attention::small_tile_kernels()) return build_tile_tables(pairs, kTile);
+  if (!attention::added_kernel(attention::Kernel::general_small_tiles))
+    return build_tile_tables(pairs, kTile);
   if (head_size > kMostInLargeTiles) return build_tile_tables(pairs, kSmallTile);
   TileTables large = build_tile_tables(pairs, kTile);
   if (large.pairs.waste() <= kGoodWaste) return large;

@@ -122,6 +122,11 @@ weft_part(rows16 WEFT_WITH_ROWS16 "attention over tiles of 16 rows, and heads of
   KERNELS
   C_LIBRARY)
 
+weft_part(hopper WEFT_WITH_HOPPER "attention by wgmma and TMA, on Hopper GPUs"
+  FOLDERS kernels/attention/hopper
+  KERNELS
+  C_LIBRARY)
+
 weft_part(decode WEFT_WITH_DECODE "sampling with one persistent kernel for all blocks, on Hopper"
   FOLDERS kernels/sampling/decode
   KERNELS)

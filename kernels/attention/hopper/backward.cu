@@ -4,8 +4,8 @@
 #include "kernels/attention/hopper/fused.cuh"
 #include "kernels/attention/hopper/key_stationary.cuh"
 #include "kernels/attention/hopper/launch.cuh"
+#include "kernels/attention/hopper/launchers.h"
 #include "kernels/attention/hopper/query_stationary.cuh"
-#include "kernels/attention/launchers.h"
 
 #include <algorithm>
 

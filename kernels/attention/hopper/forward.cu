@@ -4,8 +4,8 @@
 // 2024, arXiv 2407.08608, section 3).
 #include "kernels/attention/hopper/forward_mainloop.cuh"
 #include "kernels/attention/hopper/launch.cuh"
+#include "kernels/attention/hopper/launchers.h"
 #include "kernels/attention/hopper/producer.cuh"
-#include "kernels/attention/launchers.h"
 
 namespace weft::attention::hopper {
 template <int Dqk, int Dv, bool kTma>

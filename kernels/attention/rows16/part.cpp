@@ -6,10 +6,11 @@
 namespace weft {
 void register_rows16() {
 #ifdef WEFT_CUDA
-  attention::set_small_tile_kernels(
+  attention::add_kernel(
+      attention::Kernel::general_small_tiles,
       {attention::ampere::launch_rows16_forward, attention::ampere::launch_rows16_backward});
 #else
-  attention::set_small_tile_kernels({});
+  attention::add_kernel(attention::Kernel::general_small_tiles, {});
 #endif
 }
 }  // namespace weft

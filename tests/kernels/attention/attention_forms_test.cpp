@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Which CUDA form runs what: chosen on the host, so that it is tested without a GPU.
 #include "kernels/attention/select.h"
+#include "kernels/forms.h"
 #include "kernels/view.h"
 #include "tests/kernels/attention/attention_case.h"
+#include "tests/testing.h"
 
 #include <gtest/gtest.h>
 #include <string>
@@ -73,15 +75,20 @@ TEST(AttentionForms, AForcedFormRunsOrIsRefusedByName) {
   EXPECT_NE(refusal(AttentionForm::hopper, DType::f16).find("'hopper'"), std::string::npos);
 }
 
+// Whether this build has kernels for Hopper GPUs.
+bool takes_hopper() { return attention::added_kernel(Kernel::hopper) && kBuiltForSm90a; }
+
 TEST(AttentionForms, HopperIsForItsGpuItsTypesAndItsTiles) {
-#ifdef WEFT_SM90A
-  EXPECT_EQ(selected({}), Kernel::hopper);
-  EXPECT_EQ(selected({.dtype = DType::f16, .size = 128}), Kernel::hopper);
-  EXPECT_NE(refusal(AttentionForm::hopper, DType::f16).find("9.0, got 8.0"), std::string::npos);
-#else
-  EXPECT_EQ(selected({}), Kernel::general);
-  EXPECT_NE(refusal(AttentionForm::hopper, DType::f16).find("90a"), std::string::npos);
-#endif
+  if (takes_hopper()) {
+    EXPECT_EQ(selected({}), Kernel::hopper);
+    EXPECT_EQ(selected({.dtype = DType::f16, .size = 128}), Kernel::hopper);
+  } else {
+    EXPECT_EQ(selected({}), Kernel::general);
+  }
+  EXPECT_CONTAINS(refusal(AttentionForm::hopper, DType::f16),
+                  !attention::added_kernel(Kernel::hopper) ? "this build leaves its kernels out"
+                  : kBuiltForSm90a                         ? "9.0, got 8.0"
+                                                           : "90a");
   EXPECT_EQ(selected({.segments = true}), Kernel::general);
   EXPECT_EQ(selected({.dtype = DType::f32}), Kernel::simple);
   EXPECT_EQ(selected({.dtype = DType::f16, .size = 136}), Kernel::simple);
@@ -111,14 +118,14 @@ TEST(AttentionForms, BandsOfAShortReachHaveAKernelOfTheirOwn) {
   EXPECT_EQ(with_documents(128, 128, true), Kernel::hopper_head128);
   for (const bool backward : {false, true})
     EXPECT_EQ(with_documents(129, 64, backward), Kernel::hopper);
-#ifdef WEFT_SM90A
-  EXPECT_EQ(selected({.edge = kSmallTile, .band = {1, 128, 0}}), Kernel::hopper_band);
-#endif
+  if (takes_hopper())
+    EXPECT_EQ(selected({.edge = kSmallTile, .band = {1, 128, 0}}), Kernel::hopper_band);
 }
 
 // A kernel that no test of select() names would never be missed.
 TEST(AttentionForms, EveryKernelHasAName) {
-  for (int k = 0; k <= static_cast<int>(Kernel::hopper_column); ++k)
+  ASSERT_EQ(attention::kKernels, static_cast<int>(Kernel::hopper_column) + 1);
+  for (int k = 0; k < attention::kKernels; ++k)
     EXPECT_STRNE(attention::name_of(static_cast<Kernel>(k)), "?");
 }
 

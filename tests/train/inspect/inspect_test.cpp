@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Counts of the report against their definitions, and the program as a user calls it.
 #include "kernels/attention/select.h"
+#include "kernels/forms.h"
 #include "src/parts/parts.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
@@ -95,10 +96,10 @@ TEST(InspectCounts, NameTheFormOfEachDevice) {
   EXPECT_EQ(form({64, 64, DType::bf16, 0}), "cpu");
   EXPECT_EQ(form({64, 64, DType::f32, 80}), "simple");
   EXPECT_EQ(form({64, 64, DType::bf16, 80}), "general");
-#ifdef WEFT_SM90A
-  EXPECT_EQ(form({64, 64, DType::bf16, 90}), "hopper/band");
-  EXPECT_EQ(form({64, 64, DType::bf16, 90, true}), "hopper/band");
-#endif
+  if (kBuiltForSm90a && attention::added_kernel(attention::Kernel::hopper_band)) {
+    EXPECT_EQ(form({64, 64, DType::bf16, 90}), "hopper/band");
+    EXPECT_EQ(form({64, 64, DType::bf16, 90, true}), "hopper/band");
+  }
   EXPECT_EQ(count_attention(*pattern, 2, 512, {}).at(0).edges_text(), "64");
 }
 
@@ -170,7 +171,7 @@ train:
 // Pairs in tiles and the share that is not needed depend on whether there are kernels for tiles of
 // 16; without them tables have tiles of 64.
 std::string by_edge(const char* of_16, const char* of_64) {
-  return attention::small_tile_kernels() ? of_16 : of_64;
+  return attention::added_kernel(attention::Kernel::general_small_tiles) ? of_16 : of_64;
 }
 
 TEST_F(Inspect, ReportHasEachPart) {

@@ -73,7 +73,7 @@ void add_problems(std::vector<Repeated>& all) {
   using enum AttentionForm;
   for (const AttentionForm form : {simple, general})
     all.push_back(repeated<T>({"fixed", 32, 8}, some, form));
-  if (attention::small_tile_kernels())
+  if (attention::added_kernel(attention::Kernel::general_small_tiles))
     all.push_back(repeated<T>({"fixed", 16, 4}, some, general, kSmallTile));
   if (gpu().compute_capability != 90) return;
   for (const bool scratch : {false, true}) {
@@ -99,7 +99,8 @@ TEST(CudaRepeat, AttentionHasOneBitPattern) {
     kernels.insert(problem.kernels.begin(), problem.kernels.end());
   if (gpu().compute_capability == 90) {
     const std::size_t all = 1 + static_cast<std::size_t>(Kernel::hopper_column),
-                      absent = attention::small_tile_kernels() ? 0 : 1;
+                      absent =
+                          attention::added_kernel(attention::Kernel::general_small_tiles) ? 0 : 1;
     EXPECT_EQ(kernels.size(), all - absent) << "each of them";
   }
   const Tensor sums(*gpu().pool, {static_cast<int64_t>(8 * problems.size())}, DType::u8);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The launch of backward.cuh.
 #include "kernels/attention/hopper/band/backward.cuh"
-#include "kernels/attention/launchers.h"
+#include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {
 void launch_band_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {

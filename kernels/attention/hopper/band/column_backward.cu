@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The launch of column_backward.cuh.
 #include "kernels/attention/hopper/band/column_backward.cuh"
-#include "kernels/attention/launchers.h"
+#include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {
 void launch_column_backward(CudaQueue& queue, const AttentionBackward& g,

@@ -2,7 +2,7 @@
 // The launch of column_forward.cuh.
 #include "kernels/attention/hopper/band/column_forward.cuh"
 #include "kernels/attention/hopper/band/forward_launch.cuh"
-#include "kernels/attention/launchers.h"
+#include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {
 void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {

@@ -5,7 +5,7 @@
 // once, and both consumers stay busy. A third warpgroup accumulates dQ over the consumers' dS in
 // the order of the key tiles.
 #include "kernels/attention/hopper/band/backward.cuh"
-#include "kernels/attention/launchers.h"
+#include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {
 // Shared memory of a block; heads of 128. The rows of dK and dV leave through the place of their

@@ -3,7 +3,7 @@
 // (column_memory.cuh), but a block takes a run (backward_memory.cuh). Two key tiles at a time meet
 // the up to six query tiles that see them. dQ waits in shared memory for the next two key tiles.
 #include "kernels/attention/hopper/band/column_backward.cuh"
-#include "kernels/attention/launchers.h"
+#include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {
 // A tile of queries and the two key tiles at hand: the first, and the one after it where the run

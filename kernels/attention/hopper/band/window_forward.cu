@@ -6,7 +6,7 @@
 #include "kernels/attention/hopper/band/column_forward.cuh"
 #include "kernels/attention/hopper/band/forward.cuh"
 #include "kernels/attention/hopper/band/forward_launch.cuh"
-#include "kernels/attention/launchers.h"
+#include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {
 struct WindowShape {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Where tiles of 16 rows run, and where tables have them.
 #include "kernels/attention/select.h"
+#include "kernels/forms.h"
 #include "src/patterns/packed_maps.h"
 #include "src/patterns/pattern.h"
 #include "tests/kernels/attention/attention_case.h"
@@ -21,9 +22,8 @@ TEST(Rows16, SmallTilesRunOnTensorCores) {
   Problem x{.dtype = DType::bf16, .time = 1 << 20, .qk_size = 64, .v_size = 64};
   EXPECT_EQ(selected(x, 80), Kernel::general_small_tiles);
   EXPECT_EQ(selected(x, 90), Kernel::general_small_tiles);
-#ifdef WEFT_SM90A
-  EXPECT_EQ(selected(x, 90, {1, 128, 0}), Kernel::hopper_band);
-#endif
+  if (kBuiltForSm90a && attention::added_kernel(Kernel::hopper_band))
+    EXPECT_EQ(selected(x, 90, {1, 128, 0}), Kernel::hopper_band);
   x.segments = true;
   EXPECT_EQ(selected(x, 90, {1, 128, 0}), Kernel::general_small_tiles);
   x.dtype = DType::f16, x.qk_size = 8, x.v_size = 256;
