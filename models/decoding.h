@@ -86,6 +86,8 @@ class LayerCaches : public DecodeCache {
 
   const DecodeKeys& keys(std::size_t layer) const { return keys_[layout_of_layer_[layer]]; }
 
+  Tensor prepared;  // DecodeBlocks::prepared, or null
+
   // append_sources() of each layout on the device, which fill() needs.
   Tensor sources(int64_t count) const;
   // Copies keys and values of a text, `packed` (1, T, q | k | v), to the caches of the sequences

@@ -114,7 +114,7 @@ weft_part(rows16 WEFT_WITH_ROWS16 "attention over tiles of 16 rows, and heads of
   KERNELS
   C_LIBRARY)
 
-weft_part(decode WEFT_WITH_DECODE "sampling with one persistent kernel for all blocks, on Hopper"
+weft_part(decode WEFT_WITH_DECODE "sampling with one kernel for all blocks, on Hopper"
   FOLDERS kernels/sampling/decode
   KERNELS)
 

@@ -166,6 +166,7 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
                         {"positions", stats.positions},
                         {"seconds", stats.seconds},
                         {"ms", ms},
+                        {"us_layer", 1e3 * ms / static_cast<double>(config.model.layers)},
                         {"tok_s", tokens_per_s},
                         {"bytes", bytes},
                         {"floor_ms", floor_ms},
@@ -182,7 +183,9 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   out << config.name << " on " << device->description() << ", " << name_of(dtype) << "\n"
       << "texts       " << options.batch << " of " << sampling.length << " tokens in "
       << fixed_text(stats.seconds, 2) << " s\n"
-      << "position    " << fixed_text(ms, 3) << " ms, " << stats.launches << " kernels\n"
+      << "position    " << fixed_text(ms, 3) << " ms, "
+      << fixed_text(1e3 * ms / static_cast<double>(config.model.layers), 2) << " us a layer, "
+      << stats.launches << " kernels\n"
       << "floor       " << fixed_text(floor_ms, 3) << " ms for "
       << bytes_text(static_cast<std::size_t>(bytes)) << ", " << fixed_text(100 * floor_ms / ms, 1)
       << " % of the copy bandwidth; " << steps << " steps that depend on each other\n"

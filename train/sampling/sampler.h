@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Autoregressive sampling. A token depends on the weights, the tokens before it and (seed, sample,
-// position) alone: the same seed gives the same text in any batch.
+// position) alone: the same seed gives the same text in any batch of up to four texts, and in
+// any larger one.
 #pragma once
 
 #include "kernels/sampling/choose_token.h"
