@@ -256,7 +256,7 @@ Tensor prepare_blocks(Device& device, std::vector<DecodeBlock> blocks, const Att
   if (blocks.empty()) return {};
   const TensorView up = blocks[0].up.w;
   const auto of_batch = [&](int64_t columns) {
-    return TensorView{nullptr, up.dtype, 2, {batch, columns}};
+    return TensorView{nullptr, up.dtype, 2, {batch, columns, 1, 1, 1}};
   };
   DecodeBlocks k;
   k.x = k.y = of_batch(up.cols());

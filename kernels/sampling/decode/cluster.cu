@@ -232,7 +232,8 @@ int64_t prepared_bytes(const DecodeBlocks& k) {
   if ((width != 256 && width != 512) || k.heads * kHeadSize != width || k.qk_size != kHeadSize ||
       k.v_size != kHeadSize || k.hidden.cols() != 4 * width)
     return 0;
-  if (rows > kMostRows || layers > kMostLayers || !(width == 512 ? fits<512>() : fits<256>()))
+  if (rows < 1 || rows > kMostRows || layers > kMostLayers ||
+      !(width == 512 ? fits<512>() : fits<256>()))
     return 0;
   std::vector<const int32_t*> layouts;
   for (const DecodeBlock& block : k.blocks) {
@@ -244,7 +245,13 @@ int64_t prepared_bytes(const DecodeBlocks& k) {
   return Prepared(static_cast<int>(width), layers, rows, bytes_of_block(width)).bytes;
 }
 
-bool covers(const DecodeBlocks& k) { return k.prepared && prepared_bytes(k) == k.prepared.size(); }
+bool covers(const DecodeBlocks& k) {
+  if (!k.prepared) return false;
+  WEFT_CHECK(prepared_bytes(k) == k.prepared.size(), "decode_blocks: ", k.prepared.size(),
+             " bytes of weights were prepared, this model and batch need ", prepared_bytes(k),
+             "; make the cache again");
+  return true;
+}
 
 void compute(CudaQueue& queue, const DecodeBlocks& k) {
   const bool half = k.x.dtype == DType::f16;
