@@ -2,6 +2,7 @@
 // The model: gradients, causality, recompute, decoding, parameters.
 #include "models/sparse_transformer.h"
 
+#include "models/decoding.h"
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
 #include "tests/models/model_testing.h"
@@ -354,6 +355,50 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
           check_batch_invariance(config, "cuda", compute, batch);
         }
   }
+}
+
+// Decoded logits of `batch` texts beside those of a whole pass: the difference, of their size.
+double decoding_error(SmallModel& small, int64_t batch, int64_t length) {
+  const Tensor tokens = small.tokens(batch, length);
+  const int64_t vocab = small.config.model.vocab;
+  Ctx ctx = small.engine.ctx();
+  const std::vector<double> want = small.engine.host(small.model->logits(ctx, tokens));
+  const auto cache = small.model->make_cache(*small.engine.device, batch, length);
+  double difference = 0, size = 0;
+  for (int64_t t = 0; t < length; ++t) {
+    const std::vector<double> got = small.engine.host(small.model->decode(ctx, *cache, tokens, t));
+    for (int64_t i = 0; i < batch * vocab; ++i) {
+      const double expected =
+          want[static_cast<std::size_t>((i / vocab * length + t) * vocab + i % vocab)];
+      const double off = got[static_cast<std::size_t>(i)] - expected;
+      difference += off * off, size += expected * expected;
+    }
+  }
+  return std::sqrt(difference / size);
+}
+
+// Sizes that clusters of thread blocks take through all blocks.
+TEST(CudaEngine, DecodesFewTextsFromPreparedWeights) {
+  for (Config config :
+       {small_config({"fixed", 6, 2, 2}), rotary_config({"fixed", 6, 2, 2}, {2, 3, 3})})
+    for (const Activation activation : {Activation::gelu, Activation::relu2})
+      for (const DType compute : {DType::bf16, DType::f16}) {
+        SCOPED_TRACE(str(value_text(config, "model.positions"), ", ", name_of(activation), ", ",
+                         name_of(compute)));
+        config.model.width = 256;
+        config.model.heads = 4;
+        config.model.mlp_ratio = 4;
+        config.model.activation = activation;
+        SmallModel small(config, compute, "cuda");
+        const auto is_prepared = [&](int64_t batch) {
+          const auto cache = small.model->make_cache(*small.engine.device, batch, 12);
+          return static_cast<bool>(dynamic_cast<LayerCaches&>(*cache).prepared);
+        };
+        EXPECT_EQ(is_prepared(1), small.engine.device->compute_capability == 90);
+        EXPECT_FALSE(is_prepared(5));
+        EXPECT_LT(decoding_error(small, 3, 12), compute == DType::f16 ? 4e-3 : 3e-2);
+        check_batch_invariance(config, "cuda", compute, 4, 4);
+      }
 }
 
 TEST(CudaEngine, DecodesAThousandTextsAsEachAlone) {
