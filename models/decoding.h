@@ -75,6 +75,10 @@ class LayerCaches : public DecodeCache {
   std::size_t bytes() const override;
   std::vector<CacheUse> use() const override;
 
+  std::size_t prepared_bytes() const override {
+    return prepared ? static_cast<std::size_t>(prepared.view().bytes()) : 0;
+  }
+
   int64_t batch() const { return batch_; }
 
   int64_t length() const { return length_; }

@@ -32,6 +32,8 @@ struct DecodeCache {
   virtual const int32_t* position() const = 0;  // the one sought last, in the queue's memory
   virtual std::size_t bytes() const = 0;        // of everything it holds for its texts
   virtual std::vector<CacheUse> use() const = 0;
+  // Of weights in the order of a kernel for few texts; 0: another kernel decodes.
+  virtual std::size_t prepared_bytes() const = 0;
 };
 
 class Model {

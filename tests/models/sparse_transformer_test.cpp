@@ -2,7 +2,6 @@
 // The model: gradients, causality, recompute, decoding, parameters.
 #include "models/sparse_transformer.h"
 
-#include "models/decoding.h"
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
 #include "tests/models/model_testing.h"
@@ -391,8 +390,7 @@ TEST(CudaEngine, DecodesFewTextsFromPreparedWeights) {
         config.model.activation = activation;
         SmallModel small(config, compute, "cuda");
         const auto is_prepared = [&](int64_t batch) {
-          const auto cache = small.model->make_cache(*small.engine.device, batch, 12);
-          return static_cast<bool>(dynamic_cast<LayerCaches&>(*cache).prepared);
+          return small.model->make_cache(*small.engine.device, batch, 12)->prepared_bytes() > 0;
         };
         EXPECT_EQ(is_prepared(1), small.engine.device->compute_capability == 90);
         EXPECT_FALSE(is_prepared(5));

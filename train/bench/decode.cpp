@@ -14,6 +14,7 @@
 #include <cmath>
 #include <cstddef>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace weft {
@@ -125,6 +126,11 @@ JsonMembers first_tokens(Device& device, Model& model, const Config& config, Sam
   return members;
 }
 
+std::string weights_text(const SampleStats& stats) {
+  if (stats.prepared_bytes == 0) return "as they are stored";
+  return bytes_text(stats.prepared_bytes) + " in the order of the kernel for few texts";
+}
+
 SampleOptions sampling_of(const BenchDecodeOptions& options, const Config& config) {
   const ModelConfig& model = config.model;
   SampleOptions sampling;
@@ -176,6 +182,7 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
                         {"first_ms", JsonMember::Raw{json_object(first)}},
                         {"kernels", stats.launches},
                         {"cache_bytes", stats.cache_bytes},
+                        {"prepared_bytes", stats.prepared_bytes},
                         {"difference", difference}})
         << std::endl;
     return;
@@ -192,6 +199,7 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
       << "first token " << json_members(first) << " (prompt: ms)\n"
       << "tokens/s    " << count_text(tokens_per_s) << "\n"
       << "cache       " << bytes_text(stats.cache_bytes) << "\n"
+      << "weights     " << weights_text(stats) << "\n"
       << "checked     cached logits are within " << difference << " of those of forward passes"
       << std::endl;
 }

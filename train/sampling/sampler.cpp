@@ -50,6 +50,7 @@ class BatchSampler {
     if (!options.cached) return;
     cache_ = model.make_cache(device, rows_, window_);
     stats.cache_bytes = cache_->bytes();
+    stats.prepared_bytes = cache_->prepared_bytes();
     stats.cache = cache_->use();
   }
 

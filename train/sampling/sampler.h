@@ -54,14 +54,15 @@ struct SampleOptions {
 void check_sample_options(const SampleOptions&, const ModelConfig&);
 
 struct SampleStats {
-  int64_t tokens = 0;           // drawn, all samples
-  int64_t positions = 0;        // that the model went through one by one, all batches
-  int64_t launches = 0;         // kernels of one position; 0 without a cache
-  double seconds = 0;           // of all
-  double first_seconds = 0;     // of these, until the first token was there
-  double step_seconds = 0;      // of these, for `positions`
-  std::size_t cache_bytes = 0;  // of one batch, all that the cache holds
-  std::vector<CacheUse> cache;  // of one batch, by pattern; empty without a cache
+  int64_t tokens = 0;              // drawn, all samples
+  int64_t positions = 0;           // that the model went through one by one, all batches
+  int64_t launches = 0;            // kernels of one position; 0 without a cache
+  double seconds = 0;              // of all
+  double first_seconds = 0;        // of these, until the first token was there
+  double step_seconds = 0;         // of these, for `positions`
+  std::size_t cache_bytes = 0;     // of one batch, all that the cache holds
+  std::size_t prepared_bytes = 0;  // DecodeCache
+  std::vector<CacheUse> cache;     // of one batch, by pattern; empty without a cache
 
   double position_ms() const {
     return 1e3 * step_seconds / static_cast<double>(positions > 0 ? positions : 1);
