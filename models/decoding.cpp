@@ -208,12 +208,21 @@ std::vector<CacheUse> LayerCaches::use() const {
 }
 
 std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, int64_t batch,
-                                                           int64_t length) {
+                                                           int64_t length, int64_t texts) {
   WEFT_CHECK(batch > 0 && length > 0 && length <= config_.context,
              "a cache needs batch > 0 and a length from 1 to ", "model.context = ", config_.context,
              ", got ", batch, " and ", length);
-  return std::make_unique<LayerCaches>(device, patterns_, attention_shape(config_), blocks_,
-                                       store_.compute_dtype(), batch, length, separator_ >= 0);
+  auto cache =
+      std::make_unique<LayerCaches>(device, patterns_, attention_shape(config_), blocks_,
+                                    store_.compute_dtype(), batch, length, separator_ >= 0);
+  std::vector<DecodeBlock> blocks;
+  if (texts < batch) return cache;
+  for (std::size_t i = 0; i < blocks_.size() && separator_ < 0 && !cache->dynamic(i); ++i)
+    blocks.push_back(blocks_[i].decoding(store_, cache->layer(i), cache->keys(i)));
+  if (blocks.size() == blocks_.size())
+    cache->prepared =
+        prepare_blocks(device, std::move(blocks), attention_shape(config_), batch, texts);
+  return cache;
 }
 
 Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const Sequences& s) {
@@ -233,7 +242,7 @@ Tensor SparseTransformer::decode_step(Ctx& ctx, DecodeCache& decode_cache, const
   Tensor x = embedding_.decode(ctx, store_, s, cache.position());
   if (!blocks.empty())
     x = decode_blocks(ctx, x, std::move(blocks), attention_shape(config_), blocks_[0].mlp.f,
-                      of_qk(s), cache.position(), first_key);
+                      of_qk(s), cache.position(), first_key, cache.prepared);
   const Tensor weight = store_.var(output_ ? output_->weight : embedding_.table).value;
   return decode_linear(ctx, store_, x, final_norm_.get(), weight)
       .reshaped({cache.batch(), config_.vocab});

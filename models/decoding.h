@@ -75,6 +75,10 @@ class LayerCaches : public DecodeCache {
   std::size_t bytes() const override;
   std::vector<CacheUse> use() const override;
 
+  std::size_t prepared_bytes() const override {
+    return prepared ? static_cast<std::size_t>(prepared.view().bytes()) : 0;
+  }
+
   int64_t batch() const { return batch_; }
 
   int64_t length() const { return length_; }
@@ -85,6 +89,8 @@ class LayerCaches : public DecodeCache {
   const DynamicCache* dynamic(std::size_t layer) const { return dynamic_[layer].get(); }
 
   const DecodeKeys& keys(std::size_t layer) const { return keys_[layout_of_layer_[layer]]; }
+
+  Tensor prepared;  // DecodeBlocks::prepared, or null
 
   // append_sources() of each layout on the device, which fill() needs.
   Tensor sources(int64_t count) const;

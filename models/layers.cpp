@@ -10,6 +10,7 @@
 #include <numeric>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 namespace weft {
@@ -222,7 +223,7 @@ DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueC
 
 Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks,
                      const AttentionShape& s, Activation f, const QkOptions& of_qk,
-                     const int32_t* position, const Tensor& first_key) {
+                     const int32_t* position, const Tensor& first_key, const Tensor& prepared) {
   WEFT_CHECK(!ctx.tape && !blocks.empty(), "decode_blocks is for sampling, without a tape");
   const int64_t batch = x.view().rows(), hidden = blocks[0].up.w.rows();
   const Tensor y = ctx.empty(x.shape(), x.dtype()),
@@ -245,8 +246,39 @@ Tensor decode_blocks(Ctx& ctx, const Tensor& x, std::vector<DecodeBlock> blocks,
       .packed = packed,
       .attended = attended,
       .hidden = mlp,
+      .prepared = prepared,
   });
   return y;
+}
+
+Tensor prepare_blocks(Device& device, std::vector<DecodeBlock> blocks, const AttentionShape& s,
+                      int64_t batch, int64_t texts) {
+  if (blocks.empty()) return {};
+  const TensorView up = blocks[0].up.w;
+  DecodeBlocks k;
+  const auto set_rows = [&](int64_t rows) {
+    const auto of = [&](int64_t columns) {
+      return TensorView{nullptr, up.dtype, 2, {rows, columns, 1, 1, 1}};
+    };
+    k.x = k.y = of(up.cols());
+    k.packed = of(s.columns());
+    k.attended = of(s.heads * s.v_size);
+    k.hidden = of(up.rows());
+  };
+  k.blocks = std::move(blocks);
+  k.heads = s.heads;
+  k.qk_size = s.qk_size;
+  k.v_size = s.v_size;
+  const auto bytes_for = [&](int64_t rows) {
+    set_rows(rows);
+    return std::visit([&](const auto& queue) { return prepared_bytes(queue, k); }, device.queue);
+  };
+  if (bytes_for(texts) == 0) return {};
+  const int64_t bytes = bytes_for(batch);
+  Tensor prepared(*device.pool, {bytes}, DType::u8, "decode weights");
+  k.prepared = prepared;
+  launch(device.queue, PrepareBlocks{std::move(k)});
+  return prepared;
 }
 
 Var ResidualStream::value(Ctx& ctx) {

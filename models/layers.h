@@ -120,8 +120,13 @@ struct ResidualBlock {
 // x (B, 1, C), the position at *position, through blocks of one shape. first_key: as in
 // AttentionDecode.
 Tensor decode_blocks(Ctx&, const Tensor& x, std::vector<DecodeBlock> blocks, const AttentionShape&,
-                     Activation, const QkOptions&, const int32_t* position,
-                     const Tensor& first_key);
+                     Activation, const QkOptions&, const int32_t* position, const Tensor& first_key,
+                     const Tensor& prepared);
+
+// The blocks' weights in the order of a kernel for few texts, for batches of `batch`. Null where no
+// kernel takes `texts` at a time.
+Tensor prepare_blocks(Device&, std::vector<DecodeBlock> blocks, const AttentionShape&,
+                      int64_t batch, int64_t texts);
 
 // The residual stream x of a pre-norm model, to which blocks add their branches. A branch waits
 // until x is read: a norm adds it in the same pass over memory (kernels/layers/layernorm.h).

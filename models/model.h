@@ -30,8 +30,10 @@ struct DecodeCache {
   // Sends the lists of a position to the device, for the next decode_step(). Does not wait.
   virtual void seek(int64_t position) = 0;
   virtual const int32_t* position() const = 0;  // the one sought last, in the queue's memory
-  virtual std::size_t bytes() const = 0;        // of everything it holds
+  virtual std::size_t bytes() const = 0;        // of everything it holds for its texts
   virtual std::vector<CacheUse> use() const = 0;
+  // Of weights in the order of a kernel for few texts; 0: another kernel decodes.
+  virtual std::size_t prepared_bytes() const = 0;
 };
 
 class Model {
@@ -46,9 +48,13 @@ class Model {
 
   // Sampling. make_cache: a cache for B sequences of at most `length` tokens. decode_step: logits
   // (B, V) of the token at the position sought last, from the tokens (B, length) before it.
-  // Positions are sought in order. The result is that row of logits() up to rounding; its bits do
-  // not depend on B. Every position has the same launches, so one graph serves all.
-  virtual std::unique_ptr<DecodeCache> make_cache(Device&, int64_t batch, int64_t length) = 0;
+  // Positions are sought in order, and weights stay as they were when the cache was made. The
+  // result is that row of logits() up to rounding. Its bits do not depend on other sequences, nor
+  // on B. Every position has the same launches, so one graph serves all.
+  // `texts`: how many the caller decodes in all, in batches of any size; 0: not known. A few texts
+  // may have a faster kernel, which rounds differently; their batches then all take it.
+  virtual std::unique_ptr<DecodeCache> make_cache(Device&, int64_t batch, int64_t length,
+                                                  int64_t texts = 0) = 0;
   virtual Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) = 0;
 
   Tensor decode(Ctx& ctx, DecodeCache& cache, const Sequences& s, int64_t position) {

@@ -22,7 +22,8 @@ class SparseTransformer : public Model {
   Var token_losses(Ctx&, const Sequences&) override;
   Tensor logits(Ctx&, const Sequences&) override;
   // models/decoding.cpp
-  std::unique_ptr<DecodeCache> make_cache(Device&, int64_t batch, int64_t length) override;
+  std::unique_ptr<DecodeCache> make_cache(Device&, int64_t batch, int64_t length,
+                                          int64_t texts) override;
   Tensor decode_step(Ctx&, DecodeCache&, const Sequences&) override;
   void read_prompt(Ctx&, DecodeCache&, const Sequences& text, int64_t count, int64_t first,
                    int64_t texts) override;

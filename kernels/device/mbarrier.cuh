@@ -60,6 +60,18 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, int parity) {
       : "memory");
 }
 
+// Waits for a while, which the hardware chooses; whether the phase has ended.
+__device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, int parity) {
+  int ended = 0;
+  WEFT_SM90_ASM(
+      "{\n.reg .pred done;\nmbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
+      "selp.s32 %0, 1, 0, done;\n}\n"
+      : "=r"(ended)
+      : "r"(barrier), "r"(parity)
+      : "memory");
+  return ended;
+}
+
 __device__ __forceinline__ bool mbarrier_test_wait(uint32_t barrier, int parity) {
   int ended = 0;
   WEFT_SM90_ASM(
@@ -145,5 +157,26 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, int rank) {
   uint32_t r = 0;
   WEFT_SM90_ASM("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
   return r;
+}
+
+// Stores to an address that mapa() gave. The mbarrier, of the same thread block, counts the bytes.
+__device__ __forceinline__ void st_async(uint32_t to, float x, uint32_t mbarrier) {
+  WEFT_SM90_ASM(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to), "f"(x),
+      "r"(mbarrier)
+      : "memory");
+}
+
+__device__ __forceinline__ void st_async(uint32_t to, float x, float y, uint32_t mbarrier) {
+  WEFT_SM90_ASM(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(
+          to),
+      "f"(x), "f"(y), "r"(mbarrier)
+      : "memory");
+}
+
+// Barriers that were initialised are visible to TMA and, after a cluster_sync(), to the cluster.
+__device__ __forceinline__ void fence_mbarrier_init() {
+  WEFT_SM90_ASM("fence.mbarrier_init.release.cluster;" ::: "memory");
 }
 }  // namespace weft::device

@@ -82,6 +82,16 @@ __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& from, i
       : "memory");
 }
 
+// Contiguous bytes, without a tensor map: a multiple of 16, as both addresses.
+__device__ __forceinline__ void bulk_load(uint32_t to, const void* from, int bytes,
+                                          uint32_t mbarrier) {
+  WEFT_SM90_ASM(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
+          "r"(to),
+      "l"(from), "r"(bytes), "r"(mbarrier)
+      : "memory");
+}
+
 // ---- shared to global memory, in a group of tma_store_commit_group(); parts outside are left out
 
 __device__ __forceinline__ void tma_store(const CUtensorMap& to, uint32_t from, int x, int y, int z,

@@ -70,6 +70,24 @@ const std::vector<BlocksDecoder>& blocks_decoders() {
   return decoders();
 }
 
+int64_t prepared_bytes(const CpuQueue&, const DecodeBlocks&) { return 0; }
+
+int64_t prepared_bytes(const CudaQueue&, const DecodeBlocks& k) {
+  for (const BlocksDecoder& decoder : blocks_decoders())
+    if (const int64_t bytes = decoder.prepared_bytes ? decoder.prepared_bytes(k) : 0) return bytes;
+  return 0;
+}
+
+void check(const PrepareBlocks& k) {
+  const TensorView& prepared = k.blocks.prepared;
+  WEFT_CHECK(prepared && prepared.dtype == DType::u8, "prepare_blocks: needs memory of u8, got ",
+             name_of(prepared.dtype), " ", shape_text(prepared));
+}
+
+void compute(CpuQueue&, const PrepareBlocks&) {
+  fail("prepare_blocks: the CPU form of decode_blocks reads weights as they are");
+}
+
 void compute(CpuQueue& queue, const DecodeBlocks& k) {
   if (k.y.size() > 0) run_in_steps(queue, k);
 }

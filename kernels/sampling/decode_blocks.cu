@@ -10,4 +10,11 @@ void compute(CudaQueue& queue, const DecodeBlocks& k) {
     if (decoder.covers(k)) return decoder.compute(queue, k);
   run_in_steps(queue, k);
 }
+
+void compute(CudaQueue& queue, const PrepareBlocks& k) {
+  for (const BlocksDecoder& decoder : blocks_decoders())
+    if (decoder.prepare && decoder.prepared_bytes(k.blocks) == k.blocks.prepared.size())
+      return decoder.prepare(queue, k.blocks);
+  fail("prepare_blocks: no form of decode_blocks wants ", k.blocks.prepared.size(), " bytes");
+}
 }  // namespace weft

@@ -52,18 +52,36 @@ struct DecodeBlocks {
   TensorView first_key;
   // Scratch: (B, H * (2 Dqk + Dv)), (B, H * Dv), (B, M)  T. Of no meaning afterwards.
   TensorView packed, attended, hidden;
+  // What PrepareBlocks has made of the weights for this batch, or absent.
+  TensorView prepared{};  // (prepared_bytes())  u8
 
   std::vector<TensorView> outputs() const { return {y}; }
 };
 
 WEFT_KERNEL(DecodeBlocks);
 
+// Writes `prepared` of `blocks`: weights in the order in which a form reads them. Needed again when
+// weights change.
+struct PrepareBlocks {
+  static constexpr const char* kName = "prepare_blocks";
+  DecodeBlocks blocks;  // sizes, weights and caches; x alone has the shape of the batch, no memory
+};
+
+WEFT_KERNEL(PrepareBlocks);
+
+// Bytes of `prepared` that a form wants for this model and batch; 0: none does.
+int64_t prepared_bytes(const CpuQueue&, const DecodeBlocks&);
+int64_t prepared_bytes(const CudaQueue&, const DecodeBlocks&);
+
 // A faster CUDA form of DecodeBlocks, which a part adds. compute() of a CudaQueue takes the first
 // that covers the case, else five launches a block.
 struct BlocksDecoder {
-  // Depends on the model and the lengths of texts, never on the batch: forms differ in rounding.
+  // Depends on the model, the lengths of texts and `prepared`: forms differ in rounding.
   bool (*covers)(const DecodeBlocks&);
   void (*compute)(CudaQueue&, const DecodeBlocks&);
+  // Null: the form reads weights as they are.
+  int64_t (*prepared_bytes)(const DecodeBlocks&) = nullptr;
+  void (*prepare)(CudaQueue&, const DecodeBlocks&) = nullptr;
 };
 
 // Called by a part when it registers.

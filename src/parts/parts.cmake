@@ -127,7 +127,7 @@ weft_part(hopper WEFT_WITH_HOPPER "attention by wgmma and TMA, on Hopper GPUs"
   KERNELS
   C_LIBRARY)
 
-weft_part(decode WEFT_WITH_DECODE "sampling with one persistent kernel for all blocks, on Hopper"
+weft_part(decode WEFT_WITH_DECODE "sampling with one kernel for all blocks, on Hopper"
   FOLDERS kernels/sampling/decode
   KERNELS)
 

@@ -114,6 +114,7 @@ TEST(DecodeCache, SaysWhatItHolds) {
   EXPECT_LT(use[1].bytes, use[1].dense_bytes);
   EXPECT_GE(cache->bytes(), use[0].bytes + use[1].bytes);
   EXPECT_LT(cache->bytes(), use[0].bytes + use[1].bytes + 1000);  // lists of rows
+  EXPECT_EQ(cache->prepared_bytes(), 0u);
 }
 
 TEST(DecodeCache, CountsKeysOfTheirOwnSize) {

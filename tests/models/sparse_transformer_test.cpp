@@ -213,8 +213,8 @@ void check_batch_invariance(const Config& config, const std::string& device, DTy
   const std::vector<double> tokens = small.engine.host(small.tokens(batch, length));
   Ctx ctx = small.engine.ctx();
   ctx.batch_invariant = true;
-  const auto all = small.model->make_cache(*small.engine.device, batch, length);
-  const auto one = small.model->make_cache(*small.engine.device, 1, length);
+  const auto all = small.model->make_cache(*small.engine.device, batch, length, batch);
+  const auto one = small.model->make_cache(*small.engine.device, 1, length, batch);
   const auto part = [](const std::vector<double>& v, int64_t b, int64_t n) {
     return std::vector<double>(v.begin() + b * n, v.begin() + (b + 1) * n);
   };
@@ -354,6 +354,52 @@ TEST(CudaEngine, DecodingDoesNotDependOnTheBatch) {
           check_batch_invariance(config, "cuda", compute, batch);
         }
   }
+}
+
+// Decoded logits of `batch` texts beside those of a whole pass: the difference, of their size.
+double decoding_error(SmallModel& small, int64_t batch, int64_t length) {
+  const Tensor tokens = small.tokens(batch, length);
+  const int64_t vocab = small.config.model.vocab;
+  Ctx ctx = small.engine.ctx();
+  const std::vector<double> want = small.engine.host(small.model->logits(ctx, tokens));
+  const auto cache = small.model->make_cache(*small.engine.device, batch, length, batch);
+  double difference = 0, size = 0;
+  for (int64_t t = 0; t < length; ++t) {
+    const std::vector<double> got = small.engine.host(small.model->decode(ctx, *cache, tokens, t));
+    for (int64_t i = 0; i < batch * vocab; ++i) {
+      const double expected =
+          want[static_cast<std::size_t>((i / vocab * length + t) * vocab + i % vocab)];
+      const double off = got[static_cast<std::size_t>(i)] - expected;
+      difference += off * off, size += expected * expected;
+    }
+  }
+  return std::sqrt(difference / size);
+}
+
+// Sizes that clusters of thread blocks take through all blocks.
+TEST(CudaEngine, DecodesFewTextsFromPreparedWeights) {
+  for (Config config :
+       {small_config({"fixed", 6, 2, 2}), rotary_config({"fixed", 6, 2, 2}, {2, 3, 3})})
+    for (const Activation activation : {Activation::gelu, Activation::relu2})
+      for (const DType compute : {DType::bf16, DType::f16}) {
+        SCOPED_TRACE(str(value_text(config, "model.positions"), ", ", name_of(activation), ", ",
+                         name_of(compute)));
+        config.model.width = 256;
+        config.model.heads = 4;
+        config.model.mlp_ratio = 4;
+        config.model.activation = activation;
+        SmallModel small(config, compute, "cuda");
+        const auto is_prepared = [&](int64_t batch, int64_t texts) {
+          const auto cache = small.model->make_cache(*small.engine.device, batch, 12, texts);
+          return cache->prepared_bytes() > 0;
+        };
+        EXPECT_EQ(is_prepared(1, 1), small.engine.device->compute_capability == 90);
+        EXPECT_EQ(is_prepared(1, 4), is_prepared(1, 1));
+        EXPECT_FALSE(is_prepared(1, 5));
+        EXPECT_FALSE(is_prepared(1, 0));
+        EXPECT_LT(decoding_error(small, 3, 12), compute == DType::f16 ? 4e-3 : 3e-2);
+        check_batch_invariance(config, "cuda", compute, 4, 4);
+      }
 }
 
 TEST(CudaEngine, DecodesAThousandTextsAsEachAlone) {

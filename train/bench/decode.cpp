@@ -13,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <random>
+#include <string>
 #include <vector>
 
 namespace weft {
@@ -51,8 +52,9 @@ double difference(const std::vector<double>& got, const std::vector<double>& wan
   return worst > 0 ? worst / top : 0;
 }
 
-// Largest difference between cached logits and those of a forward pass, of their size.
-double check_cache(Device& device, Model& model, const Config& config, DType dtype) {
+// Largest difference between cached logits and those of a forward pass, of their size. The kernels
+// are those of a run of `texts`.
+double check_cache(Device& device, Model& model, const Config& config, DType dtype, int64_t texts) {
   const int64_t length = std::min(kCheckedPositions, config.model.context),
                 vocab = config.model.vocab;
   const auto integers = [&](const Shape& shape, const std::vector<int32_t>& values) {
@@ -73,7 +75,7 @@ double check_cache(Device& device, Model& model, const Config& config, DType dty
 
   Ctx ctx{.queue = &device.queue, .pool = device.pool.get()};
   const Tensor whole = model.logits(ctx, sequences);
-  const auto cache = model.make_cache(device, kCheckedTexts, length);
+  const auto cache = model.make_cache(device, kCheckedTexts, length, texts);
   double largest = 0;
   const int64_t prompt = length / 2;
   for (int64_t step = 0; step < length + length - prompt; ++step) {
@@ -135,6 +137,11 @@ JsonMembers first_tokens(Device& device, Model& model, const Config& config, Sam
   return members;
 }
 
+std::string weights_text(const SampleStats& stats) {
+  if (stats.prepared_bytes == 0) return "as they are stored";
+  return bytes_text(stats.prepared_bytes) + " in the order of the kernel for few texts";
+}
+
 SampleOptions sampling_of(const BenchDecodeOptions& options, const Config& config) {
   const ModelConfig& model = config.model;
   SampleOptions sampling;
@@ -159,7 +166,8 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   store.allocate(*device, dtype, config.seed, false, false);
   fill_output(*device, store);
   const SampleOptions sampling = sampling_of(options, config);
-  const double difference = check_cache(*device, *model, config, dtype);
+  const double difference =
+      check_cache(*device, *model, config, dtype, std::max(kCheckedTexts, options.batch));
   const SampleStats stats = sample(*device, *model, config.model, sampling, [](auto...) {});
   const double ms = stats.position_ms();
   const double tokens_per_s = static_cast<double>(stats.tokens) / stats.seconds;
@@ -176,6 +184,7 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
                         {"positions", stats.positions},
                         {"seconds", stats.seconds},
                         {"ms", ms},
+                        {"us_layer", 1e3 * ms / static_cast<double>(config.model.layers)},
                         {"tok_s", tokens_per_s},
                         {"bytes", bytes},
                         {"floor_ms", floor_ms},
@@ -185,6 +194,7 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
                         {"first_ms", JsonMember::Raw{json_object(first)}},
                         {"kernels", stats.launches},
                         {"cache_bytes", stats.cache_bytes},
+                        {"prepared_bytes", stats.prepared_bytes},
                         {"difference", difference}})
         << std::endl;
     return;
@@ -192,13 +202,16 @@ void bench_decode(const BenchDecodeOptions& options, std::ostream& out) {
   out << config.name << " on " << device->description() << ", " << name_of(dtype) << "\n"
       << "texts       " << options.batch << " of " << sampling.length << " tokens in "
       << fixed_text(stats.seconds, 2) << " s\n"
-      << "position    " << fixed_text(ms, 3) << " ms, " << stats.launches << " kernels\n"
+      << "position    " << fixed_text(ms, 3) << " ms, "
+      << fixed_text(1e3 * ms / static_cast<double>(config.model.layers), 2) << " us a layer, "
+      << stats.launches << " kernels\n"
       << "floor       " << fixed_text(floor_ms, 3) << " ms for "
       << bytes_text(static_cast<std::size_t>(bytes)) << ", " << fixed_text(100 * floor_ms / ms, 1)
       << " % of the copy bandwidth; " << steps << " steps that depend on each other\n"
       << "first token " << json_members(first) << " (prompt: ms)\n"
       << "tokens/s    " << count_text(tokens_per_s) << "\n"
       << "cache       " << bytes_text(stats.cache_bytes) << "\n"
+      << "weights     " << weights_text(stats) << "\n"
       << "checked     cached logits are within " << difference << " of those of forward passes"
       << std::endl;
 }

@@ -48,8 +48,10 @@ class BatchSampler {
     drawn_ = integers({window_, rows_});
     first_sample_ = integers({1});
     if (!options.cached) return;
-    cache_ = model.make_cache(device, rows_, window_);
+    cache_ = model.make_cache(device, rows_, window_,
+                              options.texts ? options.texts : options.first + options.count);
     stats.cache_bytes = cache_->bytes();
+    stats.prepared_bytes = cache_->prepared_bytes();
     stats.cache = cache_->use();
   }
 
@@ -237,6 +239,7 @@ SampleOptions part_of(const SampleOptions& all, int64_t rank, int64_t ranks) {
   const int64_t each = all.count / ranks, more = all.count % ranks;
   const int64_t first = rank * each + std::min(rank, more);
   part.first += first;
+  part.texts = all.first + all.count;
   part.count = each + (rank < more ? 1 : 0);
   if (!all.prompts.empty())
     part.prompts.assign(all.prompts.begin() + first, all.prompts.begin() + first + part.count);

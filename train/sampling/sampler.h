@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Autoregressive sampling. A token depends on the weights, the tokens before it and (seed, sample,
-// position) alone: the same seed gives the same text in any batch.
+// position) alone: the same seed gives the same text in any batch. Only whether a run has few texts
+// or many may change rounding (Model::make_cache).
 #pragma once
 
 #include "kernels/sampling/choose_token.h"
@@ -32,6 +33,7 @@ struct SampleOptions {
                                         // texts in another order; empty: 0, 1, 2 ...
   bool graph = true;                    // on a GPU: launches of a position are replayed as one
   int64_t first = 0;                    // number of the first sample: these may be a part of more
+  int64_t texts = 0;                    // samples of all processes; 0: first + count
   Processes* group = nullptr;           // whose ranks share the samples out; null: none
   // For a process alone. Asked now and then: no more is wanted of the samples first .. first +
   // count - 1.
@@ -53,14 +55,15 @@ struct SampleOptions {
 void check_sample_options(const SampleOptions&, const ModelConfig&);
 
 struct SampleStats {
-  int64_t tokens = 0;           // drawn, all samples
-  int64_t positions = 0;        // that the model went through one by one, all batches
-  int64_t launches = 0;         // kernels of one position; 0 without a cache
-  double seconds = 0;           // of all
-  double first_seconds = 0;     // of these, until the first token was there
-  double step_seconds = 0;      // of these, for `positions`
-  std::size_t cache_bytes = 0;  // of one batch, all that the cache holds
-  std::vector<CacheUse> cache;  // of one batch, by pattern; empty without a cache
+  int64_t tokens = 0;              // drawn, all samples
+  int64_t positions = 0;           // that the model went through one by one, all batches
+  int64_t launches = 0;            // kernels of one position; 0 without a cache
+  double seconds = 0;              // of all
+  double first_seconds = 0;        // of these, until the first token was there
+  double step_seconds = 0;         // of these, for `positions`
+  std::size_t cache_bytes = 0;     // of one batch, all that the cache holds
+  std::size_t prepared_bytes = 0;  // DecodeCache
+  std::vector<CacheUse> cache;     // of one batch, by pattern; empty without a cache
 
   double position_ms() const {
     return 1e3 * step_seconds / static_cast<double>(positions > 0 ? positions : 1);

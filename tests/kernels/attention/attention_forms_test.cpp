@@ -4,7 +4,7 @@
 #include "kernels/forms.h"
 #include "kernels/view.h"
 #include "tests/kernels/attention/attention_case.h"
-#include "tests/testing.h"
+#include "tests/temp_dir.h"
 
 #include <gtest/gtest.h>
 #include <string>

@@ -32,7 +32,7 @@ def arguments(code, opened, closing):
 
 def main():
     errors, launches = [], 0
-    for path in (p for p in files(".cu", ".cuh") if not p.startswith("tests/tools/")):
+    for path in (p for p in files(".cu", ".cuh") if not p.startswith("tests/")):
         code = blanked(read(path))
         for match in re.finditer("<<<", code):
             launches += 1

@@ -20,15 +20,20 @@ NOT_READ_ON_CPU = {
     "AttentionBackward.form": "chooses between CUDA kernels",
     "AttentionBackward.scratch": "memory that a faster CUDA kernel takes",
     "AttentionDecode.longest": "chooses between CUDA kernels",
+    "DecodeBlocks.prepared": "weights as a CUDA kernel reads them",
     "LinearActivationForward.form": "chooses between CUDA kernels",
     "LinearActivationBackward.form": "chooses between CUDA kernels",
     "NewtonSchulz.other": "memory that CUDA computes in",
     "NewtonSchulz.squares": "memory that CUDA computes in",
+    "PrepareBlocks.blocks": "the CPU form of DecodeBlocks reads weights as they are",
 }
 # Kernel.field -> why the CUDA form does not read it.
 NOT_READ_ON_CUDA = {}
 # Kernel.field -> why no case sets it.
-NOT_SET_BY_CASES = {}
+NOT_SET_BY_CASES = {
+    "DecodeBlocks.prepared": "the tests of the kernel that reads it set it",
+    "PrepareBlocks.blocks": "the tests of the kernel that reads its result set it",
+}
 
 
 def closing(code, opened, depth=0):

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: MIT
+// Attention of one head by the ranks of a cluster. A rank has an eighth of the list of keys, a warp
+// four keys of each step of 32, eight lanes a key: each has eight features. Softmaxes over keys are
+// merged by lanes, warps and ranks, always in the same order.
+#pragma once
+
+#include "kernels/sampling/decode/cluster_scene.cuh"
+
+namespace weft::decode_cluster {
+// Softmax and sums of values, of kCount features.
+template <int kCount>
+struct Attended {
+  Softmax softmax = {-INFINITY, 0};
+  float y[kCount] = {};
+};
+
+__device__ __forceinline__ float finite_base(float top) { return top == -INFINITY ? 0.0f : top; }
+
+// What eight warps or ranks found: each lane has two features.
+__device__ __forceinline__ Attended<2> merged(const float (&values)[8][kHeadSize],
+                                              const Softmax (&of)[8], int lane) {
+  Softmax part[8];
+  float2 y[8];
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    part[i] = of[i];
+    y[i] = *reinterpret_cast<const float2*>(&values[i][2 * lane]);
+  }
+  Attended<2> all;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) all.softmax.top = fmaxf(all.softmax.top, part[i].top);
+  const float base = finite_base(all.softmax.top);
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float share = device::exp2_fast(part[i].top - base);
+    all.softmax.sum = fmaf(share, part[i].sum, all.softmax.sum);
+    all.y[0] = fmaf(share, y[i].x, all.y[0]);
+    all.y[1] = fmaf(share, y[i].y, all.y[1]);
+  }
+  return all;
+}
+
+template <class T, int kWidth, int kRows>
+class Attention {
+ public:
+  __device__ __forceinline__ explicit Attention(const Scene<T, kWidth, kRows>& scene)
+      : c_(scene),
+        s_(scene.s),
+        piece_(scene.lane % 8),
+        key_(scene.warp * 4 + scene.lane / 8),
+        stage_{scene.a.stages.keys} {}
+
+  // This warp's keys of a row: softmax and sums to shared memory.
+  __device__ __forceinline__ void run(int layer, int row) {
+    const int count = s_.lists[c_.a.of_layer[layer].layout].count;
+    float q[8];
+    read(q, row, 0);
+    change(q, row);
+#pragma unroll
+    for (float& x : q) x *= s_.settings.scale;
+    Attended<8> found;
+    for (int first = 0; first < count; first += kStepsAtOnce * kStepKeys)
+      use(found, q, row, count - first);
+    leave(found, row);
+  }
+
+  // The new key and value to the cache, by one warp once they are there.
+  __device__ __forceinline__ void keep(int layer, int row) const {
+    const Layer<T>& of = c_.a.of_layer[layer];
+    const List& list = s_.lists[of.layout];
+    if (list.own < 0) return;
+    const uint4 key = own_key(row), value = own_value(row);
+    const int64_t at =
+        (int64_t{row} * of.cache_rows + list.first_row + list.own) * kHeadSize + piece_ * 8;
+    if (c_.lane < 8) *reinterpret_cast<uint4*>(of.k + at) = key;
+    if (c_.lane >= 8 && c_.lane < 16) *reinterpret_cast<uint4*>(of.v + at) = value;
+  }
+
+ private:
+  // Eight features of the new query, key or value.
+  __device__ __forceinline__ void read(float (&x)[8], int row, int which) const {
+    const float4* from =
+        reinterpret_cast<const float4*>(&s_.qkv[row][which * kHeadSize + piece_ * 8]);
+    reinterpret_cast<float4*>(x)[0] = from[0];
+    reinterpret_cast<float4*>(x)[1] = from[1];
+  }
+
+  // Normalised and rotated: QkForward.
+  __device__ __forceinline__ void change(float (&x)[8], int row) const {
+    if (!s_.settings.changes) return;
+    float squares = 0, turns[8];
+#pragma unroll
+    for (const float v : x) squares = fmaf(v, v, squares);
+    squares = warp_sum<8>(squares);
+    const float scale =
+        s_.settings.norm ? rsqrtf(squares * (1.0f / kHeadSize) + s_.settings.eps) : 1.0f;
+#pragma unroll
+    for (int i = 0; i < 8; ++i) turns[i] = s_.turns[row][piece_ * 8 + i];
+    rotate_eight(x, scale, turns);
+  }
+
+  __device__ __forceinline__ static uint4 packed(const float (&x)[8]) {
+    return pack_eight<T>(x).words[0];
+  }
+
+  __device__ __forceinline__ uint4 own_key(int row) const {
+    float k[8];
+    read(k, row, 1);
+    change(k, row);
+    return packed(k);
+  }
+
+  __device__ __forceinline__ uint4 own_value(int row) const {
+    float v[8];
+    read(v, row, 2);
+    return packed(v);
+  }
+
+  __device__ __forceinline__ uint4 piece_of(int slot, int which) const {
+    return device::ld_shared_16(c_.keys + slot * kSlotBytes + which * (kSlotBytes / 2) +
+                                key_ * kRowBytes + piece_ * 16);
+  }
+
+  // This lane's pieces of keys and values of some steps, the new ones in their places.
+  struct Pieces {
+    uint4 key[kStepsAtOnce] = {}, value[kStepsAtOnce] = {};
+  };
+
+  // Takes the next steps off the ring.
+  __device__ __forceinline__ Pieces take(int steps, int row) {
+    const Stage first = stage_;
+    const auto slot = [&](int i) {
+      return first.at + i < first.size ? first.at + i : first.at + i - first.size;
+    };
+    Pieces pieces;
+    unsigned own = 0, mine = 0;
+#pragma unroll
+    for (int i = 0; i < kStepsAtOnce; ++i) {
+      if (i >= steps) continue;
+      wait(s_.keys_full[stage_.at], stage_.parity);
+      stage_.advance();
+    }
+#pragma unroll
+    for (int i = 0; i < kStepsAtOnce; ++i) {
+      if (i >= steps) continue;
+      pieces.key[i] = piece_of(slot(i), 0);
+      pieces.value[i] = piece_of(slot(i), 1);
+      const unsigned of_slot = s_.own[slot(i)];
+      own |= of_slot;
+      mine |= (of_slot >> key_ & 1) << i;
+    }
+    if (own != 0) {
+      const uint4 key = own_key(row), value = own_value(row);
+#pragma unroll
+      for (int i = 0; i < kStepsAtOnce; ++i)
+        if (mine >> i & 1) pieces.key[i] = key, pieces.value[i] = value;
+    }
+    __syncwarp();
+    if (c_.lane < steps) device::mbarrier_arrive(address(s_.keys_empty[slot(c_.lane)]));
+    return pieces;
+  }
+
+  // Up to kStepsAtOnce steps; `left`: keys from here on.
+  __device__ __forceinline__ void use(Attended<8>& found, const float (&q)[8], int row, int left) {
+    const int steps = min(kStepsAtOnce, (left + kStepKeys - 1) / kStepKeys);
+    const Pieces pieces = take(steps, row);
+    float score[kStepsAtOnce], top = found.softmax.top;
+#pragma unroll
+    for (int i = 0; i < kStepsAtOnce; ++i) {
+      score[i] = -INFINITY;
+      if (i >= steps) continue;
+      const float products = warp_sum<8>(dot<T>(pieces.key[i], q, 0));
+      if (i * kStepKeys + key_ < left) score[i] = products;
+      top = fmaxf(top, score[i]);
+    }
+    const float base = finite_base(top), shrink = device::exp2_fast(found.softmax.top - base);
+    found.softmax = {top, found.softmax.sum * shrink};
+#pragma unroll
+    for (float& y : found.y) y *= shrink;
+#pragma unroll
+    for (int i = 0; i < kStepsAtOnce; ++i) {
+      if (i >= steps) continue;
+      // A row that was never written may hold NaN.
+      const uint4 v = i * kStepKeys + key_ < left ? pieces.value[i] : uint4{};
+      add_value(found, v, device::exp2_fast(score[i] - base));
+    }
+  }
+
+  __device__ __forceinline__ static void add_value(Attended<8>& found, const uint4& v, float p) {
+    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+    found.softmax.sum += p;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float2 two = device::unpack<T>(words[i]);
+      found.y[2 * i] = fmaf(p, two.x, found.y[2 * i]);
+      found.y[2 * i + 1] = fmaf(p, two.y, found.y[2 * i + 1]);
+    }
+  }
+
+  // The four keys' sums joined; a lane keeps two of its eight features.
+  __device__ __forceinline__ void leave(Attended<8>& found, int row) const {
+    float& top = found.softmax.top;
+    const float before = top;
+    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 8));
+    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 16));
+    const float share = device::exp2_fast(before - finite_base(top));
+    float sum = found.softmax.sum * share;
+    sum += __shfl_xor_sync(kFullWarp, sum, 8);
+    sum += __shfl_xor_sync(kFullWarp, sum, 16);
+    float(&y)[8] = found.y;
+#pragma unroll
+    for (float& v : y) v *= share;
+    const bool upper = c_.lane & 16, odd = c_.lane & 8;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const float given = upper ? y[i] : y[i + 4], kept = upper ? y[i + 4] : y[i];
+      y[i] = kept + __shfl_xor_sync(kFullWarp, given, 16);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float given = odd ? y[i] : y[i + 2], kept = odd ? y[i + 2] : y[i];
+      y[i] = kept + __shfl_xor_sync(kFullWarp, given, 8);
+    }
+    const int feature = piece_ * 8 + (upper ? 4 : 0) + (odd ? 2 : 0);
+    *reinterpret_cast<float2*>(&s_.of_warps[row][c_.warp][feature]) = {y[0], y[1]};
+    if (c_.lane == 0) s_.of_warp[row][c_.warp] = {top, sum};
+  }
+
+  const Scene<T, kWidth, kRows>& c_;
+  Shared<kWidth, kRows>& s_;
+  int piece_, key_;  // of a row, 16 bytes; of a step
+  Stage stage_;
+};
+}  // namespace weft::decode_cluster
