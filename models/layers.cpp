@@ -277,7 +277,7 @@ Tensor prepare_blocks(Device& device, std::vector<DecodeBlock> blocks, const Att
   const int64_t bytes = bytes_for(batch);
   Tensor prepared(*device.pool, {bytes}, DType::u8, "decode weights");
   k.prepared = prepared;
-  launch(device.queue, PrepareBlocks{std::move(k)});
+  std::visit([&](auto& queue) { prepare(queue, k); }, device.queue);
   return prepared;
 }
 

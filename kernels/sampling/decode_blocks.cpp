@@ -78,14 +78,8 @@ int64_t prepared_bytes(const CudaQueue&, const DecodeBlocks& k) {
   return 0;
 }
 
-void check(const PrepareBlocks& k) {
-  const TensorView& prepared = k.blocks.prepared;
-  WEFT_CHECK(prepared && prepared.dtype == DType::u8, "prepare_blocks: needs memory of u8, got ",
-             name_of(prepared.dtype), " ", shape_text(prepared));
-}
-
-void compute(CpuQueue&, const PrepareBlocks&) {
-  fail("prepare_blocks: the CPU form of decode_blocks reads weights as they are");
+void prepare(CpuQueue&, const DecodeBlocks&) {
+  fail("decode_blocks: the CPU form reads weights as they are");
 }
 
 void compute(CpuQueue& queue, const DecodeBlocks& k) {

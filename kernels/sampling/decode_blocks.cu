@@ -11,10 +11,12 @@ void compute(CudaQueue& queue, const DecodeBlocks& k) {
   run_in_steps(queue, k);
 }
 
-void compute(CudaQueue& queue, const PrepareBlocks& k) {
-  for (const BlocksDecoder& decoder : blocks_decoders())
-    if (decoder.prepare && decoder.prepared_bytes(k.blocks) == k.blocks.prepared.size())
-      return decoder.prepare(queue, k.blocks);
-  fail("prepare_blocks: no form of decode_blocks wants ", k.blocks.prepared.size(), " bytes");
+void prepare(CudaQueue& queue, const DecodeBlocks& k) {
+  for (const BlocksDecoder& decoder : blocks_decoders()) {
+    if (!decoder.prepare || decoder.prepared_bytes(k) != k.prepared.size()) continue;
+    decoder.prepare(queue, k);
+    return finish(queue, "prepare_blocks");
+  }
+  fail("decode_blocks: no form wants ", k.prepared.size(), " bytes of prepared weights");
 }
 }  // namespace weft

@@ -52,7 +52,7 @@ struct DecodeBlocks {
   TensorView first_key;
   // Scratch: (B, H * (2 Dqk + Dv)), (B, H * Dv), (B, M)  T. Of no meaning afterwards.
   TensorView packed, attended, hidden;
-  // What PrepareBlocks has made of the weights for this batch, or absent.
+  // What prepare() has made of the weights for this batch, or absent.
   TensorView prepared{};  // (prepared_bytes())  u8
 
   std::vector<TensorView> outputs() const { return {y}; }
@@ -60,18 +60,14 @@ struct DecodeBlocks {
 
 WEFT_KERNEL(DecodeBlocks);
 
-// Writes `prepared` of `blocks`: weights in the order in which a form reads them. Needed again when
-// weights change.
-struct PrepareBlocks {
-  static constexpr const char* kName = "prepare_blocks";
-  DecodeBlocks blocks;  // sizes, weights and caches; x alone has the shape of the batch, no memory
-};
-
-WEFT_KERNEL(PrepareBlocks);
-
-// Bytes of `prepared` that a form wants for this model and batch; 0: none does.
-int64_t prepared_bytes(const CpuQueue&, const DecodeBlocks&);
-int64_t prepared_bytes(const CudaQueue&, const DecodeBlocks&);
+// Bytes of `prepared` that a form wants for this model and batch; 0: none does. Of `blocks`, sizes,
+// weights and caches are read, and the shape of x.
+int64_t prepared_bytes(const CpuQueue&, const DecodeBlocks& blocks);
+int64_t prepared_bytes(const CudaQueue&, const DecodeBlocks& blocks);
+// Fills `prepared`, which has these bytes: weights in the order in which the form reads them.
+// Needed again when weights change.
+void prepare(CpuQueue&, const DecodeBlocks& blocks);  // no form of the CPU wants any: Error
+void prepare(CudaQueue&, const DecodeBlocks& blocks);
 
 // A faster CUDA form of DecodeBlocks, which a part adds. compute() of a CudaQueue takes the first
 // that covers the case, else five launches a block.

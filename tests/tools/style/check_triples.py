@@ -25,14 +25,12 @@ NOT_READ_ON_CPU = {
     "LinearActivationBackward.form": "chooses between CUDA kernels",
     "NewtonSchulz.other": "memory that CUDA computes in",
     "NewtonSchulz.squares": "memory that CUDA computes in",
-    "PrepareBlocks.blocks": "the CPU form of DecodeBlocks reads weights as they are",
 }
 # Kernel.field -> why the CUDA form does not read it.
 NOT_READ_ON_CUDA = {}
 # Kernel.field -> why no case sets it.
 NOT_SET_BY_CASES = {
     "DecodeBlocks.prepared": "the tests of the kernel that reads it set it",
-    "PrepareBlocks.blocks": "the tests of the kernel that reads its result set it",
 }
 
 

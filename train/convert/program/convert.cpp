@@ -28,7 +28,7 @@ static void add_convert_options(CLI::App& app, ConvertArguments& a) {
   app.add_option("from,--checkpoint", a.from,
                  "a checkpoint or run folder, or weights in NAME.safetensors")
       ->required();
-  app.add_option("to", a.to,
+  app.add_option("TO", a.to,
                  "NAME.safetensors, or a checkpoint for evaluate, sample and train --init; a "
                  "folder with --to")
       ->required();

@@ -1,11 +1,9 @@
-#!/ usr / bin / env python3
-#SPDX - License - Identifier : MIT
-""
-    "Copies band/forward out of weft: kernels/attention/hopper/band/forward.cuh, with what it includes,
-    must be few files that plain nvcc compiles,
-    and agree with kernels / attention /
-        definition.h.Usage : copy_band.py[--run][FOLDER]-- run : also runs the program,
-    on a Hopper GPU.FOLDER : where the copy stays; else it is deleted."""
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Copies band/forward out of weft: kernels/attention/hopper/band/forward.cuh, with what it includes,
+must be few files that plain nvcc compiles, and agree with kernels/attention/definition.h.
+Usage: copy_band.py [--run] [FOLDER]
+--run: also runs the program, on a Hopper GPU. FOLDER: where the copy stays; else it is deleted."""
 import argparse
 import pathlib
 import re
@@ -62,14 +60,15 @@ def main():
     parser.add_argument("folder", nargs="?", type=pathlib.Path)
     options = parser.parse_args()
     try:
-  if options
-.folder : options.folder
-              .mkdir(parents = True, exist_ok = True)
-                  copy_out(options.folder, options.run) return with tempfile
-              .TemporaryDirectory() as folder
-    : copy_out(pathlib.Path(folder),
-               options.run) except subprocess.CalledProcessError as failed
-    : sys.exit(f "copy_band.py: {failed.cmd[0]} failed")
+        if options.folder:
+            options.folder.mkdir(parents=True, exist_ok=True)
+            copy_out(options.folder, options.run)
+            return
+        with tempfile.TemporaryDirectory() as folder:
+            copy_out(pathlib.Path(folder), options.run)
+    except subprocess.CalledProcessError as failed:
+        sys.exit(f"copy_band.py: {failed.cmd[0]} failed")
 
-          if __name__
-    == "__main__" : main()
+
+if __name__ == "__main__":
+    main()

@@ -85,7 +85,7 @@ class Blocks {
         std::visit([&](const auto& queue) { return prepared_bytes(queue, kernel); }, gpu().queue);
     WEFT_CHECK(bytes > 0, "no form of decode_blocks prepares the weights of this model");
     kernel.prepared = kept_.emplace_back(*gpu().pool, Shape{bytes}, DType::u8);
-    launch(gpu().queue, PrepareBlocks{kernel});
+    std::visit([&](auto& queue) { weft::prepare(queue, kernel); }, gpu().queue);
   }
 
   // Random numbers; those of a batch repeat after five sequences of `each`.
