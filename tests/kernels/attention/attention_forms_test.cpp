@@ -118,8 +118,9 @@ TEST(AttentionForms, BandsOfAShortReachHaveAKernelOfTheirOwn) {
   EXPECT_EQ(with_documents(128, 128, true), Kernel::hopper_head128);
   for (const bool backward : {false, true})
     EXPECT_EQ(with_documents(129, 64, backward), Kernel::hopper);
-  if (takes_hopper())
+  if (takes_hopper()) {
     EXPECT_EQ(selected({.edge = kSmallTile, .band = {1, 128, 0}}), Kernel::hopper_band);
+  }
 }
 
 // A kernel that no test of select() names would never be missed.

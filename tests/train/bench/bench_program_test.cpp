@@ -12,8 +12,9 @@ using BenchProgram = ShellTest;
 TEST_F(BenchProgram, MistypedWordsNameTheNearest) {
   EXPECT_CONTAINS(refused("bench stepp"), "found stepp; did you mean step?");
   EXPECT_CONTAINS(refused("bench step --step 2"), "did you mean --steps?");
-  if (absent_part_text("--gpus").empty())
+  if (absent_part_text("--gpus").empty()) {
     EXPECT_CONTAINS(refused("bench step --gpu 2"), "did you mean --gpus?");
+  }
 }
 
 TEST_F(BenchProgram, AnAbsentPartIsNamedWithItsSwitch) {

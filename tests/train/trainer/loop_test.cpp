@@ -131,7 +131,7 @@ TEST_F(LoopTest, APeakMeasuredBesideOtherProgramsIsNone) {
   for (int i = 0; i < 2 * omp_get_max_threads(); ++i) {
     const pid_t child = fork();
     if (child == 0)
-      for (volatile int spin = 0;; spin = spin + 1) {}
+      for (volatile bool spin = true; spin;) {}
     others.push_back(child);
   }
   EXPECT_EQ(measured_peak(*make_device("cpu"), DType::f32), std::nullopt);

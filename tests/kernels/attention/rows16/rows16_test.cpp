@@ -22,8 +22,9 @@ TEST(Rows16, SmallTilesRunOnTensorCores) {
   Problem x{.dtype = DType::bf16, .time = 1 << 20, .qk_size = 64, .v_size = 64};
   EXPECT_EQ(selected(x, 80), Kernel::general_small_tiles);
   EXPECT_EQ(selected(x, 90), Kernel::general_small_tiles);
-  if (kBuiltForSm90a && attention::added_kernel(Kernel::hopper_band))
+  if (kBuiltForSm90a && attention::added_kernel(Kernel::hopper_band)) {
     EXPECT_EQ(selected(x, 90, {1, 128, 0}), Kernel::hopper_band);
+  }
   x.segments = true;
   EXPECT_EQ(selected(x, 90, {1, 128, 0}), Kernel::general_small_tiles);
   x.dtype = DType::f16, x.qk_size = 8, x.v_size = 256;
