@@ -3,6 +3,7 @@
 #include "train/program/run_argument.h"
 
 #include "src/files/hdf5.h"
+#include "src/parts/parts.h"
 #include "tests/train/shell_test.h"
 
 #include <chrono>
@@ -124,9 +125,11 @@ TEST_F(RunArgumentTest, EvaluateSampleConvertAndReportTakeAFolder) {
   }
   ok("sample runs/my --tokens --length 3 --seed 1 --device cpu");
   EXPECT_CONTAINS(err_, "checkpoint runs/my/best.h5, the best of the run\n");
-  ok("convert runs/my a.safetensors && convert --checkpoint runs/my b.safetensors");
-  EXPECT_CONTAINS(out_, "of runs/my/best.h5, ");
-  EXPECT_TRUE(read_file(dir / "a.safetensors") == read_file(dir / "b.safetensors"));
+  if (absent_part_text("convert").empty()) {
+    ok("convert runs/my a.safetensors && convert --checkpoint runs/my b.safetensors");
+    EXPECT_CONTAINS(out_, "of runs/my/best.h5, ");
+    EXPECT_TRUE(read_file(dir / "a.safetensors") == read_file(dir / "b.safetensors"));
+  }
   std::filesystem::remove(dir / "runs/my/best.h5");
   ok("evaluate runs/my --device cpu");
   EXPECT_CONTAINS(err_, "checkpoint runs/my/latest.h5, as there is no best.h5\n");
@@ -137,7 +140,9 @@ TEST_F(RunArgumentTest, EvaluateSampleConvertAndReportTakeAFolder) {
 
 TEST_F(RunArgumentTest, WordsWithoutAnOptionNameTheOption) {
   EXPECT_CONTAINS(refused("train small.yaml"), "did you mean --config small.yaml?");
-  EXPECT_CONTAINS(refused("inspect small.yaml"), "did you mean --config small.yaml?");
+  if (absent_part_text("inspect").empty()) {
+    EXPECT_CONTAINS(refused("inspect small.yaml"), "did you mean --config small.yaml?");
+  }
   EXPECT_CONTAINS(refused("train ."), "did you mean --resume .?");
   EXPECT_CONTAINS(refused("train"), "--config is required, or --resume RUN");
   EXPECT_CONTAINS(refused("train --resume runs/no"), "nothing to resume: runs/no does not exist");

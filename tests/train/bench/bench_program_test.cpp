@@ -17,6 +17,11 @@ TEST_F(BenchProgram, MistypedWordsNameTheNearest) {
   }
 }
 
+TEST_F(BenchProgram, NumbersThatCannotBe) {
+  EXPECT_CONTAINS(refused("bench step --steps 99999999999999999999"),
+                  "--steps: expected a number of at most 9223372036854775807");
+}
+
 TEST_F(BenchProgram, AnAbsentPartIsNamedWithItsSwitch) {
   std::string absent = absent_part_text("--gpus");
   if (absent.empty()) absent = absent_part_text("exchange");
