@@ -9,13 +9,15 @@
 #           [C_LIBRARY]     the part is registered in the C library as well; its option is no help there
 #                           otherwise
 #           [KERNELS]       it adds forms of kernels: register_kernel_parts() (kernels/forms.h) calls it
+#           [NO_GPU_TESTS]  no test named Cuda* runs it: the record of GPU tests covers only those of its
+#                           files that others include (tests/tools/gpu_sources.py)
 #           [HOLDS ...])    what a person may ask for that the part brings: kinds of patterns, sections
 #                           or keys of a config, programs, options. Errors name OPTION for them.
 # Adds NAME to weft_parts when it is switched on and its folders are there, and defines `void
 # weft::register_NAME()` as what the folders have to bring. A part that adds to no table, but
 # brings programs or libraries: REGISTERS_NOTHING.
 function(weft_part name option about)
-  cmake_parse_arguments(part "C_LIBRARY;KERNELS;REGISTERS_NOTHING" "" "FOLDERS;REQUIRES;HOLDS" ${ARGN})
+  cmake_parse_arguments(part "C_LIBRARY;KERNELS;REGISTERS_NOTHING;NO_GPU_TESTS" "" "FOLDERS;REQUIRES;HOLDS" ${ARGN})
   option(${option} "${about}" ON)
   set(built ${${option}})
   foreach(folder ${part_FOLDERS})
@@ -153,6 +155,7 @@ weft_part(convert WEFT_WITH_CONVERT "weights as safetensors files, and back"
 weft_part(inspect WEFT_WITH_INSPECT "parameters, memory and FLOPs of a config, drawings of patterns"
   FOLDERS train/inspect
   REGISTERS_NOTHING
+  NO_GPU_TESTS
   HOLDS inspect)
 
 weft_part(report WEFT_WITH_REPORT "pages of runs, pictures, TensorBoard"

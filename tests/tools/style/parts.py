@@ -7,7 +7,7 @@ from repo_files import read
 
 TABLE = "src/parts/parts.cmake"
 WORDS = {"FOLDERS", "REQUIRES", "HOLDS", "C_LIBRARY", "KERNELS",
-         "REGISTERS_NOTHING"}
+         "REGISTERS_NOTHING", "NO_GPU_TESTS"}
 
 
 @dataclass
@@ -16,6 +16,7 @@ class Part:
     option: str
     folders: list
     requires: list
+    no_gpu_tests: bool
 
     def holds(self, path):
         """Whether `path` lies in a folder of this part, or in that of its tests."""
@@ -40,7 +41,7 @@ def parts():
     for call in re.finditer(r'^weft_part\((\w+)\s+(\w+)\s+"[^"]*"([^)]*)\)', text, re.M):
         words = call.group(3).split()
         found.append(Part(call.group(1), call.group(2), _list_after("FOLDERS", words),
-                          _list_after("REQUIRES", words)))
+                          _list_after("REQUIRES", words), "NO_GPU_TESTS" in words))
     return found
 
 
