@@ -24,7 +24,7 @@
 
 // HDF5 loses memory of its own when it refuses a damaged file; the leak check leaves that to the
 // library.
-extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5"; }
+extern "C" const char* __lsan_default_suppressions() { return "leak:libhdf5\nleak:libvorbis"; }
 
 namespace weft {
 namespace {
