@@ -15,7 +15,7 @@ namespace exercise {
 template <class... Args>
 std::string text(const Args&... args) {
   std::ostringstream out;
-  out.precision(6);
+  out.precision(9);
   (out << ... << args);
   return out.str();
 }
