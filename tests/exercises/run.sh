@@ -61,7 +61,7 @@ try() {  # NN_name ANSWER
   else
     if [ -n "$(needs_of "$1")" ]; then links=("-L$library" -lweft -lweft_kernels "-Wl,-rpath,$PWD/$library"); fi
     ${CXX:-c++} "${flags[@]}" "$2" "$scratch/$1/test.o" "${links[@]}" -pthread -o "$stem" || return 2
-    timeout 20 "$stem" 2>&1 || status=$?
+    (ulimit -v 8000000 && exec timeout 20 "$stem" 2>&1) || status=$?  # memory in KiB
   fi
   case $status in
     0 | 1 | 2) return $status ;;
