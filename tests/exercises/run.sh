@@ -12,7 +12,7 @@ preset=$(preset_here)
 here=tests/exercises
 scratch=build/exercises
 library=build/$preset/lib
-export EXERCISE_BIN=$PWD/build/$preset/bin
+export EXERCISE_BIN=build/$preset/bin
 flags=(-std=c++20 -O1 -I. -Wall -Wextra -Wno-unused-parameter -D_GLIBCXX_ASSERTIONS)
 if [ "$preset" = cuda ]; then flags+=(-DWEFT_CUDA); fi
 
