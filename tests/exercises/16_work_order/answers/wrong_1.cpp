@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: MIT
+// Wrong: the least work first: the largest tiles come last, when nothing is left beside them.
+// Rejected with: the tile taken last has work 64
+#include "tests/exercises/16_work_order/exercise.h"
+
+#include <algorithm>
+#include <numeric>
+
+std::vector<int64_t> work_order(const std::vector<int64_t>& work) {
+  std::vector<int64_t> order(work.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, [&](int64_t a, int64_t b) { return work[a] < work[b]; });
+  return order;
+}
