@@ -61,7 +61,7 @@ try() {  # NN_name ANSWER
   else
     if [ -n "$(needs_of "$1")" ]; then links=("-L$library" -lweft -lweft_kernels "-Wl,-rpath,$PWD/$library"); fi
     ${CXX:-c++} "${flags[@]}" "$2" "$scratch/$1/test.o" "${links[@]}" -pthread -o "$stem" || return 2
-    (ulimit -v 8000000 && exec timeout 20 "$stem" 2>&1) || status=$?  # memory in KiB
+    (ulimit -c 0 -v 8000000 && exec timeout 20 "$stem" 2>&1) || status=$?  # memory in KiB
   fi
   case $status in
     0 | 1 | 2) return $status ;;
@@ -127,6 +127,7 @@ case ${1:-} in
     try "$folder" "$answer" || status=$?
     if [ $status = 0 ]; then echo "exercise $folder: passed"; fi
     if [ $status = 1 ]; then echo "exercise $folder: not yet; edit $answer"; fi
+    if [ $status = 2 ]; then echo "exercise $folder: $answer does not compile"; fi
     exit $status
     ;;
   *)
