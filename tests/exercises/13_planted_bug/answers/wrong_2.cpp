@@ -4,6 +4,8 @@
 #include "src/patterns/combine.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <vector>
 
 namespace weft {
 namespace {
