@@ -19,6 +19,10 @@ template <class Rule>
 void decode(const PatternSpec& spec, int64_t n, const Rule& last_reader) {
   const std::unique_ptr<weft::AttentionPattern> pattern = weft::make_pattern(spec, 1);
   const std::string what = pattern->name() + ", a text of " + std::to_string(n) + ": ";
+  for (int64_t j = 0; j < n; ++j)
+    expect(last_reader(j, n) >= j && last_reader(j, n) < n, what, "your last reader of key ", j,
+           " is query ", last_reader(j, n), "; there are queries ", j, " to ", n - 1,
+           " from the key on");
   std::vector<int64_t> dropped_after(n, -1);  // -1: held, or still to come
   int64_t held = 0, most = 0;
   std::vector<int32_t> keys;

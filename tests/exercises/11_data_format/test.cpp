@@ -66,6 +66,11 @@ void other_files_are_refused() {
       {'h', 'e', 'l', 'l', 'o', ',', ' ', 'w', 'o', 'r', 'l', 'd', '!', '!', '!', '!', '!'},
       "a text");
   expect_refused(idx({2, 3, 4}, 24, 0x0d), "numbers of type 0x0d, f32");
+  for (const std::size_t place : {0, 1}) {
+    Bytes file = idx({2, 3, 4}, 24);
+    file[place] = 1;
+    expect_refused(file, exercise::text("a file whose byte ", place, " is 1"));
+  }
   Bytes labels{0, 0, 8, 1, 0, 0, 0, 9};
   labels.resize(8 + 9, 5);
   expect_refused(labels, "a file of 9 labels, with one axis");
@@ -85,7 +90,8 @@ void files_with_more_behind_are_refused() {
 void sizes_that_lie_are_refused() {
   expect_refused(idx({0, 3, 4}, 0), "no images");
   expect_refused(idx({2, 0, 4}, 0), "images without rows");
-  expect_refused(idx({0xffffffff, 0x7fffffff, 1}, 784), "2^63 pixels, of which 784 are there");
+  expect_refused(idx({0xffffffff, 0x7fffffff, 1}, 784),
+                 "almost 2^63 pixels, of which 784 are there");
   expect_refused(idx({0x10000, 0x10000, 1}, 0), "2^16 x 2^16 pixels, which are 0 modulo 2^32");
   expect_refused(idx({0x400000, 0x200000, 0x200000}, 0), "2^64 pixels, which are 0 modulo 2^64");
 }
