@@ -8,8 +8,12 @@
 #include "src/config/write_config.h"
 #include "src/files/files.h"
 #include "src/patterns/pattern.h"
+#include "train/inspect/explain.h"
 #include "train/inspect/key_counts.h"
+#include "train/inspect/pattern_view.h"
 #include "train/inspect/picture.h"
+#include "train/inspect/tile_text.h"
+#include "train/inspect/tiles.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"
 #include "train/sampling/sampler.h"
@@ -156,14 +160,6 @@ void print_report(const Config& config, const Model& model, const ParameterStore
   print_attention(config, model, n, target, out);
 }
 
-// One head of one pattern, from a config or alone.
-struct PatternView {
-  const AttentionPattern& pattern;
-  const PatternSpec& spec;
-  int heads = 1, head = 0;
-  Lengths n;
-};
-
 // Positions in a row of the receptive field, unless chosen: the period of the pattern.
 int64_t natural_columns(const PatternSpec& spec, int64_t keys) {
   if (!spec.grid.empty()) return spec.grid.back();
@@ -205,14 +201,29 @@ Lengths lengths_of(const InspectOptions& options, int64_t otherwise) {
   return n;
 }
 
-// --pattern LAYER,HEAD.
-std::pair<int64_t, int> read_layer_head(const std::string& text, int64_t layers, int64_t heads) {
+// The option that names a head, and what it says; "": none does.
+std::pair<const char*, std::string> chosen_head(const InspectOptions& o) {
+  std::pair<const char*, std::string> chosen = {"--pattern", ""};
+  for (const auto& [name, text] : {std::pair<const char*, std::string>{"--pattern", o.pattern},
+                                   {"--tiles", o.tiles},
+                                   {"--explain", o.explain}}) {
+    if (text.empty()) continue;
+    if (!chosen.second.empty()) fail(chosen.first, " and ", name, " are two outputs: give one");
+    chosen = {name, text};
+  }
+  return chosen;
+}
+
+// LAYER,HEAD.
+std::pair<int64_t, int> read_layer_head(const InspectOptions& options, int64_t layers,
+                                        int64_t heads) {
+  const auto [option, text] = chosen_head(options);
   long long layer = -1;
   int head = -1, used = 0;
   const bool read = std::sscanf(text.c_str(), "%lld,%d%n", &layer, &head, &used) == 2;
   if (!read || used != static_cast<int>(text.size()) || layer < 0 || layer >= layers || head < 0 ||
       head >= heads)
-    fail("--pattern takes LAYER,HEAD with a layer from 0 to ", layers - 1, " and a head from 0 to ",
+    fail(option, " takes LAYER,HEAD with a layer from 0 to ", layers - 1, " and a head from 0 to ",
          heads - 1, ", got '", text, "'");
   return {layer, head};
 }
@@ -240,10 +251,8 @@ void show_pattern(const PatternView& view, const InspectOptions& options,
   if (!options.mask_out.empty()) write_mask_npy(options.mask_out, pattern, head, n);
   if (!options.png.empty())
     picture_writer()(options.png, pattern, {head, n, position, columns, options.grid});
-  out << "head " << head << ": " << pattern.name() << ", " << grouped_digits(n.queries)
-      << " positions";
-  if (n.keys != n.queries) out << ", " << grouped_digits(n.keys) << " keys";
-  out << "\n" << counts << "# attended, . not, :-=+* a growing share of what a character covers\n";
+  out << title_of(view) << "\n"
+      << counts << "# attended, . not, :-=+* a growing share of what a character covers\n";
   for (const FieldLayout& layout : layouts) {
     out << "\nwhat position " << position << (n.queries == n.keys ? " (O)" : "") << " sees, ";
     if (&layout == &layouts[0]) {
@@ -257,6 +266,39 @@ void show_pattern(const PatternView& view, const InspectOptions& options,
   out << "\nrows: queries, columns: keys\n" << connectivity_text(pattern, head, n);
   for (const std::string& file : {options.png, options.mask_out})
     if (!file.empty()) out << "wrote " << file << "\n";
+}
+
+// Options of --tiles and --explain without them, and those that draw something else.
+void check_tile_options(const InspectOptions& o) {
+  if (o.query && o.explain.empty()) fail("--query goes with --explain LAYER,HEAD");
+  const bool of_tiles = !o.tiles.empty() || !o.explain.empty();
+  if (!of_tiles) {
+    if (o.edge) fail("--edge goes with --tiles or --explain LAYER,HEAD");
+    return;
+  }
+  if (!o.mask_out.empty() || o.position || o.columns || !o.grid.empty())
+    fail("--mask-out, --position, --columns and --grid go with --pattern LAYER,HEAD");
+  if (o.edge.value_or(kTile) != kTile && *o.edge != kSmallTile)
+    fail("--edge must be ", kTile, " or ", kSmallTile, ", got ", *o.edge);
+}
+
+// `inspect --tiles` and `--explain`.
+void show_tiles(const PatternView& view, const InspectOptions& options,
+                const AttentionTarget& target, std::ostream& out) {
+  const int64_t query = options.query.value_or(view.n.queries * 5 / 8);
+  if (!options.explain.empty()) check_explained(view.n, query);
+  const HeadTiles tiles(view, std::max(target.qk_size, target.v_size),
+                        static_cast<int>(options.edge.value_or(0)));
+  out << (options.explain.empty() ? tiles_text(view, tiles) : explain_text(view, tiles, query));
+}
+
+// What the options ask of one head.
+void show_head(const PatternView& view, const InspectOptions& options,
+               const AttentionTarget& target, std::ostream& out) {
+  if (!options.tiles.empty() || !options.explain.empty())
+    return show_tiles(view, options, target, out);
+  show_pattern(
+      view, options, [&] { return counts_text(view, target); }, out);
 }
 
 // `inspect --attention`.
@@ -280,16 +322,16 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
       (made_for.keys > 0 && n.keys > made_for.keys))
     fail("--length: ", pattern->name(), " is made for ", made_for.queries, " queries and ",
          made_for.keys, " keys, got ", n.queries, " and ", n.keys);
-  const auto [layer, head] =
-      read_layer_head(options.pattern.empty() ? "0,0" : options.pattern, 1, options.heads);
+  InspectOptions named = options;
+  if (chosen_head(options).second.empty()) named.pattern = "0,0";
+  const auto [layer, head] = read_layer_head(named, 1, options.heads);
   if (chosen.grid.empty() && spec.grid.size() == 2) chosen.grid = spec.grid;
   const std::unique_ptr<Device> device = make_device(options.device);
   const PatternView view = {*pattern, spec, heads, head, n};
   const AttentionTarget target = {options.head_size, options.head_size,
                                   device->is_cuda() ? DType::bf16 : DType::f32,
                                   device->compute_capability};
-  show_pattern(
-      view, chosen, [&] { return counts_text(view, target); }, out);
+  show_head(view, chosen, target, out);
 }
 
 // What one head saw of one text, as a pattern to draw.
@@ -323,7 +365,7 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
     fail("--checkpoint draws what a head saw: add --pattern LAYER,HEAD and --text FILE");
   const auto loaded = load_model(options.checkpoint, "cpu");
   const ModelConfig& m = loaded->config.model;
-  const auto [layer, head] = read_layer_head(options.pattern, m.layers, m.heads);
+  const auto [layer, head] = read_layer_head(options, m.layers, m.heads);
   const std::vector<char> bytes = read_input(options.text, int64_t{64} << 20);
   const std::vector<int32_t> tokens = text_to_tokens({bytes.begin(), bytes.end()}, m.vocab);
   const auto length = std::min<int64_t>(std::ssize(tokens), options.length.value_or(m.context));
@@ -349,13 +391,14 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
 }  // namespace
 
 void inspect(const InspectOptions& options, std::ostream& out) {
+  check_tile_options(options);
   if (!options.checkpoint.empty()) return inspect_text(options, out);
   if (options.config.empty() == options.attention.empty())
     fail(
         "inspect looks at --config FILE, or at a pattern alone: --attention '{kind: local, stride: "
         "128}'");
   if (!options.attention.empty()) return inspect_attention(options, out);
-  if (options.pattern.empty() && draws(options))
+  if (chosen_head(options).second.empty() && draws(options))
     fail(
         "--png, --mask-out, --position, --columns and --grid draw one head: add --pattern "
         "LAYER,HEAD");
@@ -367,9 +410,9 @@ void inspect(const InspectOptions& options, std::ostream& out) {
   const AttentionShape shape = attention_shape(config.model);
   const AttentionTarget target = {shape.qk_size, shape.v_size, dtype_on(*device, config),
                                   device->compute_capability, config.data.separator >= 0};
-  if (options.pattern.empty()) return print_report(config, *model, store, n, target, out);
-  const auto [layer, head] =
-      read_layer_head(options.pattern, config.model.layers, config.model.heads);
+  if (chosen_head(options).second.empty())
+    return print_report(config, *model, store, n, target, out);
+  const auto [layer, head] = read_layer_head(options, config.model.layers, config.model.heads);
   const auto& specs = config.model.attention;
   const PatternView view = {*model->patterns().at(static_cast<std::size_t>(layer)),
                             specs[static_cast<std::size_t>(layer) % specs.size()],
@@ -378,7 +421,6 @@ void inspect(const InspectOptions& options, std::ostream& out) {
   if (drawn.grid.empty() && config.model.position_axes.size() == 3)
     drawn.grid = config.model.position_axes;
   out << "layer " << layer << ", ";
-  show_pattern(
-      view, drawn, [&] { return counts_text(view, target); }, out);
+  show_head(view, drawn, target, out);
 }
 }  // namespace weft

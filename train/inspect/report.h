@@ -16,6 +16,10 @@ struct InspectOptions {
   int64_t heads = 1, head_size = 64;   // with `attention`
   // "LAYER,HEAD"; empty: the report, or with `attention` the first head
   std::string pattern;
+  std::string tiles;                // the same: its tiles in place of its drawing
+  std::string explain;              // the same: how kernels find the keys of `query`
+  std::optional<int64_t> query;     // with `explain`; about 5/8 of the length
+  std::optional<int64_t> edge;      // of these tiles; the one that kernels would get
   std::optional<int64_t> length;    // of the sequences looked at; the config's context
   std::optional<int64_t> keys;      // another number of keys than of queries
   std::optional<int64_t> position;  // whose receptive field is drawn; about 5/8 of the length

@@ -20,11 +20,18 @@ static void add_inspect_options(CLI::App& app, InspectOptions& options) {
       "a pattern as in a config, to look at without one: \"{kind: local, stride: 128}\"");
   add_shown(app, "--heads", options.heads, "with --attention: number of heads");
   add_shown(app, "--head-size", options.head_size, "with --attention: numbers in a head");
-  app.add_option("--length", options.length,
+  app.add_option("--length,--n", options.length,
                  "length of the sequences looked at (default: the context)");
   app.add_option("--keys", options.keys, "number of keys, where it is not the length");
   app.add_option("--pattern", options.pattern,
                  "LAYER,HEAD: draws the pattern of one head; with --attention 0,HEAD");
+  app.add_option("--tiles", options.tiles,
+                 "LAYER,HEAD: order of the slots, tiles that kernels execute and skip, counts");
+  app.add_option("--explain", options.explain,
+                 "LAYER,HEAD: how kernels find the keys of one query, step by step");
+  app.add_option("--query", options.query, "with --explain: the position of the query");
+  app.add_option("--edge", options.edge,
+                 "with --tiles and --explain: slots of a tile, 64 or 16 (default: as kernels get)");
   app.add_option("--position", options.position, "the position whose receptive field is drawn");
   app.add_option("--columns", options.columns,
                  "positions in a row of the receptive field (default: the stride)");
@@ -43,7 +50,9 @@ static void add_inspect_options(CLI::App& app, InspectOptions& options) {
       "  inspect --config enwik8.yaml --pattern 0,3 --png pattern.png\n"
       "  inspect --attention \"{kind: strided, stride: 32}\" --length 1024 --grid 32,32 --png "
       "strided.png\n"
-      "  inspect --attention \"{kind: local, stride: 8, causal: false}\" --length 48 --keys 96");
+      "  inspect --attention \"{kind: local, stride: 8, causal: false}\" --length 48 --keys 96\n"
+      "  inspect --attention \"{kind: fixed, stride: 16, c: 4}\" --tiles 0,0 --n 64 --edge 16\n"
+      "  inspect --attention \"{kind: strided, stride: 8}\" --explain 0,0 --n 64 --query 41");
 }
 
 int main(int argc, char** argv) {
