@@ -93,9 +93,12 @@ Row row_of(const TileTables& t, int64_t query) {
 std::string slot_text(const TileTables& t, int64_t query, const Row& row) {
   const int64_t slot = int64_t{row.tile} * t.edge + row.row;
   const auto slots = std::span(t.query_order).subspan(std::size_t(row.tile) * t.edge, t.edge);
+  const std::string what = str("  Kernels take positions in an order of slots; ", t.edge,
+                               " slots in a row are a tile.\n");
   return str("\n3. Slot: query_order[", slot, "] = ", query, ", so query ", query, " has slot ",
              slot, " = ", row.tile, " x ", t.edge, " + ", row.row, "\n") +
-         wrapped(str("it is row ", row.row, " of query tile ", row.tile,
+         what +
+         wrapped(str("It is row ", row.row, " of query tile ", row.tile,
                      ", which holds the positions ", slots_text(slots)),
                  "  ");
 }
@@ -113,6 +116,9 @@ std::string tile_list_text(const TileTables& t, const Row& row) {
   std::string text = str("\n4. Tiles: the kernel visits entries row_start[", row.tile,
                          "] = ", first, " to row_start[", row.tile + 1, "] - 1 = ", end - 1, "\n");
   if (first == end) return text + "  none: no query of this tile has a key\n";
+  text +=
+      "  These are the key tiles in which any query of the tile has a key. All pairs are "
+      "computed.\n";
   std::vector<std::vector<std::string>> rows = {
       {"entry", "row_tile", "key slots", "row_mask", "kind", "keys of the query"}};
   for (int32_t entry = first; entry < end; ++entry) {
@@ -156,7 +162,8 @@ std::string word_text(const TileTables& t, int32_t entry, int row) {
 
 std::string words_text(const TileTables& t, const Row& row) {
   std::string text = str("\n5. Mask words: bit k of word ", row.row,
-                         " says whether the query attends the key in slot k of the tile\n");
+                         " says whether the query attends the key in slot k of the tile\n"
+                         "  Where it is 0, the score becomes -inf, and the key has no weight.\n");
   for (int32_t entry = t.row_start[row.tile]; entry < t.row_start[row.tile + 1]; ++entry)
     text += word_text(t, entry, row.row);
   return text;

@@ -7,11 +7,14 @@
 #include "src/config/read_config.h"
 #include "src/config/write_config.h"
 #include "src/files/files.h"
+#include "src/parts/parts.h"
 #include "src/patterns/pattern.h"
+#include "train/inspect/arch.h"
 #include "train/inspect/explain.h"
 #include "train/inspect/key_counts.h"
 #include "train/inspect/pattern_view.h"
 #include "train/inspect/picture.h"
+#include "train/inspect/tile_image.h"
 #include "train/inspect/tile_text.h"
 #include "train/inspect/tiles.h"
 #include "train/program/counts.h"
@@ -247,6 +250,7 @@ void show_pattern(const PatternView& view, const InspectOptions& options,
   std::vector<FieldLayout> layouts = {FieldLayout::in_rows(n.keys, columns)};
   if (!options.grid.empty()) layouts.push_back(FieldLayout::image(n.keys, options.grid));
   if (!options.mask_out.empty()) check_mask_lengths(n);
+  if (!options.png.empty() && !picture_writer()) fail(absent_part_text("--png"));
   const std::string counts = count();
   if (!options.mask_out.empty()) write_mask_npy(options.mask_out, pattern, head, n);
   if (!options.png.empty())
@@ -268,8 +272,18 @@ void show_pattern(const PatternView& view, const InspectOptions& options,
     if (!file.empty()) out << "wrote " << file << "\n";
 }
 
-// Options of --tiles and --explain without them, and those that draw something else.
-void check_tile_options(const InspectOptions& o) {
+// Options that belong to an output that is not asked for.
+void check_outputs(const InspectOptions& o) {
+  if (!o.arch.empty()) {
+    capability_of(o.arch);
+    if (const auto [name, text] = chosen_head(o); !text.empty())
+      fail(name, " and --arch are two outputs: give one");
+    if (draws(o)) fail("--png, --mask-out, --position, --columns and --grid do not go with --arch");
+  } else if (o.batch) {
+    fail("--batch goes with --arch");
+  }
+  if (o.batch.value_or(1) < 1 || o.batch.value_or(1) > 1 << 20)
+    fail("--batch must be between 1 and ", 1 << 20, ", got ", *o.batch);
   if (o.query && o.explain.empty()) fail("--query goes with --explain LAYER,HEAD");
   const bool of_tiles = !o.tiles.empty() || !o.explain.empty();
   if (!of_tiles) {
@@ -278,6 +292,7 @@ void check_tile_options(const InspectOptions& o) {
   }
   if (!o.mask_out.empty() || o.position || o.columns || !o.grid.empty())
     fail("--mask-out, --position, --columns and --grid go with --pattern LAYER,HEAD");
+  if (!o.explain.empty() && !o.png.empty()) fail("--png goes with --tiles or --pattern LAYER,HEAD");
   if (o.edge.value_or(kTile) != kTile && *o.edge != kSmallTile)
     fail("--edge must be ", kTile, " or ", kSmallTile, ", got ", *o.edge);
 }
@@ -289,7 +304,9 @@ void show_tiles(const PatternView& view, const InspectOptions& options,
   if (!options.explain.empty()) check_explained(view.n, query);
   const HeadTiles tiles(view, std::max(target.qk_size, target.v_size),
                         static_cast<int>(options.edge.value_or(0)));
+  if (!options.png.empty()) write_png(options.png, tile_image(view, tiles));
   out << (options.explain.empty() ? tiles_text(view, tiles) : explain_text(view, tiles, query));
+  if (!options.png.empty()) out << "\nwrote " << options.png << "\n";
 }
 
 // What the options ask of one head.
@@ -301,6 +318,23 @@ void show_head(const PatternView& view, const InspectOptions& options,
       view, options, [&] { return counts_text(view, target); }, out);
 }
 
+// `inspect --arch`.
+void print_kernels(const std::vector<LayerGroup>& layers, int heads, Lengths n,
+                   const ArchProblem& problem, const std::string& arch, std::ostream& out) {
+  out << "kernels of attention on " << arch << ": " << problem.batch << " x "
+      << grouped_digits(n.queries) << " positions";
+  if (n.keys != n.queries) out << ", " << grouped_digits(n.keys) << " keys";
+  out << ", " << heads << (heads == 1 ? " head of " : " heads of ")
+      << std::max(problem.qk_size, problem.v_size) << ", " << name_of(problem.dtype) << "\n";
+  for (const LayerGroup& group : layers) {
+    const std::string which =
+        group.members.empty() ? "" : str("layers ", numbers_text(group.members), ": ");
+    out << "\n"
+        << wrapped(which + group.pattern->name(), "")
+        << arch_text(*group.pattern, heads, n, problem, capability_of(arch));
+  }
+}
+
 // `inspect --attention`.
 void inspect_attention(const InspectOptions& options, std::ostream& out) {
   if (!options.overrides.empty()) fail("--set changes a config: it does not go with --attention");
@@ -310,7 +344,7 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
     fail("--head-size must be between 1 and 4096, got ", options.head_size);
   const PatternSpec spec = parse_pattern(options.attention, "--attention");
   const auto heads = static_cast<int>(options.heads);
-  const std::unique_ptr<AttentionPattern> pattern = make_pattern(spec, heads);
+  const std::shared_ptr<const AttentionPattern> pattern = make_pattern(spec, heads);
   const Lengths made_for = pattern->lengths();
   if (!options.length && made_for.queries == 0)
     fail("--attention needs --length, the number of positions");
@@ -326,6 +360,12 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
   if (chosen_head(options).second.empty()) named.pattern = "0,0";
   const auto [layer, head] = read_layer_head(named, 1, options.heads);
   if (chosen.grid.empty() && spec.grid.size() == 2) chosen.grid = spec.grid;
+  if (!options.arch.empty())
+    return print_kernels({{pattern, {}}}, heads, n,
+                         {.batch = options.batch.value_or(1),
+                          .qk_size = options.head_size,
+                          .v_size = options.head_size},
+                         options.arch, out);
   const std::unique_ptr<Device> device = make_device(options.device);
   const PatternView view = {*pattern, spec, heads, head, n};
   const AttentionTarget target = {options.head_size, options.head_size,
@@ -391,7 +431,7 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
 }  // namespace
 
 void inspect(const InspectOptions& options, std::ostream& out) {
-  check_tile_options(options);
+  check_outputs(options);
   if (!options.checkpoint.empty()) return inspect_text(options, out);
   if (options.config.empty() == options.attention.empty())
     fail(
@@ -410,6 +450,16 @@ void inspect(const InspectOptions& options, std::ostream& out) {
   const AttentionShape shape = attention_shape(config.model);
   const AttentionTarget target = {shape.qk_size, shape.v_size, dtype_on(*device, config),
                                   device->compute_capability, config.data.separator >= 0};
+  if (!options.arch.empty()) {
+    const int64_t micro_batch = config.train.batch / config.train.accumulation;
+    const ArchProblem problem = {.dtype = config.precision,
+                                 .batch = options.batch.value_or(micro_batch),
+                                 .qk_size = shape.qk_size,
+                                 .v_size = shape.v_size,
+                                 .documents = config.data.separator >= 0};
+    return print_kernels(layer_groups(model->patterns()), static_cast<int>(config.model.heads), n,
+                         problem, options.arch, out);
+  }
   if (chosen_head(options).second.empty())
     return print_report(config, *model, store, n, target, out);
   const auto [layer, head] = read_layer_head(options, config.model.layers, config.model.heads);

@@ -25,6 +25,8 @@ struct InspectOptions {
   std::optional<int64_t> position;  // whose receptive field is drawn; about 5/8 of the length
   std::optional<int64_t> columns;   // positions in a row of the receptive field; the stride
   std::vector<int64_t> grid;        // H, W or H, W, C: the field is drawn on an image, too
+  std::string arch;                 // in place of the report: the kernels on such a GPU
+  std::optional<int64_t> batch;     // with `arch`: sequences at once; those of the config
   std::string png, mask_out;        // files to write, with a picture
   std::string device = "auto";      // whose kernels are named
   // in place of a config: what a head of this model sees of this text

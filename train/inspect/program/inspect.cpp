@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // inspect: parameters, memory and FLOPs of a config; pictures of its attention patterns.
 #include "src/files/files.h"
-#include "train/inspect/picture.h"
 #include "train/inspect/report.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
@@ -32,15 +31,20 @@ static void add_inspect_options(CLI::App& app, InspectOptions& options) {
   app.add_option("--query", options.query, "with --explain: the position of the query");
   app.add_option("--edge", options.edge,
                  "with --tiles and --explain: slots of a tile, 64 or 16 (default: as kernels get)");
+  app.add_option("--arch", options.arch,
+                 "the kernels that run attention on such a GPU, sm_80 or sm_90a, which need not be "
+                 "there");
+  app.add_option("--batch", options.batch,
+                 "with --arch: sequences at once (default: the config's micro-batch, or 1)");
   app.add_option("--position", options.position, "the position whose receptive field is drawn");
   app.add_option("--columns", options.columns,
                  "positions in a row of the receptive field (default: the stride)");
   app.add_option("--grid", options.grid, "H,W or H,W,C: draws the receptive field on an image, too")
       ->delimiter(',')
       ->allow_extra_args(false);
-  if (picture_writer())
-    add_output(app, "--png", options.png,
-               "FILE: receptive field and connectivity matrix as an image", Devices::written);
+  add_output(app, "--png", options.png,
+             "FILE: an image of receptive field and connectivity matrix, or of --tiles",
+             Devices::written);
   add_output(app, "--mask-out", options.mask_out, "FILE.npy: the boolean matrix, row = query",
              Devices::written);
   add_device(app, options.device, "auto, cpu, cuda or cuda:N: whose kernels are named");
@@ -52,7 +56,9 @@ static void add_inspect_options(CLI::App& app, InspectOptions& options) {
       "strided.png\n"
       "  inspect --attention \"{kind: local, stride: 8, causal: false}\" --length 48 --keys 96\n"
       "  inspect --attention \"{kind: fixed, stride: 16, c: 4}\" --tiles 0,0 --n 64 --edge 16\n"
-      "  inspect --attention \"{kind: strided, stride: 8}\" --explain 0,0 --n 64 --query 41");
+      "  inspect --attention \"{kind: strided, stride: 8}\" --explain 0,0 --n 64 --query 41\n"
+      "  inspect --config enwik8.yaml --arch sm_90a\n"
+      "  inspect --attention \"{kind: local, stride: 256}\" --n 8192 --head-size 64 --arch sm_80");
 }
 
 int main(int argc, char** argv) {
