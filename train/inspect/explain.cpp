@@ -175,7 +175,8 @@ std::string band_text(const TilePass& pass, Lengths n, int64_t query) {
   for (int64_t j = 0; j < n.keys; ++j)
     if (pass.band.attends(query, j)) keys.push_back(j);
   return wrapped(str("This pass is also a band of stride ", pass.band.stride, " and reach ",
-                     pass.band.reach, ": kernels for bands find keys ", keys_text(keys),
+                     pass.band.reach, ": kernels for bands find ",
+                     keys.empty() ? "that it has no key" : str("keys ", numbers_text(keys)),
                      " from these two numbers, without tiles."),
                  "  ");
 }

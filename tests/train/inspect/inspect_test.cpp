@@ -312,6 +312,87 @@ TEST_F(Inspect, MistakesAreNamed) {
   EXPECT_FALSE(fs::exists(path("m.npy")));
 }
 
+TEST_F(Inspect, TilesAndExplanationsOfAHead) {
+  InspectOptions o = options();
+  o.tiles = "2,1";
+  o.edge = 16;
+  EXPECT_TRUE(output(o).starts_with(
+      "layer 2, head 1: fixed(stride 8, c 2, num_verts 2), 64 positions\n\n  tiles     4 of"))
+      << output(o);
+  o.png = path("tiles.png");
+  EXPECT_TRUE(output(o).ends_with(str("\nwrote ", o.png, "\n"))) << output(o);
+  EXPECT_GT(fs::file_size(o.png), 1000u);
+  o = options();
+  o.explain = "1,0";
+  o.length = 20;
+  o.query = 11;
+  EXPECT_CONTAINS(output(o), "layer 1, head 0: local(stride 8), 20 positions, query 11\n");
+  EXPECT_CONTAINS(output(o), "\n  4-11: 8 keys\n");
+  o = {};
+  o.device = "cpu";
+  o.attention = "{kind: strided, stride: 3}";
+  o.tiles = "0,0";
+  o.length = 30;
+  o.keys = 40;
+  EXPECT_CONTAINS(output(o), "head 0: strided(stride 3), 30 positions, 40 keys\n");
+}
+
+TEST_F(Inspect, KernelsOfAGpuThatIsNotThere) {
+  InspectOptions o = options();
+  o.arch = "sm_80";
+  o.overrides = {"precision=bf16"};
+  EXPECT_EQ(output(o),
+            "kernels of attention on sm_80: 2 x 64 positions, 2 heads of 16, bf16\n"
+            "\nlayers 0, 2: fixed(stride 8, c 2, num_verts 2)\n" +
+                by_edge("  pass  heads  band  forward              backward             tiles\n"
+                        "  1     0, 1   -     general/small_tiles  general/small_tiles     16\n",
+                        "  pass  heads  band  forward  backward  tiles\n"
+                        "  1     0, 1   -     general  general      64\n") +
+                "\nlayers 1: local(stride 8)\n" +
+                by_edge("  pass  heads  band               forward              backward           "
+                        "  tiles\n  1     0, 1   stride 1, reach 8  general/small_tiles  "
+                        "general/small_tiles     16\n",
+                        "  pass  heads  band               forward  backward  tiles\n"
+                        "  1     0, 1   stride 1, reach 8  general  general      64\n"));
+  o.batch = 3;
+  EXPECT_CONTAINS(output(o), ": 3 x 64 positions, ");
+  o = {};
+  o.attention = "{kind: all}";
+  o.length = 500;
+  o.arch = "sm_80";
+  EXPECT_CONTAINS(output(o), ": 1 x 500 positions, 1 head of 64, bf16\n\nall\n");
+}
+
+TEST_F(Inspect, MistakesOfOutputsAreNamed) {
+  const auto error_of = [&](const auto& set) {
+    InspectOptions o = options();
+    set(o);
+    return error(o);
+  };
+  EXPECT_EQ(error_of([](auto& o) { o.tiles = "0,9"; }),
+            "--tiles takes LAYER,HEAD with a layer from 0 to 2 and a head from 0 to 1, got '0,9'");
+  EXPECT_EQ(error_of([](auto& o) { o.explain = "x"; }),
+            "--explain takes LAYER,HEAD with a layer from 0 to 2 and a head from 0 to 1, got 'x'");
+  EXPECT_EQ(error_of([](auto& o) { o.pattern = o.explain = "0,0"; }),
+            "--pattern and --explain are two outputs: give one");
+  EXPECT_EQ(error_of([](auto& o) { o.tiles = "0,0", o.arch = "sm_80"; }),
+            "--tiles and --arch are two outputs: give one");
+  EXPECT_EQ(error_of([](auto& o) { o.query = 1; }), "--query goes with --explain LAYER,HEAD");
+  EXPECT_EQ(error_of([](auto& o) { o.edge = 16; }),
+            "--edge goes with --tiles or --explain LAYER,HEAD");
+  EXPECT_EQ(error_of([](auto& o) { o.tiles = "0,0", o.edge = 32; }),
+            "--edge must be 64 or 16, got 32");
+  EXPECT_EQ(error_of([](auto& o) { o.tiles = "0,0", o.position = 3; }),
+            "--mask-out, --position, --columns and --grid go with --pattern LAYER,HEAD");
+  EXPECT_EQ(error_of([](auto& o) { o.explain = "0,0", o.png = "x.png"; }),
+            "--png goes with --tiles or --pattern LAYER,HEAD");
+  EXPECT_EQ(error_of([](auto& o) { o.batch = 3; }), "--batch goes with --arch");
+  EXPECT_EQ(error_of([](auto& o) { o.arch = "sm_80", o.batch = 0; }),
+            "--batch must be between 1 and 1048576, got 0");
+  EXPECT_CONTAINS(error_of([](auto& o) { o.explain = "0,0", o.length = 513; }),
+                  "of at most 512 positions, got 513");
+}
+
 // To count the pairs of so many positions takes minutes and more.
 TEST_F(Inspect, MistakesAreNamedBeforePairsAreCounted) {
   const auto began = std::chrono::steady_clock::now();
@@ -403,6 +484,11 @@ TEST(InspectText, PartOfAPatternOfOneSize) {
 }
 
 using InspectProgram = ShellTest;
+
+TEST_F(InspectProgram, NIsTheLength) {
+  EXPECT_EQ(shell("inspect --attention '{kind: local, stride: 4}' --tiles 0,0 --n 20"), 0) << err_;
+  EXPECT_CONTAINS(out_, "head 0: local(stride 4), 20 positions\n");
+}
 
 TEST_F(InspectProgram, AMaskGoesIntoAPipe) {
   ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
