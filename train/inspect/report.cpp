@@ -327,8 +327,10 @@ void print_kernels(const std::vector<LayerGroup>& layers, int heads, Lengths n,
   out << ", " << heads << (heads == 1 ? " head of " : " heads of ")
       << std::max(problem.qk_size, problem.v_size) << ", " << name_of(problem.dtype) << "\n";
   for (const LayerGroup& group : layers) {
-    const std::string which =
-        group.members.empty() ? "" : str("layers ", numbers_text(group.members), ": ");
+    const std::string which = group.members.empty()
+                                  ? ""
+                                  : str(group.members.size() == 1 ? "layer " : "layers ",
+                                        numbers_text(group.members), ": ");
     out << "\n"
         << wrapped(which + group.pattern->name(), "")
         << arch_text(*group.pattern, heads, n, problem, capability_of(arch));

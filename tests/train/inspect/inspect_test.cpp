@@ -319,6 +319,9 @@ TEST_F(Inspect, TilesAndExplanationsOfAHead) {
   EXPECT_TRUE(output(o).starts_with(
       "layer 2, head 1: fixed(stride 8, c 2, num_verts 2), 64 positions\n\n  tiles     4 of"))
       << output(o);
+  EXPECT_CONTAINS(output(o), "of keys, each 16 x 16 pairs\n");
+  o.edge = 64;
+  EXPECT_CONTAINS(output(o), "of keys, each 64 x 64 pairs\n");
   o.png = path("tiles.png");
   EXPECT_TRUE(output(o).ends_with(str("\nwrote ", o.png, "\n"))) << output(o);
   EXPECT_GT(fs::file_size(o.png), 1000u);
@@ -348,7 +351,7 @@ TEST_F(Inspect, KernelsOfAGpuThatIsNotThere) {
                         "  1     0, 1   -     general/small_tiles  general/small_tiles     16\n",
                         "  pass  heads  band  forward  backward  tiles\n"
                         "  1     0, 1   -     general  general      64\n") +
-                "\nlayers 1: local(stride 8)\n" +
+                "\nlayer 1: local(stride 8)\n" +
                 by_edge("  pass  heads  band               forward              backward           "
                         "  tiles\n  1     0, 1   stride 1, reach 8  general/small_tiles  "
                         "general/small_tiles     16\n",
