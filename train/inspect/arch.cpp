@@ -5,6 +5,7 @@
 #include "src/attention_maps.h"
 #include "src/config/names.h"
 #include "src/patterns/pattern.h"
+#include "train/inspect/tile_text.h"
 #include "train/program/counts.h"
 
 #include <algorithm>
@@ -37,6 +38,17 @@ std::vector<int64_t> heads_of_pass(const PackedMaps& maps, int pass) {
   for (std::size_t h = 0; h < maps.group_of_head().size(); ++h)
     if (maps.tables(pass, maps.group_of_head()[h])) heads.push_back(static_cast<int64_t>(h));
   return heads;
+}
+
+// What those heads compute in it.
+std::string part_of_pass(const AttentionPattern& pattern, const PackedMaps& maps, int pass) {
+  const auto head = static_cast<int>(heads_of_pass(maps, pass).at(0));
+  std::size_t earlier = 0;
+  for (int before = 0; before < pass; ++before)
+    earlier += maps.tables(before, pattern.group(head)) != nullptr;
+  std::vector<PatternPart> parts;
+  pattern.parts(head, parts);
+  return parts.at(earlier).pattern->name();
 }
 
 std::string band_text(const Band& band) {
@@ -87,9 +99,11 @@ std::string arch_text(const AttentionPattern& pattern, int heads, Lengths n, con
   for (int head = 0; head < heads; ++head)
     if (pattern.most_keys(head) > 0) by_content.push_back(head);
   std::string text = maps.passes() > 0 ? text_table(rows, 5) : "";
+  for (int pass = 0; pass < maps.passes() && maps.passes() > 1; ++pass)
+    text += wrapped(str("pass ", pass + 1, ": ", part_of_pass(pattern, maps, pass)), "  ");
   if (!by_content.empty())
-    text += str("  heads ", numbers_text(by_content),
-                " choose keys by content: kernels are chosen for the maps of each batch\n");
+    text += str("  heads by content: ", numbers_text(by_content),
+                "; their kernels are chosen for the maps of each batch\n");
   return text;
 }
 }  // namespace weft

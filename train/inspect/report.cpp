@@ -27,6 +27,7 @@
 #include <cstdio>
 #include <functional>
 #include <memory>
+#include <sstream>
 #include <utility>
 
 namespace weft {
@@ -472,7 +473,8 @@ void inspect(const InspectOptions& options, std::ostream& out) {
   InspectOptions drawn = options;
   if (drawn.grid.empty() && config.model.position_axes.size() == 3)
     drawn.grid = config.model.position_axes;
-  out << "layer " << layer << ", ";
-  show_head(view, drawn, target, out);
+  std::ostringstream text;  // nothing is printed before an error
+  show_head(view, drawn, target, text);
+  out << "layer " << layer << ", " << text.str();
 }
 }  // namespace weft

@@ -364,6 +364,17 @@ TEST_F(Inspect, KernelsOfAGpuThatIsNotThere) {
   o.length = 500;
   o.arch = "sm_80";
   EXPECT_CONTAINS(output(o), ": 1 x 500 positions, 1 head of 64, bf16\n\nall\n");
+  o.attention = "{kind: merged, of: [{kind: local, stride: 64}, {kind: strided, stride: 50}]}";
+  EXPECT_CONTAINS(output(o), "\n  pass 1: local(stride 64)\n  pass 2: strided(stride 50) ");
+}
+
+TEST_F(Inspect, NothingIsPrintedBeforeAnError) {
+  InspectOptions o = options();
+  o.tiles = "0,0";
+  o.png = path("nowhere/tiles.png");
+  std::ostringstream out;
+  EXPECT_THROW(inspect(o, out), Error);
+  EXPECT_EQ(out.str(), "");
 }
 
 TEST_F(Inspect, MistakesOfOutputsAreNamed) {

@@ -25,17 +25,16 @@ static void add_inspect_options(CLI::App& app, InspectOptions& options) {
   app.add_option("--pattern", options.pattern,
                  "LAYER,HEAD: draws the pattern of one head; with --attention 0,HEAD");
   app.add_option("--tiles", options.tiles,
-                 "LAYER,HEAD: order of the slots, tiles that kernels execute and skip, counts");
+                 "LAYER,HEAD: order of the slots, tiles executed and skipped, counts");
   app.add_option("--explain", options.explain,
                  "LAYER,HEAD: how kernels find the keys of one query, step by step");
   app.add_option("--query", options.query, "with --explain: the position of the query");
   app.add_option("--edge", options.edge,
-                 "with --tiles and --explain: slots of a tile, 64 or 16 (default: as kernels get)");
+                 "with --tiles, --explain: slots of a tile, 64 or 16 (default: its own)");
   app.add_option("--arch", options.arch,
-                 "the kernels that run attention on such a GPU, sm_80 or sm_90a, which need not be "
-                 "there");
+                 "sm_80, sm_90a, ...: the kernels of attention there; no GPU needed");
   app.add_option("--batch", options.batch,
-                 "with --arch: sequences at once (default: the config's micro-batch, or 1)");
+                 "with --arch: sequences at once (default: of the config, or 1)");
   app.add_option("--position", options.position, "the position whose receptive field is drawn");
   app.add_option("--columns", options.columns,
                  "positions in a row of the receptive field (default: the stride)");
@@ -43,8 +42,7 @@ static void add_inspect_options(CLI::App& app, InspectOptions& options) {
       ->delimiter(',')
       ->allow_extra_args(false);
   add_output(app, "--png", options.png,
-             "FILE: an image of receptive field and connectivity matrix, or of --tiles",
-             Devices::written);
+             "FILE: an image of receptive field and connectivity, or of --tiles", Devices::written);
   add_output(app, "--mask-out", options.mask_out, "FILE.npy: the boolean matrix, row = query",
              Devices::written);
   add_device(app, options.device, "auto, cpu, cuda or cuda:N: whose kernels are named");
