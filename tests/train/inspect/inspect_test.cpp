@@ -398,7 +398,7 @@ TEST_F(Inspect, MistakesOfOutputsAreNamed) {
             "--edge must be 64 or 16, got 32");
   EXPECT_EQ(error_of([](auto& o) { o.tiles = "0,0", o.position = 3; }),
             "--mask-out, --position, --columns and --grid go with --pattern LAYER,HEAD");
-  EXPECT_EQ(error_of([](auto& o) { o.explain = "0,0", o.png = "x.png"; }),
+  EXPECT_EQ(error_of([this](auto& o) { o.explain = "0,0", o.png = path("x.png"); }),
             "--png goes with --tiles or --pattern LAYER,HEAD");
   EXPECT_EQ(error_of([](auto& o) { o.batch = 3; }), "--batch goes with --arch");
   EXPECT_EQ(error_of([](auto& o) { o.arch = "sm_80", o.batch = 0; }),
