@@ -4,6 +4,7 @@
 
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
+#include "tests/train/inspect/lines.h"
 
 #include <algorithm>
 #include <cstddef>
@@ -11,19 +12,11 @@
 #include <gtest/gtest.h>
 #include <random>
 #include <set>
-#include <sstream>
 #include <string>
 #include <vector>
 
 namespace weft {
 namespace {
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
 // The keys of step 1, from its rows of characters.
 std::set<int64_t> keys_drawn(const std::vector<std::string>& lines) {
   std::set<int64_t> keys;
@@ -58,8 +51,8 @@ std::set<int64_t> keys_of_words(const std::vector<std::string>& lines) {
   return keys;
 }
 
-std::string text_of(const PatternSpec& spec, Lengths n, int64_t query, int edge = kSmallTile,
-                    int head = 0, int heads = 1) {
+std::string explained(const PatternSpec& spec, Lengths n, int64_t query, int edge = kSmallTile,
+                      int head = 0, int heads = 1) {
   const auto pattern = make_pattern(spec, heads);
   const PatternView view = {*pattern, spec, heads, head, n};
   return explain_text(view, HeadTiles(view, 64, edge), query);
@@ -72,7 +65,7 @@ TEST(InspectExplain, EachStepNamesTheKeysOfThePredicate) {
     const auto query = static_cast<int64_t>(random() % static_cast<uint32_t>(c.n));
     SCOPED_TRACE(str(c.text(), ", query ", query));
     const std::string text =
-        text_of(c.spec, c.n, query, repeat % 2 ? kTile : kSmallTile, c.head, c.heads);
+        explained(c.spec, c.n, query, repeat % 2 ? kTile : kSmallTile, c.head, c.heads);
     const std::vector<std::string> lines = lines_of(text);
     std::set<int64_t> expected;
     for (int64_t j = 0; j < c.n; ++j)
@@ -90,7 +83,7 @@ TEST(InspectExplain, EachStepNamesTheKeysOfThePredicate) {
 }
 
 TEST(InspectExplain, AWordAndItsKeys) {
-  const std::string text = text_of({"fixed", 16, 4}, 64, 41);
+  const std::string text = explained({"fixed", 16, 4}, 64, 41);
   EXPECT_CONTAINS(text, R"(
 3. Slot: query_order[41] = 41, so query 41 has slot 41 = 2 x 16 + 9
 )");
@@ -111,12 +104,12 @@ TEST(InspectExplain, SaysWhatPatternsAreMadeOf) {
   PatternSpec merged{"merged"};
   merged.of = {{"local", 4}, {"strided", 4}};
   merged.length = 30;
-  const std::string text = text_of(merged, 40, 17);
+  const std::string text = explained(merged, 40, 17);
   for (const char* part : {"\n  merged: ", "\n    local: the last `stride` positions",
                            "\n    strided: every `stride`-th", "\n  no key from 30 on\n",
                            "\nThe keys are split over 2 passes", "\nPass 2 of 2: "})
     EXPECT_CONTAINS(text, part);
-  EXPECT_CONTAINS(text_of(merged, 40, 35), "\n  none: y = 0 and lse = -inf for this query\n");
+  EXPECT_CONTAINS(explained(merged, 40, 35), "\n  none: y = 0 and lse = -inf for this query\n");
 }
 
 TEST(InspectExplain, LongSequencesAreRefusedInALine) {

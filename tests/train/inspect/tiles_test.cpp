@@ -5,6 +5,7 @@
 #include "src/parts/parts.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
+#include "tests/train/inspect/lines.h"
 #include "train/inspect/tile_image.h"
 #include "train/inspect/tile_text.h"
 
@@ -14,19 +15,11 @@
 #include <gtest/gtest.h>
 #include <memory>
 #include <random>
-#include <sstream>
 #include <string>
 #include <vector>
 
 namespace weft {
 namespace {
-std::vector<std::string> lines_of(const std::string& text) {
-  std::vector<std::string> lines;
-  std::istringstream in(text);
-  for (std::string line; std::getline(in, line);) lines.push_back(line);
-  return lines;
-}
-
 // What a tile has to be: of the pairs of its slots, all or some or none are in the pattern.
 TileCounts defined(const PatternPart& part, const TileTables& t, int32_t q, int32_t k,
                    int64_t& needed) {
@@ -111,7 +104,7 @@ TEST(InspectTiles, EqualThePredicateWhereKeysAreNotTheQueries) {
     }
 }
 
-std::string text_of(const PatternSpec& spec, Lengths n, int edge = 0, int heads = 1) {
+std::string tiles_drawn(const PatternSpec& spec, Lengths n, int edge = 0, int heads = 1) {
   const auto pattern = make_pattern(spec, heads);
   const PatternView view = {*pattern, spec, heads, 0, n};
   return tiles_text(view, HeadTiles(view, 64, edge));
@@ -119,7 +112,7 @@ std::string text_of(const PatternSpec& spec, Lengths n, int edge = 0, int heads 
 
 // Characters are the kinds of tiles, and a full tile is one without a mask.
 TEST(InspectTiles, TextDrawsEachTile) {
-  const std::string text = text_of({"fixed", 128, 32}, 400, kTile);
+  const std::string text = tiles_drawn({"fixed", 128, 32}, 400, kTile);
   EXPECT_CONTAINS(text, "\n  executed  18 of 63 tiles: 5 full, 13 masked; 45 skipped\n");
   const auto pattern = make_pattern({"fixed", 128, 32}, 1);
   const TileTables t = build_tile_tables(*pattern, 0, 400, kTile);
@@ -139,7 +132,7 @@ TEST(InspectTiles, TextDrawsEachTile) {
 }
 
 TEST(InspectTiles, TextDrawsEachPairOfAFewSlots) {
-  const std::string text = text_of({"strided", 3}, 18, kSmallTile);
+  const std::string text = tiles_drawn({"strided", 3}, 18, kSmallTile);
   EXPECT_CONTAINS(text, R"(
         k0               k1
             11   111   1 11
@@ -154,11 +147,11 @@ TEST(InspectTiles, TextDrawsEachPairOfAFewSlots) {
 // Far more tiles than columns, in a text that is no longer.
 TEST(InspectTiles, TextStaysSmall) {
   std::vector<std::string> texts = {
-      text_of({"local", 300}, 60000), text_of({"strided", 128}, 12288),
-      text_of({"fixed", 128, 32, 4}, 12288, 0, 4), text_of({"fixed", 16, 4}, 500)};
+      tiles_drawn({"local", 300}, 60000), tiles_drawn({"strided", 128}, 12288),
+      tiles_drawn({"fixed", 128, 32, 4}, 12288, 0, 4), tiles_drawn({"fixed", 16, 4}, 500)};
   PatternSpec merged{"merged"};
   merged.of = {{"local", 7}, {"strided", 11}, {"fixed", 16, 4}};
-  texts.push_back(text_of(merged, 3000));
+  texts.push_back(tiles_drawn(merged, 3000));
   for (const std::string& text : texts) {
     const std::vector<std::string> lines = lines_of(text);
     EXPECT_LT(lines.size(), 500u) << text;
