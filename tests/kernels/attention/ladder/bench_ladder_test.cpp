@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: MIT
+// bench ladder: its rows and its picture, and that a wrong rung is found before anything is timed.
+#include "tests/kernels/attention/ladder/cases/bench_ladder.h"
+
+#include "tests/kernels/attention/ladder/cases/letters.h"
+#include "tests/kernels/attention/ladder/cases/staircase.h"
+#include "tests/train/shell_test.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace weft::ladder {
+namespace {
+const BenchLadderOptions kSmall{
+    .length = 140, .heads = 2, .size = 24, .stride = 16, .c = 4, .rounds = 1};
+
+std::string refusal_of(const std::vector<Rung>& rungs) {
+  std::ostringstream out;
+  try {
+    bench_ladder(kSmall, rungs, out);
+  } catch (const Error& e) {
+    EXPECT_EQ(out.str(), "") << "nothing is timed before the check";
+    return e.what();
+  }
+  return "";
+}
+
+TEST(BenchLadder, ARowForEachRungWithItsGain) {
+  const TempDir dir;
+  BenchLadderOptions options = kSmall;
+  options.png = dir / "stairs.png";
+  std::ostringstream text, json;
+  bench_ladder(options, cpu_rungs(), text);
+  EXPECT_CONTAINS(text.str(), "fixed, n 140, heads 2 of 24, stride 16, c 4, f32");
+  EXPECT_CONTAINS(read_file(options.png), "PNG");
+  options.json = true;
+  const std::vector<TimedRung> timed = bench_ladder(options, cpu_rungs(), json);
+  ASSERT_EQ(timed.size(), cpu_rungs().size());
+  std::istringstream lines(json.str());
+  double before = 0;
+  for (std::size_t r = 0; r < timed.size(); ++r) {
+    std::string line;
+    ASSERT_TRUE(std::getline(lines, line));
+    EXPECT_CONTAINS(line, str("{\"rung\": \"", cpu_rungs()[r].name, "\""));
+    const double ms = *json_number(line, "backward_ms");
+    EXPECT_NEAR(*json_number(line, "backward_gain"), before / ms, 1e-3 * (1 + before / ms));
+    EXPECT_GT(*json_number(line, "forward_of_roofline"), 0);
+    EXPECT_EQ(*json_number(line, "tokens"), cpu_rungs()[r].tokens);
+    before = ms;
+  }
+}
+
+// GFLOP/s count the pairs of the pattern: 24 numbers, 4 and 10 operations each.
+TEST(BenchLadder, CountsTheNeededPairs) {
+  std::ostringstream out;
+  BenchLadderOptions options = kSmall;
+  options.pattern = "all", options.heads = 1, options.json = true;
+  const TimedRung last = bench_ladder(options, cpu_rungs(), out).back();
+  const double pairs = 140 * 141 / 2;
+  EXPECT_NEAR(last.forward.gflops * last.forward.ms * 1e6, 4 * 24 * pairs, 1);
+  EXPECT_NEAR(last.backward.gflops * last.backward.ms * 1e6, 10 * 24 * pairs, 1);
+}
+
+TEST(BenchLadder, AWrongRungIsNamed) {
+  std::vector<Rung> rungs(cpu_rungs().begin(), cpu_rungs().end());
+  rungs[1].forward = [](const AttentionForward& f, const Attends& attends) {
+    cpu_rungs()[1].forward(f, attends);
+    f.y.row<float>(0, f.y.time - 1, 0)[0] += 0.1f;
+  };
+  EXPECT_CONTAINS(refusal_of(rungs), "bench ladder: tables differs from the definition by ");
+  rungs[1] = cpu_rungs()[1];
+  rungs[2].backward = [](const AttentionBackward& g, const Attends& attends) {
+    cpu_rungs()[2].backward(g, attends);
+    for (int64_t h = 0; h < 2 && g.q.size == 24; ++h)  // the timed problem alone
+      g.dv.row<float>(0, 0, h)[3] += 0.1f;
+  };
+  EXPECT_CONTAINS(refusal_of(rungs), "bench ladder: at n 140 vectors differs from the definition");
+}
+
+TEST(Staircase, ARungThatIsTwiceAsFastIsHigher) {
+  const auto rung = [](const char* name, double gflops) {
+    return TimedRung{name, {.ms = 1, .gflops = gflops}, {.ms = 1, .gflops = gflops}};
+  };
+  const Image image = staircase({rung("first", 1), rung("second", 2), rung("third", 4)}, 8, 8);
+  // Coloured points in the middle of each step, of both panels.
+  std::vector<int64_t> heights;
+  for (int64_t step = 0; step < 3; ++step) {
+    int64_t height = 0;
+    for (int64_t y = 0; y < image.height; ++y) {
+      const Rgb& at = image.pixels[y * image.width + 70 + 116 * step + 4];
+      height += at.blue > at.red + 20;
+    }
+    heights.push_back(height);
+  }
+  EXPECT_GT(heights[0], 20);
+  EXPECT_NEAR(heights[1] - heights[0], heights[2] - heights[1], 4) << "a logarithmic axis";
+  EXPECT_GT(heights[1], heights[0] + 20);
+}
+
+TEST(Staircase, LettersThatAreNotDrawnAreRefused) {
+  Image image(200, 30);
+  write(image, 0, 0, "roofline 12.5", {0, 0, 0});
+  EXPECT_GT(std::ranges::count_if(image.pixels, [](const Rgb& x) { return x.red == 0; }), 400);
+  EXPECT_THROW(write(image, 0, 0, "?", {0, 0, 0}), Error);
+}
+
+using LadderProgram = ShellTest;
+
+TEST_F(LadderProgram, TheDeviceListsWhatThereIs) {
+  EXPECT_CONTAINS(refused("bench ladder --device cuda"), "--device: cuda not in {cpu}");
+  EXPECT_CONTAINS(refused("bench lader"), "did you mean ladder?");
+  EXPECT_CONTAINS(refused("bench ladder --n 0"), "--n: expected a number of at least 1");
+}
+}  // namespace
+}  // namespace weft::ladder
