@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// The table of the rungs is true of their files, and the README tells each of them.
+#include "kernels/attention/ladder/ladder.h"
+#include "tests/kernels/attention/ladder/cases/ladder_problem.h"
+#include "tests/train/training.h"
+#include "train/program/progress.h"
+
+#include <algorithm>
+#include <gtest/gtest.h>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace weft::ladder {
+namespace {
+const std::string kFolder = WEFT_TEST_SOURCE "/kernels/attention/";
+
+std::vector<std::string> files_of(const Rung& rung) {
+  std::istringstream in(rung.files);
+  std::vector<std::string> files;
+  for (std::string file; in >> file;) files.push_back(file);
+  return files;
+}
+
+// Words, numbers, strings and signs that are left without comments.
+int tokens_of(const std::string& code) {
+  static const std::regex comment(R"(//[^\n]*)"),
+      token(R"re("(?:\\.|[^"\\])*"|[A-Za-z_]\w*|\d[\w.']*|[^\s\w])re");
+  const std::string bare = std::regex_replace(code, comment, "");
+  return static_cast<int>(std::distance(std::sregex_iterator(bare.begin(), bare.end(), token), {}));
+}
+
+TEST(LadderTable, CountsTokensAsTheRuleSays) {
+  EXPECT_EQ(tokens_of("a += 2.5f * b[i];  // not counted\n"), 10);
+  EXPECT_EQ(tokens_of("f(\"a string\", x_1)"), 6);
+}
+
+TEST(LadderTable, TokensAreThoseOfTheFiles) {
+  for (const Rung& rung : cpu_rungs()) {
+    int tokens = 0;
+    for (const std::string& file : files_of(rung)) tokens += tokens_of(read_file(kFolder + file));
+    EXPECT_EQ(rung.tokens, tokens) << rung.name << ": correct the table of rungs.cpp";
+  }
+}
+
+TEST(LadderTable, ARungIsOneFileOfAtMost150Lines) {
+  std::set<std::string> names, files;
+  for (const Rung& rung : cpu_rungs().first(cpu_rungs().size() - 1)) {
+    const std::string own = files_of(rung).front(), code = read_file(kFolder + own);
+    EXPECT_LE(std::ranges::count(code, '\n'), 150) << own;
+    EXPECT_CONTAINS(own, rung.name);
+    EXPECT_TRUE(names.insert(rung.name).second) << rung.name;
+    EXPECT_TRUE(files.insert(own).second) << own;
+  }
+  EXPECT_EQ(files_of(cpu_rungs().back()).front(), "attention.cpp");
+}
+
+// The lines of a text without the blanks around them.
+std::vector<std::string> lines_of(const std::string& text) {
+  std::vector<std::string> lines;
+  std::istringstream in(text);
+  for (std::string line; std::getline(in, line);) {
+    const std::size_t first = line.find_first_not_of(' ');
+    lines.push_back(first == std::string::npos ? "" : line.substr(first));
+  }
+  return lines;
+}
+
+// All lines of the files of a rung.
+std::set<std::string> code_of(const Rung& rung) {
+  std::set<std::string> lines;
+  for (const std::string& file : files_of(rung))
+    for (const std::string& line : lines_of(read_file(kFolder + file))) lines.insert(line);
+  return lines;
+}
+
+// A section for each rung, in order, with a row in the table and a diff whose lines are those of
+// the code: those of a minus in the rung before.
+TEST(LadderTable, TheReadmeTellsEveryRung) {
+  const std::string readme = read_file(kFolder + "ladder/README.md");
+  const auto rungs = cpu_rungs();
+  std::size_t at = 0;
+  for (std::size_t r = 0; r < rungs.size(); ++r) {
+    SCOPED_TRACE(rungs[r].name);
+    EXPECT_CONTAINS(readme, str("\n| ", rungs[r].name, " |"));
+    at = readme.find(str("\n## ", r + 1, ". ", rungs[r].name, "\n"), at);
+    ASSERT_NE(at, std::string::npos);
+    const std::size_t begin = readme.find("```diff\n", at), end = readme.find("\n```\n", begin);
+    ASSERT_LT(begin, readme.find("\n## ", at + 1)) << "no diff";
+    const std::vector<std::string> diff = lines_of(readme.substr(begin + 8, end - begin - 8));
+    EXPECT_LE(diff.size(), 15u);
+    for (const std::string& line : diff) {
+      ASSERT_TRUE(line.starts_with('+') || (line.starts_with('-') && r > 0)) << line;
+      const Rung& of = rungs[line.starts_with('+') ? r : r - 1];
+      EXPECT_TRUE(code_of(of).contains(lines_of(line.substr(1)).front())) << line;
+    }
+  }
+}
+
+// Pairs in millions, with one digit.
+std::string millions(int64_t pairs) { return fixed_text(static_cast<double>(pairs) * 1e-6, 1); }
+
+TEST(LadderReadme, CountsPairsAndTilesAsTheTablesDo) {
+  std::string readme = read_file(kFolder + "ladder/README.md");
+  std::ranges::replace(readme, '\n', ' ');
+  const auto tables = [](const char* kind) {
+    PatternSpec spec;
+    spec.kind = kind;  // stride 128, c 32
+    const auto pattern = make_pattern(spec, 1);
+    return std::pair(build_tile_tables(InOrder(*pattern), 0, 12288),
+                     build_tile_tables(*pattern, 0, 12288));
+  };
+  const auto [in_order, of_pattern] = tables("fixed");
+  EXPECT_CONTAINS(readme, str("the pattern needs ", millions(in_order.pairs.needed), " million"));
+  EXPECT_CONTAINS(readme, str("hold ", millions(in_order.pairs.executed), " million pairs"));
+  EXPECT_CONTAINS(readme, str("hold ", millions(of_pattern.pairs.executed),
+                              " million pairs instead of ", millions(in_order.pairs.executed)));
+  EXPECT_EQ(in_order.row_tile.size(), 9408u);
+  EXPECT_CONTAINS(readme, "9,408");
+  const auto [rows, columns] = tables("strided");
+  EXPECT_CONTAINS(readme, str("hold ", fixed_text(rows.pairs.waste(), 0), " times as many"));
+  EXPECT_CONTAINS(readme, str("columns ", fixed_text(columns.pairs.waste(), 1), " times"));
+}
+}  // namespace
+}  // namespace weft::ladder
