@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
 """The core stands alone.
-Usage: check_parts.py [--part NAME | --all-at-once | --of-the-day] [--without SUITES] [--scratch DIR]
+Usage: check_parts.py [--part NAME | --all-at-once | --of-the-day] [--sanitize] [--without SUITES]
+                      [--scratch DIR]
 In a copy of the tree it deletes the folders of a part, configures, builds and runs the quick tests
 that are left: for each part in turn, then for all of them at once. Leaves with 1 when one fails.
 --all-at-once: that run alone. --part NAME: one part. --of-the-day: one part, another each day.
+--sanitize: with address and undefined-behaviour sanitizers, as the preset `asan`.
 --without SUITES: these tests are left out, too (a filter of GoogleTest: "Ops.*:Selftest.*").
 --scratch DIR: where copy and build lie, kept for the next run (default: in the folder for temporary
 files). Uses ccache where there is one."""
 import argparse
+import json
 import os
 import re
 import shutil
@@ -18,7 +21,7 @@ import tempfile
 import time
 
 from parts import parts
-from repo_files import ROOT, files
+from repo_files import ROOT, files, read
 
 TOKEN = re.compile(r'"(?:\\.|[^"\\])*"|[A-Za-z_]\w*|\d[\w.\']*|[^\s\w]')
 CODE = (".h", ".cpp", ".cu", ".cuh", ".c", ".py", ".sh")
@@ -72,10 +75,22 @@ def run_logged(command, log):
         return subprocess.run(command, stdout=out, stderr=subprocess.STDOUT, check=False).returncode
 
 
-def build(source, folder, log):
+def preset_of(name):
+    """The settings of a configure preset and of those that it inherits, as options of cmake."""
+    presets = {preset["name"]: preset
+               for preset in json.loads(read("CMakePresets.json"))["configurePresets"]}
+    settings = {}
+    while name:
+        settings = presets[name].get("cacheVariables", {}) | settings
+        name = presets[name].get("inherits")
+    return [f"-D{key}={value}" for key, value in settings.items()]
+
+
+def build(source, folder, log, preset):
     """The step that failed, or None."""
-    configure = ["cmake", "-G", "Ninja", "-S", source, "-B", folder, "-DCMAKE_BUILD_TYPE=Release",
-                 "-DWEFT_CUDA=OFF", "-DWEFT_UNITY=ON", "-DWEFT_WERROR=ON",
+    configure = ["cmake", "-G", "Ninja", "-S", source, "-B", folder, *preset_of(preset),
+                 "-DWEFT_UNITY=ON", "-DWEFT_WERROR=ON",
+                 f"-DCMAKE_PROJECT_INCLUDE={os.path.join(ROOT, '.ci/unity.cmake')}",
                  # g++ warns of members that a designated initializer leaves to their default.
                  "-DCMAKE_CXX_FLAGS=-Wno-missing-field-initializers"]
     if shutil.which("ccache"):
@@ -86,9 +101,16 @@ def build(source, folder, log):
     return "the build" if run_logged(["cmake", "--build", folder, "-j", jobs], log) else None
 
 
+def said_by(name, text):
+    """What test `name` said, or the end of the text where that is not known; 40 lines at most."""
+    told = re.search(rf"^\[ RUN      \] {re.escape(name)}$(.*?)^\[  FAILED  \]", text, re.M | re.S)
+    return "\n".join((told.group(1) if told else text).splitlines()[-40:])
+
+
 def run_tests(source, folder, log, without):
-    """Numbers of tests that passed and that failed; a process for each processor."""
-    shards = os.cpu_count()
+    """Numbers of tests that passed and that failed. There is a process more than processors, as
+    many tests wait."""
+    shards = os.cpu_count() + 1
     running = []
     for shard in range(shards):
         out = open(f"{log}.tests{shard}", "w+", encoding="utf-8")
@@ -109,22 +131,22 @@ def run_tests(source, folder, log, without):
             lost = [f"weft_tests left with {code}"]
         failed += len(lost)
         for name in lost:
-            print(f"  failed: {name}", flush=True)
+            print(f"  failed: {name}\n{said_by(name, text)}", flush=True)
     return passed, failed
 
 
-def check(deleted, scratch, without):
+def check(deleted, scratch, without, preset):
     """Whether the tree without these parts builds and passes; prints what it found."""
     what = ", ".join(part.name for part in deleted)
     source = os.path.join(scratch, "source")
-    folder = os.path.join(build_root(source), "parts")
+    folder = os.path.join(build_root(source), preset)
     log = os.path.join(scratch, "log")
     os.makedirs(source, exist_ok=True)
     open(log, "w", encoding="utf-8").close()
     size = tokens(source, copy_without(deleted, source))
     started = time.time()
     text = f"without {what}: {size:,} tokens"
-    if step := build(source, folder, log):
+    if step := build(source, folder, log, preset):
         print(f"{text}; {step} FAILED, the end of {log}:", flush=True)
         with open(log, encoding="utf-8") as file:
             print("".join(file.readlines()[-40:]))
@@ -146,6 +168,7 @@ def main():
     chosen.add_argument("--part", choices=[part.name for part in every])
     chosen.add_argument("--all-at-once", action="store_true")
     chosen.add_argument("--of-the-day", action="store_true")
+    parser.add_argument("--sanitize", action="store_true")
     parser.add_argument("--without", default="")
     parser.add_argument("--scratch",
                         default=os.path.join(tempfile.gettempdir(), f"weft_parts_{os.getuid()}"))
@@ -160,7 +183,8 @@ def main():
         runs = [[part] for part in every] + [every]
     print(f"with every part: {tokens(ROOT, files()):,} tokens", flush=True)
     scratch = os.path.abspath(options.scratch)
-    if not all([check(deleted, scratch, options.without) for deleted in runs]):
+    preset = "asan" if options.sanitize else "cpu"
+    if not all([check(deleted, scratch, options.without, preset) for deleted in runs]):
         sys.exit(1)
 
 
