@@ -72,7 +72,8 @@ class InterruptionsTest : public ShellTest {
   }
 
   void a_limit_saves(const std::string& more) {
-    for (const char* seconds : {"4", "16", "64"}) {  // on a busy machine the first step takes longer
+    for (const char* seconds :
+         {"4", "16", "64"}) {  // on a busy machine the first step takes longer
       EXPECT_EQ(shell(std::string("rm -rf run; timeout ") + seconds + " " + endless + more), 124)
           << err_;
       if (std::filesystem::exists(dir / "run/latest.h5")) break;
