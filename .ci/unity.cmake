@@ -6,8 +6,8 @@ set(CMAKE_UNITY_BUILD ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 
 function(weft_compile_singly)
-  foreach(target src_files src_ranks train_ranks train_bench train_inspect
-                 train_sampling_capi tests_cases)
+  foreach(target kernels_attention_ladder_cpu src_files src_ranks train_ranks train_bench
+                 train_inspect train_sampling_capi tests_cases)
     if(TARGET ${target})
       set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
     endif()
