@@ -33,6 +33,7 @@ struct Part {
 
 // Runs the parts in order up to the first that fails. Returns the exit code of the program.
 inline int run(std::initializer_list<Part> parts) {
+  std::cout << std::unitbuf;  // what has passed is said before a crash
   for (const Part& part : parts) {
     try {
       part.test();

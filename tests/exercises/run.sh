@@ -66,7 +66,8 @@ try() {  # NN_name ANSWER
   case $status in
     0 | 1 | 2) return $status ;;
     124) echo "FAILED: it did not end in time" ;;
-    *) echo "FAILED: the program ended with code $status (134: an index out of range; 139: a bad address)" ;;
+    *) echo "FAILED: the program ended with code $status after the last part that passed" \
+      "(134: an index out of range; 139: a bad address)" ;;
   esac
   return 1
 }

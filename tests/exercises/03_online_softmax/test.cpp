@@ -52,12 +52,14 @@ void compare(const std::string& what, std::size_t tile, double spread, double sh
     expect(state.y == want.y[0], what, ": y must be 0, got ", state.y[0]);
     return;
   }
+  const bool lse_is_right = std::abs(lse - want.lse[0]) < 1e-9;
   for (std::size_t d = 0; d < state.y.size(); ++d)
     expect(std::abs(state.y[d] - want.y[0][d]) < 1e-12, what, ", tiles of ", tile, ": y[", d,
            "] must be ", want.y[0][d], ", got ", state.y[d],
+           lse_is_right ? "; lse is right, so the largest score and the sum are"
+                        : "; lse is wrong, too",
            d == 2 ? " (the weights must sum to 1: every v here is 1)" : "");
-  expect(std::abs(lse - want.lse[0]) < 1e-9, what, ", tiles of ", tile, ": lse must be ",
-         want.lse[0], ", got ", lse);
+  expect(lse_is_right, what, ", tiles of ", tile, ": lse must be ", want.lse[0], ", got ", lse);
 }
 
 void one_tile_is_a_softmax() {

@@ -11,6 +11,7 @@
 #include <random>
 #include <string>
 #include <utility>
+#include <vector>
 
 using exercise::expect;
 
@@ -61,10 +62,14 @@ void compare(const weft::PatternSpec& spec, int64_t n) {
   const weft::TileTables tables = weft::build_tile_tables(*pattern, 0, n);
   const Problem problem(n, [&](int64_t i, int64_t j) { return pattern->attends(0, i, j); });
   Matrix want(n);
+  std::vector<int64_t> keys(n);  // that a query sees
   for (int64_t i = 0; i < n; ++i) {
     Softmax softmax(problem.size());
     for (int64_t j = 0; j < n; ++j)
-      if (problem.attends(i, j)) softmax.add(problem.score(i, j), problem.value(j));
+      if (problem.attends(i, j)) {
+        softmax.add(problem.score(i, j), problem.value(j));
+        ++keys[i];
+      }
     want[i] = softmax.result();
   }
   const int64_t asked = problem.asked(), computed = problem.computed();
@@ -74,8 +79,9 @@ void compare(const weft::PatternSpec& spec, int64_t n) {
   for (int64_t i = 0; i < n; ++i) {
     expect(got[i].size() == want[i].size(), what, ": row ", i, " of y was not written");
     for (std::size_t d = 0; d < want[i].size(); ++d)
-      expect(std::abs(got[i][d] - want[i][d]) < 1e-12, what, ": y of query ", i, " is ", want[i][d],
-             ", yours is ", got[i][d]);
+      expect(std::abs(got[i][d] - want[i][d]) < 1e-12, what, ": y of query ", i, ", which sees ",
+             keys[i], keys[i] == 1 ? " key" : " keys", ", is ", want[i][d], ", yours is ",
+             got[i][d]);
   }
   expect(problem.asked() == asked, what, ": attends() was called ", problem.asked() - asked,
          " times; the masks of the tables know the pairs");
