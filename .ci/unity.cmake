@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: MIT
 # cmake -DCMAKE_PROJECT_INCLUDE=.ci/unity.cmake: compiles the files of a folder in groups, which
-# takes less time from a clean clone and more after a change. Two files of these folders give one
-# name to two things, and are compiled one by one.
+# takes less time from a clean clone and more after a change. Some are compiled one by one: two files
+# of these folders give one name to two things, and check_minimal.py asks how minimal is compiled.
 set(CMAKE_UNITY_BUILD ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 
 function(weft_compile_singly)
   foreach(target kernels_attention_ladder_cpu src_files src_ranks train_ranks train_bench
-                 train_inspect train_sampling_capi tests_cases)
+                 train_inspect train_sampling_capi tests_cases minimal)
     if(TARGET ${target})
       set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
     endif()
