@@ -88,7 +88,8 @@ def forward(text):
         # the other 251 bytes have rows of zeros in the output matrix: their logits are 0
         total = sum(math.exp(x) for x in row["logits"]) + VOCAB - len(LETTERS)
         row["predicts"] = text[i]
-        row["loss"] = math.log(total) - row["logits"][LETTERS.index(text[i])]
+        of_next = row["logits"][LETTERS.index(text[i])] if text[i] in LETTERS else 0.0
+        row["loss"] = math.log(total) - of_next
     return rows
 
 

@@ -20,7 +20,7 @@ import tempfile
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-COLUMNS, LINES, CHAPTERS, QUESTIONS = 100, 1150, 8, 3
+COLUMNS, LINES, CHAPTERS, QUESTIONS = 100, 1200, 8, 3
 FENCE = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.S | re.M)
 QUOTE = re.compile(r"(?:cpp|python|yaml) (\S+)")
 LINK = re.compile(r"\[([^\]\n]*)\]\(([^)\s]+)\)")
