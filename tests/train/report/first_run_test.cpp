@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <string>
+#include <utility>
 
 namespace fs = std::filesystem;
 
@@ -16,9 +17,9 @@ class SlowFirstRun : public testing::Test {
  protected:
   SlowFirstRun() {
     const fs::path source = WEFT_TEST_SOURCE;
-    for (const char* folder : {".ci", "train", "build/cpu/bin", "tools"})
+    for (const char* folder : {".ci", "train/boards", "build/cpu/bin", "tools"})
       fs::create_directories(clone(folder));
-    for (const char* file : {".ci/packages.sh", "train/quickstart.sh"})
+    for (const char* file : {".ci/packages.sh", "train/quickstart.sh", "train/boards/board.sh"})
       fs::copy_file(source / file, clone(file));
     for (const char* folder : {"configs", "data"})
       fs::create_directory_symlink(source / folder, clone(folder));
@@ -91,6 +92,50 @@ TEST_F(SlowFirstRun, ABuildThatFailsSaysWhereItsLogIs) {
                   "the last lines of build/cpu/configure.log, which has all:\n[1/2] Building");
   EXPECT_CONTAINS(err_, "a.cpp:7: no\n");
   EXPECT_FALSE(fs::exists(clone("runs")));
+}
+
+// The second start draws the table again and trains nothing; rows of another commit are refused.
+TEST_F(SlowFirstRun, ABoardGoesOnWithItsNextRow) {
+  const std::string demo =
+      "prepare text data/doyle.txt --out tiny.h5 2>/dev/null; export WEFT_COMMIT=abc\n"
+      ". train/boards/board.sh; board demo\n"
+      "for seed in 0 1; do row 'my text' $seed tiny.yaml; done; finish";
+  const std::string path = "PATH=$PWD/build/cpu/bin:$PATH; ";
+  ASSERT_EQ(shell(path + demo), 0) << out_ << err_;
+  const std::string rows = read_file(clone("runs/boards/demo/rows.jsonl"));
+  EXPECT_CONTAINS(rows, R"({"row": "my text", "seed": 0, "valid": )");
+  EXPECT_CONTAINS(rows, R"({"row": "my text", "seed": 1, "valid": )");
+  EXPECT_CONTAINS(rows, R"("commit": "abc", "card": "CPU")");
+  EXPECT_CONTAINS(out_, "| my text | 2 | ");
+  EXPECT_TRUE(fs::exists(clone("runs/boards/demo/curves.html")));
+  const std::string table = read_file(clone("runs/boards/demo/table.md"));
+
+  ASSERT_EQ(shell(path + demo), 0) << out_ << err_;
+  EXPECT_EQ(out_.find("my text, seed"), std::string::npos) << out_;
+  EXPECT_EQ(read_file(clone("runs/boards/demo/rows.jsonl")), rows);
+  EXPECT_EQ(read_file(clone("runs/boards/demo/table.md")), table);
+  EXPECT_EQ(shell("export WEFT_COMMIT=def; . train/boards/board.sh; board demo"), 1);
+  EXPECT_CONTAINS(err_, "rows of another commit or card");
+}
+
+// The numbers of a table by hand: mean 2, squares of differences 1 and 1, standard error 1.
+TEST_F(SlowFirstRun, ABoardsTableHasMeanAndStandardError) {
+  const std::string line =
+      R"(echo '{"row": "a", "seed": %, "valid": #, "test": 2.5, "seconds": 4,)"
+      R"( "commit": "abc", "card": "CPU", "command": ""}' >>demo/rows.jsonl; )";
+  std::string rows;
+  for (const auto& [seed, valid] : {std::pair{"0", "1"}, {"1", "3"}}) {
+    std::string row = line;
+    row.replace(row.find('%'), 1, seed).replace(row.find('#'), 1, valid);
+    rows += row;
+  }
+  ASSERT_EQ(
+      shell("export WEFT_COMMIT=abc; . train/boards/board.sh; board demo demo; " + rows + "finish"),
+      0)
+      << out_ << err_;
+  EXPECT_CONTAINS(out_,
+                  "| a | 2 | 2.0000 ± 1.0000 (1.0000 to 3.0000) | "
+                  "2.5000 ± 0.0000 (2.5000 to 2.5000) | 4 |");
 }
 
 // As written: of a machine without a GPU.
