@@ -74,29 +74,39 @@ def allocate(device, count):
     if device[0] == CPU:
         owner = ctypes.create_string_buffer(count + MEMORY)
         return ctypes.addressof(owner) + -ctypes.addressof(owner) % MEMORY, owner
-    return CudaMemory.of(count)
+    owner = CudaMemory(device[1], count)
+    return owner.address, owner
+
+
+class Cuda:
+    """The primary context of a CUDA device, which the library has initialised. Any thread may call the driver in it."""
+
+    def __init__(self, number):
+        self.driver, self.context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+        if self.driver.cuDevicePrimaryCtxRetain(ctypes.byref(self.context), number):
+            raise RuntimeError(f"CUDA device {number} cannot be used by weft_attention.attention")
+
+    def call(self, name, *arguments):
+        self.driver.cuCtxPushCurrent_v2(self.context)
+        failed = getattr(self.driver, name)(*arguments)
+        self.driver.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+        return failed
+
+
+cuda = functools.lru_cache(maxsize=None)(Cuda)
 
 
 class CudaMemory:
-    """Of the device that the library made current in this thread."""
-
-    def __init__(self, address):
-        self.address = address
-
-    @staticmethod
-    @functools.lru_cache(maxsize=None)
-    def driver():
-        return ctypes.CDLL("libcuda.so.1")
-
-    @classmethod
-    def of(cls, count):
+    def __init__(self, number, count):
         address = ctypes.c_uint64()
-        if cls.driver().cuMemAlloc_v2(ctypes.byref(address), ctypes.c_size_t(max(count, 1))):
+        self.cuda, self.address = cuda(number), None
+        if self.cuda.call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(max(count, 1))):
             raise MemoryError(f"CUDA has no {count} bytes for the result of weft_attention.attention")
-        return address.value, cls(address.value)
+        self.address = address.value
 
     def __del__(self):
-        self.driver().cuMemFree_v2(ctypes.c_uint64(self.address))
+        if self.address:
+            self.cuda.call("cuMemFree_v2", ctypes.c_uint64(self.address))
 
 
 @Deleter
@@ -239,5 +249,5 @@ def attention(source, k, v, pattern, layout="bthd", scale=None, segments=None):
         **{name: library.View(x.address, *x.strides[:3]) for name, x in (("q", q), ("k", k), ("v", v))})
     plan.run(args)
     if q.device[0] == CUDA:  # what reads and what frees need not know our stream
-        CudaMemory.driver().cuStreamSynchronize(ctypes.c_void_p(LEGACY_STREAM))
+        cuda(device).call("cuStreamSynchronize", ctypes.c_void_p(LEGACY_STREAM))
     return _like(source, o)

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """attention() on arrays with __dlpack__ that are no tensors of PyTorch: numpy, JAX where it is there, and on CUDA."""
+import concurrent.futures
 import gc
+import os
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 import weft_attention as wa
 from weft_attention import dlpack
 
+os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # JAX leaves the GPU's memory to others
 PATTERN = wa.strided(8) | wa.local(3)
 
 
@@ -166,10 +169,15 @@ def test_errors(change, text):
         wa.attention(**(dict(zip("qkv", qkv()), pattern=PATTERN) | change))
 
 
-def test_cuda():
+def torch_with_gpu():
     torch = pytest.importorskip("torch")
     if not torch.cuda.is_available():
         pytest.skip("no GPU")
+    return torch
+
+
+def test_cuda():
+    torch = torch_with_gpu()
     tensors = [torch.from_numpy(x).cuda() for x in qkv()]
     segments = (torch.arange(40, device="cuda", dtype=torch.int32) // 7).expand(2, -1).contiguous()
     want = wa.attention(*tensors, PATTERN, segments=segments)
@@ -183,3 +191,47 @@ def test_cuda():
         wa.attention(*given, PATTERN, segments=Opaque(segments.long()))
     with pytest.raises(ValueError, match="k on"):
         wa.attention(given[0], qkv()[1], given[2], PATTERN)
+
+
+def taken_on_cuda(arrays, take):
+    """The result for arrays on CUDA and what `take` makes of a Result, both of which must be its memory."""
+    o = wa.attention(*arrays, PATTERN)
+    assert pointer(o) in [managed.tensor.data for managed, *_ in dlpack.Result.exported.values()]
+    result = wa.attention(*map(Opaque, arrays), PATTERN)
+    assert isinstance(result, dlpack.Result) and pointer(take(result)) == result.address
+    return o
+
+
+def test_cuda_arrays_of_jax():
+    torch_with_gpu()
+    jax = pytest.importorskip("jax")
+    try:
+        gpu = jax.devices("cuda")[0]
+    except RuntimeError as error:
+        pytest.skip(str(error))
+    arrays = [jax.device_put(x, gpu) for x in qkv()]
+    o = taken_on_cuda(arrays, jax.numpy.from_dlpack)
+    assert isinstance(o, jax.Array) and pointer(arrays[0]) == arrays[0].unsafe_buffer_pointer()
+    np.testing.assert_allclose(o, wa.attention(*qkv(), PATTERN), atol=5e-3)
+    np.testing.assert_allclose(jax.jit(lambda x: 2 * x)(o), 2 * np.asarray(o))
+
+
+def test_cuda_arrays_of_cupy():
+    torch_with_gpu()
+    cupy = pytest.importorskip("cupy")
+    arrays = [cupy.asarray(x) for x in qkv()]
+    o = taken_on_cuda(arrays, cupy.from_dlpack)
+    assert isinstance(o, cupy.ndarray) and pointer(arrays[0]) == arrays[0].data.ptr
+    np.testing.assert_allclose(cupy.asnumpy(o), wa.attention(*qkv(), PATTERN), atol=5e-3)
+    with cupy.cuda.Stream(non_blocking=True):  # results are complete on any stream
+        assert cupy.array_equal(wa.attention(*(x + 0 for x in arrays), PATTERN) + 0, o)
+
+
+def test_cuda_in_a_thread_that_has_not_used_it():
+    torch = torch_with_gpu()
+    tensors = [torch.from_numpy(x).cuda() for x in qkv()]
+    want = torch.from_dlpack(wa.attention(*map(Opaque, tensors), PATTERN))
+    with concurrent.futures.ThreadPoolExecutor(1) as thread:
+        got = thread.submit(wa.attention, *map(Opaque, tensors), PATTERN).result()
+        assert torch.equal(torch.from_dlpack(got), want)
+        del got
