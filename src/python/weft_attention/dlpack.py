@@ -152,6 +152,7 @@ class Result:
 
 
 _plans = {}
+caches = [_plans]  # what holds plans, in other modules too
 
 
 def planned(*of, before=lambda: None):
@@ -165,7 +166,8 @@ def planned(*of, before=lambda: None):
 
 def clear_plans():
     """Frees the tables of all plans. No launch, captured graph or backward pass that uses them may be left."""
-    _plans.clear()
+    for cache in caches:
+        cache.clear()
 
 
 def check_shapes(q, k, v):

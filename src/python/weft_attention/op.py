@@ -5,44 +5,14 @@ import typing
 import torch
 from torch import Tensor, nn
 
-from . import library
-from .dlpack import check_layout, check_shapes, planned
+from . import launch
+from .dlpack import check_layout
 
-DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}  # weft_dtype
 NARROW = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32)  # int32 holds these
-ALIGNMENT = 16  # bytes, of CUDA rows and of the workspace
+PLAIN = {Tensor, nn.Parameter}
 TWICE = "weft_attention has no second derivatives: its gradient cannot be differentiated"
 FUNCTIONAL = ("weft_attention does not run under torch.func (vmap, grad, jvp) or in forward mode: use autograd.grad(), "
               "and give it a batch as the first axis")
-
-
-def _not_captured():
-    if torch.cuda.is_current_stream_capturing():  # its graph holds addresses of tables
-        raise RuntimeError("weft_attention: this pattern and these shapes are new: run them once before a CUDA graph is captured")
-
-
-def _plan_of(q, k, v, pattern):
-    _, n_q, heads, d_qk = q.shape
-    return planned(pattern, heads, n_q, k.shape[1], d_qk, v.shape[3], q.device.index if q.is_cuda else library.CPU,
-                   before=_not_captured if q.is_cuda else lambda: None)
-
-
-def _readable(x):
-    """x, or a copy of it where the library could not read x in place."""
-    step = ALIGNMENT // x.element_size() if x.is_cuda else 1
-    fits = x.stride(3) == 1 or x.shape[3] == 1
-    fits = fits and all(s >= 0 and (s % step == 0 or n <= 1) for n, s in zip(x.shape[:3], x.stride()[:3]))
-    return x if fits and x.data_ptr() % (ALIGNMENT if x.is_cuda else 1) == 0 else x.contiguous()
-
-
-def _launch(plan, args, q, scale, segments, views):
-    for name, x in views.items():
-        setattr(args, name, library.View(x.data_ptr(), *x.stride()[:3]))
-    args.batch, args.dtype, args.scale = q.shape[0], DTYPES[q.dtype], scale
-    args.q_segments, args.k_segments = (None if s is None else s.data_ptr() for s in segments)
-    if q.is_cuda:
-        args.stream = torch.cuda.current_stream(q.device).cuda_stream
-    plan.run(args)
 
 
 def _results(q, k, v, *_):
@@ -58,26 +28,14 @@ def _gradients(d_o, *inputs):
 @torch.library.custom_op("weft::attention", mutates_args=(), device_types=("cpu", "cuda"))
 def _forward(q: Tensor, k: Tensor, v: Tensor, pattern: str, scale: float, q_segments: typing.Optional[Tensor],
              k_segments: typing.Optional[Tensor]) -> typing.Tuple[Tensor, Tensor]:
-    o, lse = _results(q, k, v)
-    q, k, v = map(_readable, (q, k, v))
-    args = library.ForwardArgs(lse=lse.data_ptr())
-    _launch(_plan_of(q, k, v, pattern), args, q, scale, (q_segments, k_segments), dict(q=q, k=k, v=v, o=o))
-    return o, lse
+    return launch.forward(q, k, v, pattern, "bthd", scale, q_segments, k_segments)
 
 
 @torch.library.custom_op("weft::attention_backward", mutates_args=(), device_types=("cpu", "cuda"))
 def _backward(d_o: Tensor, q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, pattern: str, scale: float,
               q_segments: typing.Optional[Tensor],
               k_segments: typing.Optional[Tensor]) -> typing.Tuple[Tensor, Tensor, Tensor]:
-    dq, dk, dv = _gradients(d_o, q, k, v)
-    d_o, q, k, v, o, lse = (*map(_readable, (d_o, q, k, v, o)), lse.contiguous())
-    ready = _plan_of(q, k, v, pattern)
-    scratch = torch.empty(ready.workspace_size(q.shape[0], DTYPES[q.dtype]) + ALIGNMENT, dtype=torch.uint8, device=q.device)
-    start = scratch.data_ptr() + -scratch.data_ptr() % ALIGNMENT
-    args = library.BackwardArgs(lse=lse.data_ptr(), workspace=start, workspace_bytes=scratch.numel() - ALIGNMENT)
-    _launch(ready, args, q, scale, (q_segments, k_segments),
-            dict(q=q, k=k, v=v, o=o, d_o=d_o, dq=dq, dk=dk, dv=dv))
-    return dq, dk, dv
+    return launch.backward(d_o, q, k, v, o, lse, pattern, "bthd", scale, q_segments, k_segments)
 
 
 def _keep(ctx, inputs, output):
@@ -105,29 +63,45 @@ _forward.register_vmap(_refuse(FUNCTIONAL))
 _backward.register_vmap(_refuse(FUNCTIONAL))
 
 
-def _checked(q, k, v, pattern, layout):
-    """ValueError for what the library cannot see: it knows pointers and strides, not tensors."""
-    if not torch.compiler.is_compiling() and (torch._C._are_functorch_transforms_active()
-                                              or torch.autograd.forward_ad._current_level >= 0):
+class WeftAttention(torch.autograd.Function):
+    """weft::attention of tensors that nothing traces: without the dispatcher, which costs the host more than the library."""
+
+    @staticmethod
+    def forward(ctx, q, k, v, pattern, layout, scale, q_segments, k_segments):
+        o, lse = launch.forward(q, k, v, pattern, layout, scale, q_segments, k_segments)
+        ctx.how = pattern, layout, scale
+        ctx.save_for_backward(q, k, v, o, lse, q_segments, k_segments)
+        return o
+
+    @staticmethod
+    def backward(ctx, d_o):
+        *kept, lse, q_segments, k_segments = ctx.saved_tensors
+        pattern, layout, scale = ctx.how
+        rest = scale, q_segments, k_segments
+        if _is_plain(d_o, *kept) and not torch.is_grad_enabled():
+            gradients = launch.backward(d_o, *kept, lse, pattern, layout, *rest)
+        else:
+            gradients = (_swapped(x, layout) for x in
+                         _backward(*(_swapped(x, layout) for x in (d_o, *kept)), lse, pattern, *rest))
+        return (*gradients, None, None, None, None, None)
+
+
+def _swapped(x, layout):
+    return x.transpose(1, 2) if layout == "bhtd" else x
+
+
+def _is_plain(*tensors):
+    """Whether nothing traces, fakes or records what is done to these tensors."""
+    return (not torch.compiler.is_compiling() and PLAIN.issuperset(map(type, tensors))
+            and torch._C._len_torch_dispatch_stack() == 0)
+
+
+def _refuse_transforms():
+    if (torch._C._are_functorch_transforms_active() or torch.autograd.forward_ad._current_level >= 0):
         raise RuntimeError(FUNCTIONAL)  # PyTorch would drop the tangents of forward mode without a word
-    check_layout(layout, pattern)
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.dim() != 4:
-            raise ValueError(f"{name} must have 4 axes, {layout}, got {tuple(x.shape)}")
-        if x.device != q.device or x.device.type not in ("cpu", "cuda"):
-            raise ValueError(f"q is on {q.device}, {name} on {x.device}: expected the CPU or one CUDA device")
-
-
-def _checked_tensors(q, k, v):
-    for name, x in (("q", q), ("k", k), ("v", v)):
-        if x.dtype != q.dtype or x.dtype not in DTYPES:
-            raise ValueError(f"q is {q.dtype}, {name} {x.dtype}: expected float32, float16, bfloat16 or float64 for all")
-    check_shapes(q, k, v)
 
 
 def _segments(segments, q, k):
-    if segments is None:
-        return None, None
     pair = segments if isinstance(segments, (tuple, list)) else (segments, segments)
     for name, s, x in (("queries", pair[0], q), ("keys", pair[1], k)):
         if (tuple(s.shape) != tuple(x.shape[:2]) or s.device != q.device or s.dtype.is_floating_point
@@ -156,19 +130,36 @@ def _ranked(segments):
     return tuple(s.contiguous() for s in rank.split([s.shape[1] for s in segments], 1))
 
 
+def _autocast(*inputs):
+    device = "cuda" if inputs[0].is_cuda else "cpu"
+    if torch.is_autocast_enabled(device) and inputs[0].dtype != torch.float64:
+        return [x.to(torch.get_autocast_dtype(device)) for x in inputs]
+    return inputs
+
+
+def _by_operator(q, k, v, pattern, layout, scale, q_segments, k_segments):
+    launch.check_tensors(q, k, v, layout)
+    q, k, v = (_swapped(x, layout) for x in (q, k, v))
+    return _swapped(_forward(q, k, v, pattern, scale, q_segments, k_segments)[0], layout)
+
+
 def attention(q, k, v, pattern, layout="bthd", scale=None, segments=None):
     """attention() of tensors; the package has its description."""
     k, v = (x if isinstance(x, Tensor) else torch.from_dlpack(x) for x in (k, v))
-    _checked(q, k, v, pattern, layout)
-    if torch.is_autocast_enabled(q.device.type) and q.dtype != torch.float64:
-        dtype = torch.get_autocast_dtype(q.device.type)
-        q, k, v = q.to(dtype), k.to(dtype), v.to(dtype)
-    if layout == "bhtd":
-        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
-    _checked_tensors(q, k, v)
-    q_segments, k_segments = _segments(segments, q, k)
-    o, _ = _forward(q, k, v, pattern.text, 0.0 if scale is None else float(scale), q_segments, k_segments)
-    return o.transpose(1, 2) if layout == "bhtd" else o
+    check_layout(layout, pattern)
+    if not torch.compiler.is_compiling():
+        _refuse_transforms()
+    q, k, v = _autocast(q, k, v)
+    pair = None, None
+    if segments is not None:
+        launch.check_tensors(q, k, v, layout)
+        pair = _segments(segments, _swapped(q, layout), _swapped(k, layout))
+    arguments = q, k, v, pattern.text, layout, 0.0 if scale is None else float(scale), *pair
+    if not _is_plain(q, k, v):
+        return _by_operator(*arguments)
+    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+        return WeftAttention.apply(*arguments)
+    return launch.forward(*arguments)[0]
 
 
 class Attention(nn.Module):

@@ -83,6 +83,27 @@ def test_layouts_and_strides(device):
         assert torch.equal(got, exact)
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_rows_off_16_bytes(device):
+    """Contiguous tensors whose memory starts where CUDA kernels cannot read it, beside the same ones elsewhere."""
+    inputs = qkv(device)
+    off = [torch.empty(x.numel() + 1, device=device)[1:].view(x.shape).copy_(x) for x in inputs]
+    d_o = random(2, 40, 4, 16, device=device, seed=9)
+    shifted = torch.empty(d_o.numel() + 1, device=device)[1:].view(d_o.shape).copy_(d_o)
+    attend = lambda q, k, v: wa.attention(q, k, v, PATTERN)
+    for got, want in zip(gradients(attend, off, shifted), gradients(attend, inputs, d_o)):
+        assert torch.equal(got, want)
+
+
+def test_plans_are_freed():
+    from weft_attention import dlpack
+    wa.attention(*qkv(), PATTERN)
+    assert all(dlpack.caches)
+    wa.clear_plans()
+    assert not any(dlpack.caches)
+    wa.attention(*qkv(), PATTERN)
+
+
 def test_scale():
     mask = torch.from_numpy(PATTERN.mask(40, heads=4))[None]
     q, k, v = qkv(dtype=torch.float64)

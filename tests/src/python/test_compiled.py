@@ -148,3 +148,40 @@ def test_current_cuda_stream():
         got = wa.attention(q.mul_(3), k, v, PATTERN)
     stream.synchronize()
     assert torch.equal(got, want)
+
+
+class Recorded(torch.utils._python_dispatch.TorchDispatchMode):
+    """Names of what runs in it."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("device", DEVICES)
+@pytest.mark.parametrize("layout", ["bthd", "bhtd"])
+def test_with_and_without_the_dispatcher(device, layout):
+    """What traces or records sees the operators; both ways give the same bits."""
+    swapped = (lambda x: x.transpose(1, 2).contiguous()) if layout == "bhtd" else lambda x: x
+    inputs, d_o = [swapped(x) for x in qkv(device)], swapped(random(2, 40, 4, 16, device=device, seed=9))
+    attend = lambda q, k, v: wa.attention(q, k, v, PATTERN, layout=layout)
+    direct, mode = gradients(attend, inputs, d_o), Recorded()
+    with mode:
+        recorded = gradients(attend, inputs, d_o)
+    assert {"weft.attention.default", "weft.attention_backward.default"} <= set(mode.names)
+    assert all(torch.equal(one, two) and one.stride() == two.stride() for one, two in zip(direct, recorded))
+    with torch.autograd.graph.saved_tensors_hooks(lambda x: x.clone(memory_format=torch.contiguous_format), lambda x: x):
+        hooked = gradients(attend, inputs, d_o)  # what is saved comes back with other strides
+    assert all(torch.equal(one, two) for one, two in zip(direct, hooked))
+
+
+def test_fake_tensors():
+    with torch._subclasses.FakeTensorMode():
+        q, k, v = (torch.empty(2, 40, 4, 16, requires_grad=True) for _ in range(3))
+        o = wa.attention(q, k, v, PATTERN)
+        o.sum().backward()
+    assert o.shape == q.grad.shape == (2, 40, 4, 16)
