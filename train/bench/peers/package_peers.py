@@ -116,13 +116,13 @@ class Case:
 
     def peers(self, path):
         """{name: what makes a function of q, k, v (B, N, H, size)}"""
-        zero = torch.zeros_like
+        zero, after = torch.zeros_like, lambda i: i + 1
         if self.mode == "all":
             return {"weft": self.weft, "sdpa_cudnn": lambda: sdpa_cudnn, "fa3": lambda: fa3(path, 0), "fa4": lambda: fa4(0),
-                    "cudnn_flex": lambda: cudnn_flex(self, lambda i: i + 1, zero, zero, self.N)}
+                    "cudnn_flex": lambda: cudnn_flex(self, after, after, after, self.N)}
         if self.mode == "local":
             return {"weft": self.weft, "fa3": lambda: fa3(path, self.s), "fa4": lambda: fa4(self.s),
-                    "cudnn_flex": lambda: cudnn_flex(self, zero, lambda i: (i + 1 - self.s).clamp(0), lambda i: i + 1, self.N)}
+                    "cudnn_flex": lambda: cudnn_flex(self, zero, lambda i: (i + 1 - self.s).clamp(0), after, self.N)}
         if self.mode == "strided":
             return {"weft": self.weft, "sdpa_cudnn": lambda: columns_as_heads(sdpa_cudnn, self.s),
                     "fa3": lambda: columns_as_heads(fa3(path, 0), self.s), "fa4": lambda: columns_as_heads(fa4(0), self.s)}
