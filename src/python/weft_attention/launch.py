@@ -73,7 +73,7 @@ class _Call:
         self.o, *self.gradients = [(_swapped(s, layout), _swapped(_dense(s), layout)) for s in (o, *gradients)]
         stored = [library.View(0, *_dense(s)[:3]) for s in (o, *gradients)]
         self.forward = library.ForwardArgs(o=stored[0], **common)
-        self.backward = library.BackwardArgs(**dict(zip(("dq", "dk", "dv"), stored[1:])), **common)
+        self.backward = library.BackwardArgs(o=stored[0], d_o=stored[0], **dict(zip(("dq", "dk", "dv"), stored[1:])), **common)
 
     def readable(self, *inputs):
         return [_copy(x) if copy else x for x, copy in zip(inputs, self.copied)] if self.copied else inputs
@@ -97,11 +97,14 @@ def _call_of(q, k, v, pattern, layout):
     return call
 
 
-def _view(x, layout):
-    """x as an argument, and what keeps its memory."""
-    if not _in_place(x, layout) or (x.is_cuda and x.data_ptr() % ALIGNMENT):
-        x = _copy(x)
-    return library.View(x.data_ptr(), *_swapped(x.stride(), layout)[:3]), x
+def _set(view, x, strides, layout):
+    """Fills in a view that has these strides of o; returns what keeps the memory."""
+    if x.stride() != strides or (x.is_cuda and x.data_ptr() % ALIGNMENT):
+        if not _in_place(x, layout) or (x.is_cuda and x.data_ptr() % ALIGNMENT):
+            x = _copy(x)
+        view.batch_stride, view.time_stride, view.head_stride = _swapped(x.stride(), layout)[:3]
+    view.data = x.data_ptr()
+    return x
 
 
 def forward(q, k, v, pattern, layout, scale, q_segments, k_segments):
@@ -125,7 +128,7 @@ def backward(d_o, q, k, v, o, lse, pattern, layout, scale, q_segments, k_segment
     args = library.BackwardArgs.from_buffer_copy(call.backward)
     args.q.data, args.k.data, args.v.data = q.data_ptr(), k.data_ptr(), v.data_ptr()
     args.dq.data, args.dk.data, args.dv.data = dq.data_ptr(), dk.data_ptr(), dv.data_ptr()
-    (args.o, o), (args.d_o, d_o) = _view(o, layout), _view(d_o, layout)
+    o, d_o = _set(args.o, o, call.o[1], layout), _set(args.d_o, d_o, call.o[1], layout)
     args.lse, args.workspace, args.workspace_bytes = lse.data_ptr(), scratch.data_ptr(), call.workspace
     call.run(args, scale, q_segments, k_segments)
     return dq, dk, dv

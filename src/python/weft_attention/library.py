@@ -164,8 +164,10 @@ class Plan:
         return size.value
 
     def run(self, args):
+        c = library()
         args.size = ctypes.sizeof(args)
-        call("attention_backward" if isinstance(args, BackwardArgs) else "attention_forward", self.handle, ctypes.byref(args))
+        launch = c.weft_attention_backward if type(args) is BackwardArgs else c.weft_attention_forward
+        check(launch(self.handle, ctypes.byref(args)), c.weft_last_error)
 
     def __del__(self):
         if self.handle:
