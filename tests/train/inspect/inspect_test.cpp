@@ -507,7 +507,7 @@ TEST_F(InspectProgram, NIsTheLength) {
 TEST_F(InspectProgram, AMaskGoesIntoAPipe) {
   ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
   EXPECT_EQ(shell("inspect --attention '{kind: local, stride: 4}' --length 8 --device cpu "
-                  "--mask-out pipe > /dev/null & cat pipe | wc -c"),
+                  "--mask-out pipe > /dev/null & timeout 20 cat pipe | wc -c"),
             0)
       << err_;
   EXPECT_EQ(out_, "192\n") << "128 of the header, 64 of the mask";
