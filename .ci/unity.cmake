@@ -6,7 +6,16 @@
 set(CMAKE_UNITY_BUILD ON)
 set(CMAKE_UNITY_BUILD_BATCH_SIZE 16)
 
+# CMake 3.31 and later would group CUDA files, too.
 function(weft_compile_singly)
+  get_property(targets DIRECTORY PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target ${targets})
+    get_target_property(sources ${target} SOURCES)
+    list(FILTER sources INCLUDE REGEX "\\.cu$")
+    if(sources)
+      set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+    endif()
+  endforeach()
   foreach(target kernels_attention_ladder_cpu src_files src_patterns src_ranks train_ranks
                  train_bench train_inspect train_sampling_capi tests_cases minimal)
     if(TARGET ${target})

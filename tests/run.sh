@@ -17,10 +17,12 @@ say "CPU tests"
 ctest --preset "$preset" -L cpu -j $(($(nproc) + 1)) -E '^Slow(Mutants|Faults)\.'  # many wait; attack.sh has those
 if [ "$preset" = cuda ] && have_gpu; then
   say "CUDA tests"
-  report=build/$preset/cuda_tests.json
+  reports=build/$preset/cuda_tests
   status=0
-  "build/$preset/bin/weft_tests" --gtest_filter='Cuda*' --gtest_output="json:$report" --gtest_brief=1 || status=$?
-  if [ "${1:-}" = --record ]; then python3 tests/tools/write_gpu_record.py "$report" tests/gpu_record.json; fi
+  bash tests/tools/cuda_shards.sh "build/$preset/bin/weft_tests" "$reports" || status=$?
+  if [ "${1:-}" = --record ]; then
+    python3 tests/tools/write_gpu_record.py "$reports"/shard_*.json tests/gpu_record.json
+  fi
   exit "$status"
 fi
 say "CUDA tests: not run on this machine (no GPU, or no CUDA toolkit)"
