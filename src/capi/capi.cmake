@@ -47,3 +47,4 @@ install(FILES ${CMAKE_BINARY_DIR}/lib/weft_attention.pc DESTINATION ${CMAKE_INST
 # What the Python package holds: this library, and libweft_sampler in builds of all of weft (train/sampling/capi).
 add_custom_target(python_package DEPENDS weft_attention)
 install(FILES $<TARGET_FILE:weft_attention> DESTINATION . RENAME libweft_attention.so COMPONENT python EXCLUDE_FROM_ALL)
+install(FILES src/capi/weft_attention.h DESTINATION src/capi COMPONENT python EXCLUDE_FROM_ALL)  # for eager.cpp

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: MIT
 """Calls of the library on tensors of the CPU or of CUDA. What calls of equal shapes, strides and types share is kept, so that
 such a call costs the host little: see README.md."""
+import ctypes
+
 import torch
 
 from . import library
@@ -8,7 +10,7 @@ from .dlpack import caches, check_shapes, planned
 
 DTYPES = {torch.float32: 1, torch.float16: 2, torch.bfloat16: 3, torch.float64: 4}  # weft_dtype
 ALIGNMENT = 16  # bytes, of CUDA rows; memory that PyTorch allocates starts at a multiple of it
-_calls = {}  # what _call_of() looks up
+_calls = {}  # what call_of() looks up
 caches.append(_calls)
 
 
@@ -62,6 +64,7 @@ class _Call:
         self.plan = planned(pattern, H, n_q, n_k, d_qk, d_v, self.device,
                             before=_not_captured if q.is_cuda else lambda: None)
         self.lse, self.lse_type = (B, H, n_q), torch.float64 if q.dtype == torch.float64 else torch.float32
+        self.addresses = self.plan.handle.value, ctypes.addressof(library.functions()), layout == "bhtd"  # for eager.cpp
         self.workspace = self.plan.workspace_size(B, DTYPES[q.dtype])
         copied = [not _in_place(x, layout) or (q.is_cuda and not aligned) for x in inputs]
         self.copied = copied if any(copied) else None
@@ -87,7 +90,7 @@ class _Call:
         self.plan.run(args)
 
 
-def _call_of(q, k, v, pattern, layout):
+def call_of(q, k, v, pattern, layout):
     aligned = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT == 0
     key = (pattern, layout, aligned, q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
            q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
@@ -109,7 +112,7 @@ def _set(view, x, strides, layout):
 
 def forward(q, k, v, pattern, layout, scale, q_segments, k_segments):
     """o and lse. `pattern` is a text, scale 0 the usual one; segments are int32 and contiguous, or both None."""
-    call = _call_of(q, k, v, pattern, layout)
+    call = call_of(q, k, v, pattern, layout)
     q, k, v = call.readable(q, k, v)
     o, lse = q.new_empty_strided(*call.o), q.new_empty(call.lse, dtype=call.lse_type)
     args = library.ForwardArgs.from_buffer_copy(call.forward)
@@ -121,7 +124,7 @@ def forward(q, k, v, pattern, layout, scale, q_segments, k_segments):
 
 def backward(d_o, q, k, v, o, lse, pattern, layout, scale, q_segments, k_segments):
     """dq, dk and dv, of what forward() took and gave and the gradient of o."""
-    call = _call_of(q, k, v, pattern, layout)
+    call = call_of(q, k, v, pattern, layout)
     q, k, v = call.readable(q, k, v)
     lse, scratch = lse.contiguous(), q.new_empty(call.workspace, dtype=torch.uint8)
     dq, dk, dv = [q.new_empty_strided(*of) for of in call.gradients]

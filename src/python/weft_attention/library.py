@@ -72,6 +72,13 @@ def library():
     return c
 
 
+@functools.lru_cache(maxsize=None)
+def functions():
+    """Addresses of the functions that eager.cpp calls, in the order of its struct Functions."""
+    names = "attention_forward", "attention_backward", "attention_workspace_size", "last_error"
+    return (POINTER * len(names))(*(ctypes.cast(getattr(library(), "weft_" + name), POINTER) for name in names))
+
+
 def check(status, last_error):
     """An error is a ValueError, a MemoryError or a RuntimeError with the text of the library."""
     if status != OK:

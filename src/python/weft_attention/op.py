@@ -5,7 +5,7 @@ import typing
 import torch
 from torch import Tensor, nn
 
-from . import launch
+from . import extension, launch
 from .dlpack import check_layout
 
 NARROW = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32)  # int32 holds these
@@ -157,6 +157,10 @@ def attention(q, k, v, pattern, layout="bthd", scale=None, segments=None):
     arguments = q, k, v, pattern.text, layout, 0.0 if scale is None else float(scale), *pair
     if not _is_plain(q, k, v):
         return _by_operator(*arguments)
+    eager = extension.operator()
+    if eager:
+        call = launch.call_of(q, k, v, pattern.text, layout)
+        return eager(q, k, v, *call.addresses, *arguments[5:])
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
         return WeftAttention.apply(*arguments)
     return launch.forward(*arguments)[0]
