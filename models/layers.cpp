@@ -273,8 +273,9 @@ Tensor prepare_blocks(Device& device, std::vector<DecodeBlock> blocks, const Att
     set_rows(rows);
     return std::visit([&](const auto& queue) { return prepared_bytes(queue, k); }, device.queue);
   };
-  if (bytes_for(texts) == 0) return {};
+  k.texts = texts;
   const int64_t bytes = bytes_for(batch);
+  if (bytes == 0) return {};
   Tensor prepared(*device.pool, {bytes}, DType::u8, "decode weights");
   k.prepared = prepared;
   std::visit([&](auto& queue) { prepare(queue, k); }, device.queue);

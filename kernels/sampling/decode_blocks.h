@@ -52,6 +52,9 @@ struct DecodeBlocks {
   TensorView first_key;
   // Scratch: (B, H * (2 Dqk + Dv)), (B, H * Dv), (B, M)  T. Of no meaning afterwards.
   TensorView packed, attended, hidden;
+  // Texts of the run to which this batch belongs, or 0: only these. prepared_bytes() reads it, as
+  // all batches of a run take one form.
+  int64_t texts = 0;
   // What prepare() has made of the weights for this batch, or absent.
   TensorView prepared{};  // (prepared_bytes())  u8
 

@@ -18,7 +18,8 @@ struct Model {
   int64_t width, heads, qk, v, hidden, layers, keys;
 };
 
-enum class Form { steps, persistent, cluster };
+// cluster: of a run of as many texts as the batch has; eight: of eight texts.
+enum class Form { steps, persistent, cluster, eight };
 
 // A model and its input; the same for every batch, sequence by sequence.
 class Blocks {
@@ -64,7 +65,8 @@ class Blocks {
     kernel.y = tensor({batch, m.width}, 0);
     kernel.packed = tensor({batch, packed}, 0), kernel.attended = tensor({batch, attended}, 0);
     kernel.hidden = tensor({batch, m.hidden}, 0);
-    if (form == Form::cluster) prepare();
+    if (form == Form::eight) kernel.texts = 8;
+    if (form == Form::cluster || form == Form::eight) prepare();
   }
 
   // y, and of small batches the caches of the last block: of all sequences.
