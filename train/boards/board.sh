@@ -5,7 +5,7 @@
 #   board NAME [FOLDER]       where the rows go: FOLDER/rows.jsonl, runs/boards/NAME when not given
 #   row LABEL SEED CONFIG [options of train]   trains, scores valid and test, adds a row; a row that is there stays
 #   finish                    prints the table, writes it to FOLDER/table.md, and the curves to FOLDER/curves.html
-# A board that was stopped goes on with its next row. Rows of another commit are refused.
+# A board that was stopped goes on with the run that was stopped. Rows of another commit are refused.
 set -euo pipefail
 . .ci/packages.sh
 
@@ -28,6 +28,9 @@ board() {
 # field NAME: the last number of that name in the JSON lines on stdin.
 field() { sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" | tail -n 1; }
 
+# Whether a run has made all its steps: `train` ends well after Ctrl-C, too.
+is_complete() { [ "$(field step <"$1/metrics.jsonl")" = "$(sed -n 's/^  steps: *//p' "$1/config.yaml")" ]; }
+
 row() {
   local label=$1 seed=$2 config=$3
   shift 3
@@ -35,8 +38,12 @@ row() {
   local run=$folder/$name
   if grep -q "\"row\": \"$label\", \"seed\": $seed," "$rows"; then return 0; fi
   say "$label, seed $seed"
-  rm -rf "$run"
-  "$bin/train" --config "$config" --set seed="$seed" --no-report --out "$run" "$@"
+  if [ ! -e "$run/latest.h5" ]; then
+    "$bin/train" --config "$config" --set seed="$seed" --no-report --out "$run" "$@"
+  elif ! is_complete "$run"; then
+    "$bin/train" --resume "$run"
+  fi
+  is_complete "$run" || { echo "error: $run was stopped; the same command goes on with it" >&2; exit 1; }
   local valid test
   valid=$("$bin/evaluate" "$run/latest.h5" --split valid | field bits)
   test=$("$bin/evaluate" "$run/latest.h5" --split test | field bits)

@@ -115,6 +115,22 @@ TEST_F(SlowFirstRun, ABoardGoesOnWithItsNextRow) {
   EXPECT_EQ(out_.find("my text, seed"), std::string::npos) << out_;
   EXPECT_EQ(read_file(clone("runs/boards/demo/rows.jsonl")), rows);
   EXPECT_EQ(read_file(clone("runs/boards/demo/table.md")), table);
+  // A run that was stopped, of a row that is not there, is finished first.
+  const std::string stopped = "runs/boards/demo/my_text_1";
+  ASSERT_EQ(
+      shell("sed -i '$d' runs/boards/demo/rows.jsonl; rm -r " + stopped + "; " + path +
+            "train --config tiny.yaml --set seed=1 --no-report --max-steps 2 --out " + stopped),
+      0)
+      << err_;
+  ASSERT_EQ(shell(path + demo), 0) << out_ << err_;
+  const auto without_seconds = [](const std::string& t) { return t.substr(0, t.rfind(" | ")); };
+  EXPECT_EQ(without_seconds(read_file(clone("runs/boards/demo/table.md"))), without_seconds(table));
+  EXPECT_CONTAINS(read_file(clone(stopped + "/metrics.jsonl")), R"("step": 4)");
+  const std::string first_half = "row half 0 tiny.yaml --max-steps 2";
+  EXPECT_EQ(
+      shell(path + "export WEFT_COMMIT=abc; . train/boards/board.sh; board demo; " + first_half),
+      1);
+  EXPECT_CONTAINS(err_, "half_0 was stopped; the same command goes on with it");
   EXPECT_EQ(shell("export WEFT_COMMIT=def; . train/boards/board.sh; board demo"), 1);
   EXPECT_CONTAINS(err_, "rows of another commit or card");
 }
