@@ -36,7 +36,7 @@ constexpr milliseconds kEqualFailure{2000};  // in which rank 0 says itself what
 constexpr milliseconds kFarewell{1000};
 // of one that failed: rank 0 speaks before this process ends
 constexpr milliseconds kLongFarewell{10000};
-constexpr uint64_t kLongest = 1 << 16;  // bytes of a frame
+constexpr uint64_t kLongestReport = 1 << 16;  // bytes of a frame
 
 constexpr const char* kRest = "; the other processes end too, the last checkpoint is whole";
 }  // namespace
@@ -136,7 +136,7 @@ struct Watcher::State {
 
   void hear(Line& line) {
     Frame frame;
-    if (!receive_frame(line.socket, frame, kLongest)) {
+    if (!receive_frame(line.socket, frame, kLongestReport)) {
       line.ended = true;
       if (!others_failure.empty()) return;
       end_for({line.rank}, line.said.step, "its connection is lost: it ended, or was killed");
@@ -209,7 +209,7 @@ struct Watcher::State {
       while (line.socket && since(began) < longest) {
         pollfd waiting{line.socket.get(), POLLIN, 0};
         Frame frame;
-        if (poll(&waiting, 1, 50) > 0 && !receive_frame(line.socket, frame, kLongest)) break;
+        if (poll(&waiting, 1, 50) > 0 && !receive_frame(line.socket, frame, kLongestReport)) break;
       }
     }
   }

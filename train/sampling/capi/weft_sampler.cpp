@@ -17,15 +17,15 @@
 #include <utility>
 #include <vector>
 
-namespace {
-using namespace weft;
-using namespace weft::capi;
-
+namespace weft::capi {
 struct SharedModel {
   std::unique_ptr<LoadedModel> loaded;
   std::mutex mutex;  // texts share its queue and memory
 };
-}  // namespace
+}  // namespace weft::capi
+
+using namespace weft;
+using namespace weft::capi;
 
 struct weft_sampler {
   std::shared_ptr<SharedModel> model;
