@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/tile_image.h"
 
-#include "train/inspect/letters.h"
 #include "train/inspect/tile_text.h"
+#include "train/program/letters.h"
 
 #include <algorithm>
 #include <cmath>
