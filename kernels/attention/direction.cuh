@@ -64,7 +64,7 @@ struct BlockIndex {
 
 // Row `position` of a (B, T, H, D) tensor of a head.
 template <class T>
-__device__ __forceinline__ T* row_of(const HeadsView& x, const BlockIndex& at, int position) {
+__device__ __forceinline__ T* head_row(const HeadsView& x, const BlockIndex& at, int position) {
   return static_cast<T*>(x.data) + at.b * x.batch_stride + position * x.time_stride +
          at.h * x.head_stride;
 }

@@ -54,7 +54,7 @@ __device__ void gather(float* to, const HeadsView& x, const BlockIndex& at, cons
     const int row = item / kChunks, column = item % kChunks * kChunk, position = order[row];
     float value[kChunk] = {};
     if (position >= 0 && column < x.size)
-      load(value, row_of<const typename S::T>(x, at, position) + column, kChunk, true);
+      load(value, head_row<const typename S::T>(x, at, position) + column, kChunk, true);
 #pragma unroll
     for (int i = 0; i < kChunk; i += 4)
       *reinterpret_cast<float4*>(to + row * S::kPitch + column + i) =
@@ -145,7 +145,7 @@ __device__ void for_each_sum(const HeadsView& x, const BlockIndex& at, const int
 #pragma unroll
     for (int j = 0; j < S::P / 64; ++j) {
       const int column = j * 64 + column_thread() * 4;
-      if (column < x.size) f(row_of<typename S::T>(x, at, position) + column, i, j);
+      if (column < x.size) f(head_row<typename S::T>(x, at, position) + column, i, j);
     }
   }
 }

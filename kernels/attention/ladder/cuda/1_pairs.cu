@@ -41,28 +41,28 @@ __global__ void forward_kernel(const __grid_constant__ AttentionForward f, const
   if (i >= f.q.time) return;
   const int64_t group = f.maps.map_of(at.b, at.h);
   const auto scale = static_cast<float>(f.scale);
-  const Number* q = row_of<const Number>(f.q, at, i);
+  const Number* q = head_row<const Number>(f.q, at, i);
 
   float largest = -INFINITY, sum = 0;
   for (int j = 0; j < f.k.time; ++j)
     if (pairs.attends(group, i, j))
-      largest = fmaxf(largest, scale * dot(q, row_of<const Number>(f.k, at, j)));
+      largest = fmaxf(largest, scale * dot(q, head_row<const Number>(f.k, at, j)));
   Row y = {};
   for (int j = 0; j < f.k.time; ++j) {
     if (!pairs.attends(group, i, j)) continue;
-    const float p = expf(scale * dot(q, row_of<const Number>(f.k, at, j)) - largest);
+    const float p = expf(scale * dot(q, head_row<const Number>(f.k, at, j)) - largest);
     sum += p;
-    add(y, p, row_of<const Number>(f.v, at, j));
+    add(y, p, head_row<const Number>(f.v, at, j));
   }
 
   scalars_of(f.lse, at)[i] = sum == 0 ? -INFINITY : largest + logf(sum);
-  store_row(row_of<Number>(f.y, at, i), y, sum == 0 ? 0 : 1 / sum);
+  store_row(head_row<Number>(f.y, at, i), y, sum == 0 ? 0 : 1 / sum);
 }
 
 // p and ds of a pair.
 __device__ float2 gradients(const AttentionBackward& g, const BlockIndex& at, int i, int j) {
-  const float score = dot(row_of<const Number>(g.q, at, i), row_of<const Number>(g.k, at, j));
-  const float dp = dot(row_of<const Number>(g.dy, at, i), row_of<const Number>(g.v, at, j));
+  const float score = dot(head_row<const Number>(g.q, at, i), head_row<const Number>(g.k, at, j));
+  const float dp = dot(head_row<const Number>(g.dy, at, i), head_row<const Number>(g.v, at, j));
   const float p = expf(static_cast<float>(g.scale) * score - scalar(g.lse, at, i));
   return {p, p * (dp - scalar(g.delta, at, i))};
 }
@@ -75,8 +75,8 @@ __global__ void query_kernel(const __grid_constant__ AttentionBackward g, const 
   Row dq = {};
   for (int j = 0; j < g.k.time; ++j)
     if (pairs.attends(group, i, j))
-      add(dq, gradients(g, at, i, j).y, row_of<const Number>(g.k, at, j));
-  store_row(row_of<Number>(g.dq, at, i), dq, static_cast<float>(g.scale));
+      add(dq, gradients(g, at, i, j).y, head_row<const Number>(g.k, at, j));
+  store_row(head_row<Number>(g.dq, at, i), dq, static_cast<float>(g.scale));
 }
 
 __global__ void key_kernel(const __grid_constant__ AttentionBackward g, const PairBits pairs) {
@@ -88,11 +88,11 @@ __global__ void key_kernel(const __grid_constant__ AttentionBackward g, const Pa
   for (int i = 0; i < g.q.time; ++i) {
     if (!pairs.attends(group, i, j)) continue;
     const float2 pair = gradients(g, at, i, j);
-    add(dv, pair.x, row_of<const Number>(g.dy, at, i));
-    add(dk, pair.y, row_of<const Number>(g.q, at, i));
+    add(dv, pair.x, head_row<const Number>(g.dy, at, i));
+    add(dk, pair.y, head_row<const Number>(g.q, at, i));
   }
-  store_row(row_of<Number>(g.dk, at, j), dk, static_cast<float>(g.scale));
-  store_row(row_of<Number>(g.dv, at, j), dv, 1);
+  store_row(head_row<Number>(g.dk, at, j), dk, static_cast<float>(g.scale));
+  store_row(head_row<Number>(g.dv, at, j), dv, 1);
 }
 }  // namespace
 

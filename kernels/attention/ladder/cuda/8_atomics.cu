@@ -123,7 +123,7 @@ __global__ void round_kernel(const __grid_constant__ AttentionBackward g, const 
   if (t >= g.q.time) return;
   const float* from = sums + ((at.b * g.q.heads + at.h) * g.q.time + t) * kTile + d;
   const auto scale = static_cast<float>(g.scale);
-  *reinterpret_cast<uint32_t*>(row_of<uint16_t>(g.dq, at, t) + d) =
+  *reinterpret_cast<uint32_t*>(head_row<uint16_t>(g.dq, at, t) + d) =
       pack<bf16>(from[0] * scale, from[1] * scale);
 }
 }  // namespace

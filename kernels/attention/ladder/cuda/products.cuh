@@ -89,7 +89,7 @@ __device__ void load_tile(Matrix& to, const HeadsView& x, const BlockIndex& at,
   for (int item = static_cast<int>(threadIdx.x); item < kTile * kTile / 8; item += kThreads) {
     const int r = item / (kTile / 8), d = item % (kTile / 8) * 8, t = position(r);
     float eight[8] = {};
-    if (t >= 0 && t < x.time) load(eight, row_of<const Number>(x, at, t) + d, 8, true);
+    if (t >= 0 && t < x.time) load(eight, head_row<const Number>(x, at, t) + d, 8, true);
     for (int k = 0; k < 8; ++k) to[r][d + k] = eight[k];
   }
 }
@@ -104,7 +104,7 @@ __device__ void store_tile(const HeadsView& x, const BlockIndex& at, const Sums&
     if (t < 0 || t >= x.time) continue;
     RowNumbers out;
     for (int j = 0; j < kEach; ++j) out[j] = sums[i][j] * factor[i];
-    store(row_of<Number>(x, at, t) + kEach * column(), out, kEach, true);
+    store(head_row<Number>(x, at, t) + kEach * column(), out, kEach, true);
   }
 }
 }  // namespace weft::ladder::cuda
