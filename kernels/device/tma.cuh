@@ -62,6 +62,28 @@ __device__ __forceinline__ void prefetch(const CUtensorMap& map) {
 
 // ---- global to shared memory: the box that begins at x (fastest) ...; `mbarrier` counts its bytes
 
+__device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& from, int x, int y,
+                                         uint32_t mbarrier) {
+  WEFT_SM90_ASM(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, "
+      "%3}], [%4];" ::"r"(to),
+      "l"(&from), "r"(x), "r"(y), "r"(mbarrier)
+      : "memory");
+}
+
+// The same to this address in the thread blocks of the cluster whose bits are set in `ranks`; the
+// bytes count at this barrier of each.
+__device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMap& from, int x,
+                                                   int y, uint32_t mbarrier, int ranks) {
+  WEFT_SM90_ASM(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::"
+      "cluster "
+      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
+      "l"(&from), "r"(x), "r"(y), "r"(mbarrier), "h"(static_cast<uint16_t>(ranks))
+      : "memory");
+}
+
 __device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& from, int x, int y, int z,
                                          int w, uint32_t mbarrier) {
   WEFT_SM90_ASM(
@@ -93,6 +115,13 @@ __device__ __forceinline__ void bulk_load(uint32_t to, const void* from, int byt
 }
 
 // ---- shared to global memory, in a group of tma_store_commit_group(); parts outside are left out
+
+__device__ __forceinline__ void tma_store(const CUtensorMap& to, uint32_t from, int x, int y) {
+  WEFT_SM90_ASM(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&to),
+      "r"(from), "r"(x), "r"(y)
+      : "memory");
+}
 
 __device__ __forceinline__ void tma_store(const CUtensorMap& to, uint32_t from, int x, int y, int z,
                                           int w, int v) {

@@ -21,11 +21,11 @@ namespace weft::linear_activation {
 template <class T, bool kBackward, int kChunks>
 __device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>& a,
                                         TileScheduler tiles, int rank) {
-  Ring<kStages> place;
+  PipelineState<kStages> place;
   const auto next = [&](auto&& load_stage) {
-    mbarrier_wait(memory.empty(place.at), place.parity ^ 1);
-    mbarrier_arrive_expect_tx(memory.full(place.at), kStage);
-    load_stage(memory.stage(place.at), memory.full(place.at));
+    mbarrier_wait(memory.empty(place.stage), place.parity ^ 1);
+    mbarrier_arrive_expect_tx(memory.full(place.stage), kStage);
+    load_stage(memory.stage(place.stage), memory.full(place.stage));
     place.advance();
   };
   for (bool new_columns = true; tiles.more(a); new_columns = tiles.advance(a)) {
@@ -66,7 +66,7 @@ __device__ __forceinline__ void store_results(const Memory& memory, const Argume
 
   const auto column = [&](const Half& of) { return of.tiles.column(rank) + consumer * kColumns; };
   Half ahead = {first, 0}, at = ahead;
-  Ring<kSlots> place;
+  PipelineState<kSlots> place;
   const auto open = [&](int slot) {
     if (!ahead.tiles.more(a)) return;
     const uint32_t barrier = memory.open(consumer, slot);
@@ -80,13 +80,13 @@ __device__ __forceinline__ void store_results(const Memory& memory, const Argume
   };
   for (int slot = 0; slot < kSlots; ++slot) open(slot);
   for (; at.tiles.more(a); at.advance(a), place.advance()) {
-    mbarrier_wait(memory.done(consumer, place.at), place.parity);
+    mbarrier_wait(memory.done(consumer, place.stage), place.parity);
     if (kBackward || a.with_h)
-      put(kBackward ? a.dh : a.h, memory.h(consumer, place.at), column(at), at.row());
-    if (a.with_y) put(a.y, memory.y(consumer, place.at), column(at), at.row());
+      tma_store(kBackward ? a.dh : a.h, memory.h(consumer, place.stage), column(at), at.row());
+    if (a.with_y) tma_store(a.y, memory.y(consumer, place.stage), column(at), at.row());
     tma_store_commit_group();
     tma_store_wait_group_read<0>();
-    open(place.at);
+    open(place.stage);
   }
 }
 
@@ -126,10 +126,10 @@ class Consumer {
         release();
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          mbarrier_wait(memory_.open(self_, slot_.at), slot_.parity);
+          mbarrier_wait(memory_.open(self_, slot_.stage), slot_.parity);
           kBackward ? finish_backward(c, half, bias, sum) : finish_forward(c, half, bias);
           fence_proxy_async();
-          mbarrier_arrive_warp(memory_.done(self_, slot_.at));
+          mbarrier_arrive_warp(memory_.done(self_, slot_.stage));
           slot_.advance();
         }
       }
@@ -149,18 +149,18 @@ class Consumer {
 
   // The stage before place_ may be filled again.
   __device__ __forceinline__ void release() {
-    const int at = place_.at == 0 ? kStages - 1 : place_.at - 1;
+    const int at = place_.stage == 0 ? kStages - 1 : place_.stage - 1;
     __syncwarp();
     if (threadIdx.x % 32 != 0) return;
     mbarrier_arrive(memory_.empty(at));
-    arrive_at(memory_.empty(at), rank_ ^ 1);
+    mbarrier_arrive_cluster(memory_.empty(at), rank_ ^ 1);
   }
 
   __device__ __forceinline__ void take_weights(uint32_t (&w)[kChunks * 4][4]) {
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      mbarrier_wait(memory_.full(place_.at), place_.parity);
-      const uint32_t from = memory_.stage(place_.at) + self_ * kHalf;
+      mbarrier_wait(memory_.full(place_.stage), place_.parity);
+      const uint32_t from = memory_.stage(place_.stage) + self_ * kHalf;
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         if constexpr (kBackward) ldmatrix_trans(w[chunk * 4 + k], from + lane_offset_ + k * 2048);
@@ -176,9 +176,9 @@ class Consumer {
   __device__ __forceinline__ void multiply(float (&c)[64], const uint32_t (&w)[kChunks * 4][4]) {
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      mbarrier_wait(memory_.full(place_.at), place_.parity);
+      mbarrier_wait(memory_.full(place_.stage), place_.parity);
       wgmma_fence();
-      const Descriptor x = descriptor(memory_.stage(place_.at));
+      const Descriptor x = descriptor(memory_.stage(place_.stage));
 #pragma unroll
       for (int k = 0; k < 4; ++k)
         wgmma<T, true>(c, w[chunk * 4 + k], x + k * kColumnStep, chunk + k > 0);
@@ -205,8 +205,8 @@ class Consumer {
         const float low = v.x + bias[m % 2], high = v.y + bias[m % 2];
         y[m] = pack<T>(activated<kF>(low, gelu).y, activated<kF>(high, gelu).y);
       }
-      if (a_.with_h) stmatrix_trans(memory_.h(self_, slot_.at) + at, h);
-      stmatrix_trans(memory_.y(self_, slot_.at) + at, y);
+      if (a_.with_h) stmatrix_trans(memory_.h(self_, slot_.stage) + at, h);
+      stmatrix_trans(memory_.y(self_, slot_.stage) + at, y);
     }
   }
 
@@ -217,7 +217,7 @@ class Consumer {
     for (int i = 4 * half; i < 4 * half + 4; ++i) {
       const uint32_t at = lane_offset_ + i % 4 * 2048;
       uint32_t h[4], dh[4], y[4];
-      ldmatrix_trans(h, memory_.h(self_, slot_.at) + at);
+      ldmatrix_trans(h, memory_.h(self_, slot_.stage) + at);
 #pragma unroll
       for (int m = 0; m < 4; ++m) {
         const float2 two = unpack<T>(h[m]);
@@ -232,8 +232,8 @@ class Consumer {
         y[m] = pack<T>(v[0], v[1]);
         dh[m] = pack<T>(d[0], d[1]);
       }
-      stmatrix_trans(memory_.h(self_, slot_.at) + at, dh);
-      if (a_.with_y) stmatrix_trans(memory_.y(self_, slot_.at) + at, y);
+      stmatrix_trans(memory_.h(self_, slot_.stage) + at, dh);
+      if (a_.with_y) stmatrix_trans(memory_.y(self_, slot_.stage) + at, y);
     }
   }
 
@@ -251,8 +251,8 @@ class Consumer {
   const Arguments<T>& a_;
   TileScheduler tiles_;
   const int rank_, self_;
-  Ring<kStages> place_;
-  Ring<kSlots> slot_;
+  PipelineState<kStages> place_;
+  PipelineState<kSlots> slot_;
   int column_ = 0;  // the first of this consumer
   uint32_t lane_offset_;
 };
@@ -274,7 +274,7 @@ __global__ void __launch_bounds__(kThreads, 1)
       mbarrier_init(memory.open(0, i), 1);
       mbarrier_init(memory.done(0, i), kWarpgroup / 32);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_mbarrier_init();
     fence_proxy_async();
   }
   __syncwarp();

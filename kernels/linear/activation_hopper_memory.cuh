@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// LinearActivation on Hopper (activation_hopper.cu): sizes, arguments, shared memory, instructions.
+// LinearActivation on Hopper (activation_hopper.cu): sizes, arguments, shared memory.
 #pragma once
 
 #include "kernels/layers/pointwise.h"
@@ -94,40 +94,9 @@ struct Memory {
   }
 };
 
-// ---- instructions ----
-
-// Stores a TMA tile, in the group that tma_store_commit_group() ends.
-__device__ __forceinline__ void put(const CUtensorMap& to, uint32_t from, int column, int row) {
-  WEFT_SM90_ASM(
-      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&to),
-      "r"(from), "r"(column), "r"(row)
-      : "memory");
-}
-
-// The reverse of ldmatrix_trans().
-__device__ __forceinline__ void stmatrix_trans(uint32_t row, const uint32_t (&r)[4]) {
-  WEFT_SM90_ASM("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row),
-                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-                : "memory");
-}
-
-__device__ __forceinline__ float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 __device__ __forceinline__ Activated<float> gelu(float v) {
   constexpr float slope = static_cast<float>(kGeluSlope);
   const float s = reciprocal(1.0f + device::exp2_fast(v * (-slope * device::kLog2E))), y = v * s;
   return {y, fmaf(slope, fmaf(-y, s, y), s)};
-}
-
-__device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
-__device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 }  // namespace weft::linear_activation

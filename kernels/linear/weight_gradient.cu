@@ -70,7 +70,7 @@ struct Work {
 __device__ __forceinline__ void release(uint32_t barrier) {
   __syncwarp();
   if (const int lane = static_cast<int>(threadIdx.x) % 32; lane < kCluster)
-    arrive_at(barrier, lane);
+    mbarrier_arrive_cluster(barrier, lane);
 }
 
 // The producer, one thread: loads tiles into the ring of stages.
@@ -79,18 +79,18 @@ __device__ __forceinline__ void produce(const Memory& memory, const Arguments& a
   const int rank = w.x_tile % kCluster;
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
-  Ring<kStages> place;
+  PipelineState<kStages> place;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
-    mbarrier_wait(memory.empty(place.at), place.parity ^ 1);
-    const uint32_t full = memory.full(place.at);
+    mbarrier_wait(memory.empty(place.stage), place.parity ^ 1);
+    const uint32_t full = memory.full(place.stage);
     mbarrier_arrive_expect_tx(full, kStage);
 #pragma unroll
     for (int panel = 0; panel < kXPanels; ++panel)
-      tma_load(memory.x(place.at) + panel * kPanel, a.x, w.x_tile * kXColumns + panel * 64,
+      tma_load(memory.x(place.stage) + panel * kPanel, a.x, w.x_tile * kXColumns + panel * 64,
                stage * kRows, full);
 #pragma unroll
     for (int panel = 0; panel < kYPanels; ++panel)
-      tma_load_multicast(memory.y(place.at) + panel * kPanel + rank * kPart * 128, a.dy,
+      tma_load_multicast(memory.y(place.stage) + panel * kPanel + rank * kPart * 128, a.dy,
                          w.y_tile * kYColumns + panel * 64, stage * kRows + rank * kPart, full);
   }
 }
@@ -101,11 +101,11 @@ __device__ __forceinline__ void sum_columns(const Memory& memory, const Argument
                                             int panel) {
   const int lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % 8, first_row = lane / 8 * 16;
   float sum[8] = {};
-  Ring<kStages> place;
+  PipelineState<kStages> place;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
-    mbarrier_wait(memory.full(place.at), place.parity);
+    mbarrier_wait(memory.full(place.stage), place.parity);
     if (stage % a.x_tiles == w.x_tile) {
-      const uint32_t from = memory.y(place.at) + panel * kPanel + first_row * 128;
+      const uint32_t from = memory.y(place.stage) + panel * kPanel + first_row * 128;
 #pragma unroll 4
       for (int row = 0; row < 16; ++row) {
         const uint4 eight = ld_shared_16(from + row * 128 + ((chunk ^ (row & 7)) << 4));
@@ -117,7 +117,7 @@ __device__ __forceinline__ void sum_columns(const Memory& memory, const Argument
         }
       }
     }
-    release(memory.empty(place.at));
+    release(memory.empty(place.stage));
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -139,18 +139,18 @@ template <class T>
 __device__ __forceinline__ void consume(const Memory& memory, const Arguments& a, const Work& w,
                                         int self) {
   float c[96];
-  Ring<kStages> place;
+  PipelineState<kStages> place;
   int before = 0;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
-    mbarrier_wait(memory.full(place.at), place.parity);
+    mbarrier_wait(memory.full(place.stage), place.parity);
     wgmma_fence();
-    const Descriptor x = rows_at(memory.x(place.at) + self * kPanel),
-                     y = rows_at(memory.y(place.at));
+    const Descriptor x = rows_at(memory.x(place.stage) + self * kPanel),
+                     y = rows_at(memory.y(place.stage));
     mma_atb<T>(c, x, y, stage > w.first);
     wgmma_commit_group();
     wgmma_wait_group<1>();
     if (stage > w.first) release(memory.empty(before));
-    before = place.at;
+    before = place.stage;
   }
   wgmma_wait_group<0>();
   pin(c);
@@ -180,7 +180,7 @@ __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant
       mbarrier_init(memory.full(i), 1);
       mbarrier_init(memory.empty(i), kCluster * kReaders);
     }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    fence_mbarrier_init();
     fence_proxy_async();
   }
   __syncwarp();

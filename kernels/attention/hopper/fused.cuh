@@ -23,9 +23,8 @@ struct FusedScalars {
   float lse[2], delta[2];
 
   __device__ __forceinline__ void load(uint32_t scalars, int j) {
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(lse[0]), "=f"(delta[0]), "=f"(lse[1]), "=f"(delta[1])
-                 : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
+    const float4 x = ld_shared_float4(scalars + threadIdx.x % 4 * 16 + j * 64);
+    lse[0] = x.x, delta[0] = x.y, lse[1] = x.z, delta[1] = x.w;
   }
 };
 
@@ -72,21 +71,22 @@ class DsOut {
   // Waits for what was stored: better a while later.
   __device__ __forceinline__ void announce() {
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.ds_full(own_, at_.at));
+    mbarrier_arrive_warp(memory_.ds_full(own_, at_.stage));
     at_.advance();
   }
 
  private:
   __device__ __forceinline__ void store(const uint32_t (&ds)[4][4]) {
-    mbarrier_wait(memory_.ds_free(own_, at_.at), at_.parity ^ 1);
+    mbarrier_wait(memory_.ds_empty(own_, at_.stage), at_.parity ^ 1);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      stmatrix(lane_address<64>(memory_.ds(own_, at_.at), threadIdx.x % kWarpgroup / 32, k), ds[k]);
+      stmatrix(lane_address<64>(memory_.ds(own_, at_.stage), threadIdx.x % kWarpgroup / 32, k),
+               ds[k]);
   }
 
   const FusedMemory& memory_;
   int own_;
-  Ring<FusedMemory::kBuffers> at_;
+  PipelineState<FusedMemory::kBuffers> at_;
 };
 
 // The MMAs that end an iteration are issued after those that begin the next one, and overlap its

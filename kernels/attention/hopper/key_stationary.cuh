@@ -21,9 +21,8 @@ struct StageScalars {
   float lse[2], delta[2];
 
   __device__ __forceinline__ StageScalars(uint32_t scalars, int j) {
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(lse[0]), "=f"(lse[1]), "=f"(delta[0]), "=f"(delta[1])
-                 : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
+    const float4 x = ld_shared_float4(scalars + threadIdx.x % 4 * 16 + j * 64);
+    lse[0] = x.x, lse[1] = x.y, delta[0] = x.z, delta[1] = x.w;
   }
 };
 

@@ -78,7 +78,7 @@ class Producer {
       }
       while (key != kEnd) {
         const Direction d = direction();
-        const bool mine = stage_.at % kWarps == warp_;
+        const bool mine = stage_.stage % kWarps == warp_;
         Step step{};
         int mask = kSkip;
         if (mine) {
@@ -97,11 +97,11 @@ class Producer {
       }
     }
     if (warp_ != 0 && M::kTma) return;
-    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
-    if constexpr (!M::kTma) cp_async_mbarrier_arrive(memory_.own_full(own_stage_.at));
-    if (warp_ != 0 || !speaks()) return;
-    memory_.work(shared_, own_stage_.at).end = true;
-    mbarrier_arrive(memory_.own_full(own_stage_.at));
+    mbarrier_wait(memory_.own_empty(own_stage_.stage), own_stage_.parity ^ 1);
+    if constexpr (!M::kTma) cp_async_mbarrier_arrive(memory_.own_full(own_stage_.stage));
+    if (warp_ != 0 || !is_lane_0()) return;
+    memory_.work(shared_, own_stage_.stage).end = true;
+    mbarrier_arrive(memory_.own_full(own_stage_.stage));
   }
 
  private:
@@ -178,7 +178,7 @@ class Producer {
 
   __device__ static unsigned lane() { return threadIdx.x % 32; }
 
-  __device__ static bool speaks() { return lane() == 0; }
+  __device__ static bool is_lane_0() { return lane() == 0; }
 
   // First position of this lane's box; past the end, which reads as zeros, where the slots are
   // empty.
@@ -238,12 +238,12 @@ class Producer {
   __device__ __forceinline__ void open_work(const Direction& d, int own, int b, int h, bool empty,
                                             bool accumulate, const TensorMaps& tensor_maps,
                                             const Sources& from) {
-    const uint32_t full = memory_.own_full(own_stage_.at);
-    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
-    WorkItem<kOwners>& work = memory_.work(shared_, own_stage_.at);
+    const uint32_t full = memory_.own_full(own_stage_.stage);
+    mbarrier_wait(memory_.own_empty(own_stage_.stage), own_stage_.parity ^ 1);
+    WorkItem<kOwners>& work = memory_.work(shared_, own_stage_.stage);
     if (lane() < kOwners && warp_ == 0) work.tile[lane()] = own;
     __syncwarp();
-    if (speaks() && warp_ == 0) {
+    if (is_lane_0() && warp_ == 0) {
       work.b = b;
       work.h = h;
       work.empty = empty;
@@ -262,8 +262,8 @@ class Producer {
         int position[2];
         positions_of(position, d.own_order, __shfl_sync(0xffffffffu, own, i));
         gather<M::kXPanels, M::kOwnsY ? M::kYPanels : 0>(
-            position, memory_.own_x(own_stage_.at, i), Rows::of(from.own_x, b, h),
-            memory_.own_y(own_stage_.at, i), Rows::of(from.own_y, b, h));
+            position, memory_.own_x(own_stage_.stage, i), Rows::of(from.own_x, b, h),
+            memory_.own_y(own_stage_.stage, i), Rows::of(from.own_y, b, h));
       }
       cp_async_mbarrier_arrive(full);
     }
@@ -271,11 +271,11 @@ class Producer {
     for (int i = 0; i < (M::kTma ? kOwners : 0); ++i) {
       const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), tensor_maps.own_run,
                                 static_cast<int>(from.own_x.time));
-      copy<M::kXPanels>(memory_.own_x(own_stage_.at, i), tensor_maps.own_x, tensor_maps.own_run,
+      copy<M::kXPanels>(memory_.own_x(own_stage_.stage, i), tensor_maps.own_x, tensor_maps.own_run,
                         row, h, b, full);
       if constexpr (M::kOwnsY)
-        copy<M::kYPanels>(memory_.own_y(own_stage_.at, i), tensor_maps.own_y, tensor_maps.own_run,
-                          row, h, b, full);
+        copy<M::kYPanels>(memory_.own_y(own_stage_.stage, i), tensor_maps.own_y,
+                          tensor_maps.own_run, row, h, b, full);
     }
     own_stage_.advance();
   }
@@ -284,32 +284,34 @@ class Producer {
   __device__ __forceinline__ void feed(int mask, bool last, const Step& step, int b, int h,
                                        const TensorMaps& tensor_maps, const Sources& from,
                                        const float* lse, const float* delta) {
-    const uint32_t full = memory_.full(stage_.at);
-    mbarrier_wait(memory_.free(stage_.at), stage_.parity ^ 1);
-    if (lane() < kOwners) write_info(memory_.info(stage_.at) + lane() * 4, mask, last);
+    const uint32_t full = memory_.full(stage_.stage);
+    mbarrier_wait(memory_.empty(stage_.stage), stage_.parity ^ 1);
+    if (lane() < kOwners) write_info(memory_.info(stage_.stage) + lane() * 4, mask, last);
     if constexpr (M::kFused) {
-      if (speaks()) memory_.write_turn(stage_.at, step.tile, step.turn);
+      if (is_lane_0()) memory_.write_turn(stage_.stage, step.tile, step.turn);
     }
     __syncwarp();
     if constexpr (M::kTma) {
-      if (speaks()) mbarrier_arrive_expect_tx(full, M::kStage);
+      if (is_lane_0()) mbarrier_arrive_expect_tx(full, M::kStage);
       __syncwarp();
-      copy<M::kXPanels>(memory_.x(stage_.at), tensor_maps.x, tensor_maps.run, step.row, h, b, full);
-      copy<M::kYPanels>(memory_.y(stage_.at), tensor_maps.y, tensor_maps.run, step.row, h, b, full);
+      copy<M::kXPanels>(memory_.x(stage_.stage), tensor_maps.x, tensor_maps.run, step.row, h, b,
+                        full);
+      copy<M::kYPanels>(memory_.y(stage_.stage), tensor_maps.y, tensor_maps.run, step.row, h, b,
+                        full);
     } else {
-      if (speaks()) mbarrier_arrive(full);
-      gather<M::kXPanels, M::kYPanels>(step.number, memory_.x(stage_.at), Rows::of(from.x, b, h),
-                                       memory_.y(stage_.at), Rows::of(from.y, b, h));
+      if (is_lane_0()) mbarrier_arrive(full);
+      gather<M::kXPanels, M::kYPanels>(step.number, memory_.x(stage_.stage), Rows::of(from.x, b, h),
+                                       memory_.y(stage_.stage), Rows::of(from.y, b, h));
     }
     if constexpr (M::kScalars) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int at = max(step.number[i], 0);
         if constexpr (M::kFused) {
-          cp_async_8(memory_.scalars(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at,
+          cp_async_8(memory_.scalars(stage_.stage) + (lane() + 32 * i) * 8, lse + 2 * at,
                      step.number[i] >= 0);
         } else {
-          const uint32_t to = memory_.scalar(stage_.at, lane() + 32 * i);
+          const uint32_t to = memory_.scalar(stage_.stage, lane() + 32 * i);
           cp_async_4(to, lse + at, step.number[i] >= 0);
           cp_async_4(to + 8, delta + at, step.number[i] >= 0);
         }
@@ -321,8 +323,8 @@ class Producer {
   const M& memory_;
   char* shared_;
   int warp_;
-  Ring<M::kStages> stage_;
-  Ring<M::kOwnStages> own_stage_;
+  PipelineState<M::kStages> stage_;
+  PipelineState<M::kOwnStages> own_stage_;
 };
 
 template <auto kSide, class M>

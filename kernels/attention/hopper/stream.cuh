@@ -8,6 +8,7 @@
 #pragma once
 
 #include "kernels/attention/direction.cuh"
+#include "kernels/device/pipeline.cuh"
 #include "kernels/device/wgmma.cuh"
 
 #include <cstddef>
@@ -54,7 +55,7 @@ struct Memory {
     float scalars[kStages][kScalars ? 2 * kTile : 0];
     int info[kStages][4];  // write_info()
     char work[kOwnStages][kWorkItem];
-    uint64_t full[kStages], free[kStages], own_full[kOwnStages], own_free[kOwnStages];
+    uint64_t full[kStages], empty[kStages], own_full[kOwnStages], own_empty[kOwnStages];
   };
 
   static constexpr int kStage = kX + kY, kOwnTiles = sizeof(Own) * kOwners,
@@ -93,11 +94,11 @@ struct Memory {
 
   __device__ uint32_t full(int stage) const { return WEFT_AT(full) + stage * 8; }
 
-  __device__ uint32_t free(int stage) const { return full(kStages + stage); }
+  __device__ uint32_t empty(int stage) const { return full(kStages + stage); }
 
   __device__ uint32_t own_full(int own_stage) const { return full(2 * kStages + own_stage); }
 
-  __device__ uint32_t own_free(int own_stage) const { return own_full(kOwnStages + own_stage); }
+  __device__ uint32_t own_empty(int own_stage) const { return own_full(kOwnStages + own_stage); }
 
   // By all threads of the block, before anything else. A buffer is full once one thread of the
   // producer, TMA and each thread whose cp.async fills it have arrived, and free once each warp of
@@ -106,10 +107,10 @@ struct Memory {
     if (threadIdx.x == 0) {
       const int of_stage = kScalars || !kTma ? 32 : 0, of_own = kTma ? 0 : 32 * kProducingWarps;
       for (int i = 0; i < kStages; ++i)
-        mbarrier_init(full(i), 1 + of_stage), mbarrier_init(free(i), kOwners * kWarpgroup / 32);
+        mbarrier_init(full(i), 1 + of_stage), mbarrier_init(empty(i), kOwners * kWarpgroup / 32);
       for (int i = 0; i < kOwnStages; ++i)
         mbarrier_init(own_full(i), 1 + of_own),
-            mbarrier_init(own_free(i), kOwners * kWarpgroup / 32);
+            mbarrier_init(own_empty(i), kOwners * kWarpgroup / 32);
       fence_proxy_async();
     }
     __syncthreads();
@@ -155,8 +156,7 @@ class TileScheduler {
 
 // What a consumer is told of a stage: its mask index, and whether it is the last of the work item.
 __device__ __forceinline__ void write_info(uint32_t to, int mask, bool last) {
-  asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(mask << 1 | static_cast<int>(last))
-               : "memory");
+  st_shared_int(to, mask << 1 | static_cast<int>(last));
 }
 
 // A mask index that is neither kSkip nor kEnd.
@@ -174,20 +174,20 @@ class Consumer {
         own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ const WorkItem<M::kOwners>& take_work() {
-    mbarrier_wait(memory_.own_full(own_stage_.at), own_stage_.parity);
-    const WorkItem<M::kOwners>& work = memory_.work(shared_, own_stage_.at);
+    mbarrier_wait(memory_.own_full(own_stage_.stage), own_stage_.parity);
+    const WorkItem<M::kOwners>& work = memory_.work(shared_, own_stage_.stage);
     ended_ = warp_uniform(work.empty);
-    show();
+    fence_gathered();
     return work;
   }
 
-  __device__ uint32_t own_x() const { return memory_.own_x(own_stage_.at, own_); }
+  __device__ uint32_t own_x() const { return memory_.own_x(own_stage_.stage, own_); }
 
-  __device__ uint32_t own_y() const { return memory_.own_y(own_stage_.at, own_); }
+  __device__ uint32_t own_y() const { return memory_.own_y(own_stage_.stage, own_); }
 
   // The work item and its stationary tiles are not read any more.
   __device__ __forceinline__ void release_work() {
-    mbarrier_arrive_warp(memory_.own_free(own_stage_.at));
+    mbarrier_arrive_warp(memory_.own_empty(own_stage_.stage));
     own_stage_.advance();
   }
 
@@ -204,37 +204,35 @@ class Consumer {
     if (mask == kSkip)
       release(stage());
     else
-      show();
+      fence_gathered();
     return mask;
   }
 
   // Parts of step(); callers release skipped stages. Whether the next stage is full, without
   // waiting.
   __device__ __forceinline__ bool has_step() const {
-    return mbarrier_test_wait(memory_.full(stage_.at), stage_.parity);
+    return mbarrier_test_wait(memory_.full(stage_.stage), stage_.parity);
   }
 
   // Waits for it, unless has_step() said yes or the work item has ended.
   __device__ __forceinline__ void await_step(bool has) const {
-    if (!has && !ended_) mbarrier_wait(memory_.full(stage_.at), stage_.parity);
+    if (!has && !ended_) mbarrier_wait(memory_.full(stage_.stage), stage_.parity);
   }
 
   // The stage's info word; undefined after the last stage.
   __device__ __forceinline__ int look_at_step() const {
-    int info;
-    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(info) : "r"(memory_.info(stage_.at) + own_ * 4));
-    return warp_uniform(info);
+    return warp_uniform(ld_shared_int(memory_.info(stage_.stage) + own_ * 4));
   }
 
   // Goes to it; without branches.
   __device__ __forceinline__ int take_step(int info) {
-    Ring<M::kStages> next = stage_;
+    PipelineState<M::kStages> next = stage_;
     next.advance();
-    stage_.at = ended_ ? stage_.at : next.at;
+    stage_.stage = ended_ ? stage_.stage : next.stage;
     stage_.parity = ended_ ? stage_.parity : next.parity;
     const int mask = ended_ ? kEnd : info >> 1;
     ended_ |= info & 1;
-    if (mask != kSkip) show();
+    if (mask != kSkip) fence_gathered();
     return mask;
   }
 
@@ -246,29 +244,29 @@ class Consumer {
 
   // Of the last iteration; of the one before. Computed anew from the ring's position, which the
   // compiler knows to be the same in all lanes: descriptors stay in uniform registers.
-  __device__ __forceinline__ int stage() const { return stage_.index_back(1); }
+  __device__ __forceinline__ int stage() const { return stage_.stage_back(1); }
 
-  __device__ __forceinline__ int stage_before() const { return stage_.index_back(2); }
+  __device__ __forceinline__ int stage_before() const { return stage_.stage_back(2); }
 
   // Of the last iteration that had a tile, after one that had none.
   __device__ __forceinline__ int last_tile(int mask) const {
-    return stage_.index_back(mask == kSkip ? 2 : 1);
+    return stage_.stage_back(mask == kSkip ? 2 : 1);
   }
 
-  __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.free(stage)); }
+  __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.empty(stage)); }
 
   __device__ int own() const { return own_; }
 
  private:
   // What TMA wrote is visible to wgmma already.
-  __device__ __forceinline__ static void show() {
+  __device__ __forceinline__ static void fence_gathered() {
     if constexpr (!M::kTma) fence_proxy_async();
   }
 
   const M& memory_;
   char* shared_;
-  Ring<M::kStages> stage_;
-  Ring<M::kOwnStages> own_stage_;
+  PipelineState<M::kStages> stage_;
+  PipelineState<M::kOwnStages> own_stage_;
   int own_, ended_ = 0;
 };
 }  // namespace weft::attention::hopper

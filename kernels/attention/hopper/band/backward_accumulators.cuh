@@ -81,7 +81,7 @@ __device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float 
 template <class T, int kPending = 0, int N>
 __device__ __forceinline__ void send_panel(int group, const float (&c)[N], int panel, float factor,
                                            uint32_t out, const CUtensorMap& to,
-                                           const BandBackward& g, const TilePlace& at) {
+                                           const BandBackward& g, const TileCoord& at) {
   if (is_warpgroup_leader()) tma_store_wait_group_read<kPending>();
   warpgroup_sync(group);
   put_panel<T>(c, panel, factor, out);

@@ -8,44 +8,46 @@ namespace weft::attention::hopper {
 // One thread: loads tiles by TMA, and says what they are. Without stages for y other warps load y.
 template <class M>
 __device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
-  Ring<M::kKeyStages> key;
-  Ring<M::kYStages> y;
+  PipelineState<M::kStages> stage;
+  PipelineState<M::kKeyStages> key;
+  PipelineState<M::kYStages> y;
   for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
-    const uint32_t full = memory.full(stage.at), keys_full = memory.keys_full(key.at);
-    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-    TileStep::of(iterator).write(memory.step(stage.at));
+    const uint32_t full = memory.full(stage.stage), keys_full = memory.keys_full(key.stage);
+    mbarrier_wait(memory.empty(stage.stage), stage.parity ^ 1);
+    TileStep::of(iterator).write(memory.step(stage.stage));
     mbarrier_arrive_expect_tx(full, M::kX + M::kY);
-    copy_tile<M::Dqk>(memory.q(stage.at), g.q, g.tiles, iterator.run(), iterator.tile(), full);
-    copy_tile<M::Dv>(memory.dy(stage.at), g.dy, g.tiles, iterator.run(), iterator.tile(), full);
-    mbarrier_wait(memory.keys_free(key.at), key.parity ^ 1);
+    copy_tile<M::Dqk>(memory.q(stage.stage), g.q, g.tiles, iterator.span(), iterator.tile(), full);
+    copy_tile<M::Dv>(memory.dy(stage.stage), g.dy, g.tiles, iterator.span(), iterator.tile(), full);
+    mbarrier_wait(memory.keys_empty(key.stage), key.parity ^ 1);
     mbarrier_arrive_expect_tx(keys_full, M::kX + M::kY);
-    copy_tile<M::Dqk>(memory.k(key.at), g.k, g.tiles, iterator.run(), iterator.tile(), keys_full);
-    copy_tile<M::Dv>(memory.v(key.at), g.v, g.tiles, iterator.run(), iterator.tile(), keys_full);
+    copy_tile<M::Dqk>(memory.k(key.stage), g.k, g.tiles, iterator.span(), iterator.tile(),
+                      keys_full);
+    copy_tile<M::Dv>(memory.v(key.stage), g.v, g.tiles, iterator.span(), iterator.tile(),
+                     keys_full);
     if constexpr (M::kYStages > 0) {
       if (!g.accumulate) {
-        const uint32_t y_full = memory.y_full(y.at);
-        mbarrier_wait(memory.y_free(y.at), y.parity ^ 1);
+        const uint32_t y_full = memory.y_full(y.stage);
+        mbarrier_wait(memory.y_empty(y.stage), y.parity ^ 1);
         mbarrier_arrive_expect_tx(y_full, M::kY);
-        copy_tile<M::Dv>(memory.y(y.at), g.y, g.tiles, iterator.run(), iterator.tile(), y_full);
+        copy_tile<M::Dv>(memory.y(y.stage), g.y, g.tiles, iterator.span(), iterator.tile(), y_full);
         y.advance();
       }
     }
     stage.advance(), key.advance();
   }
-  mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-  TileStep{{}, -1}.write(memory.step(stage.at));
-  mbarrier_arrive(memory.full(stage.at));
+  mbarrier_wait(memory.empty(stage.stage), stage.parity ^ 1);
+  TileStep{{}, -1}.write(memory.step(stage.stage));
+  mbarrier_arrive(memory.full(stage.stage));
 }
 
 // A warp: starts fetching lse of queries, and delta where an earlier pass made it.
-// cp_async_mbarrier_arrive() says when they are there. first: g.tiles.first_scalar() of the run.
+// cp_async_mbarrier_arrive() says when they are there. first: g.tiles.first_scalar() of the span.
 template <class M, class At>
 __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, const BandBackward& g,
-                                              const BandRun& run, int tile, int64_t first) {
+                                              const TileSpan& span, int tile, int64_t first) {
 #pragma unroll 1  // registers are scarce
   for (int row = threadIdx.x % 32; row < kTile; row += 32) {
-    const int position = g.tiles.position(run.group, tile, row);
+    const int position = g.tiles.position(span.group, tile, row);
     cp_async_4(memory.lse(at) + row * 4, g.lse + first + max(position, 0), position >= 0);
     if (g.accumulate)
       cp_async_4(memory.delta(at) + row * 4, g.delta + first + max(position, 0), position >= 0);
@@ -55,16 +57,16 @@ __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, con
 // Warp 1: lse and delta of queries.
 template <class M>
 __device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
+  PipelineState<M::kStages> stage;
   for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
-    const int64_t first = g.tiles.first_scalar(iterator.run().b, iterator.run().h);
-    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-    fetch_scalars(memory, stage.at, g, iterator.run(), iterator.tile(), first);
-    cp_async_mbarrier_arrive(memory.full(stage.at));
+    const int64_t first = g.tiles.first_scalar(iterator.span().b, iterator.span().h);
+    mbarrier_wait(memory.empty(stage.stage), stage.parity ^ 1);
+    fetch_scalars(memory, stage.stage, g, iterator.span(), iterator.tile(), first);
+    cp_async_mbarrier_arrive(memory.full(stage.stage));
     stage.advance();
   }
-  mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-  mbarrier_arrive(memory.full(stage.at));
+  mbarrier_wait(memory.empty(stage.stage), stage.parity ^ 1);
+  mbarrier_arrive(memory.full(stage.stage));
 }
 
 template <class T>
@@ -93,22 +95,22 @@ __device__ __forceinline__ float row_product(uint32_t x, uint32_t y, int row) {
 // Warps 2 and 3: delta = dy . y, a row a lane.
 template <class T, class M>
 __device__ __forceinline__ void make_delta(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
-  Ring<M::kYStages> y;
+  PipelineState<M::kStages> stage;
+  PipelineState<M::kYStages> y;
   const int row = threadIdx.x % kTile;
   for (;;) {
-    mbarrier_wait(memory.full(stage.at), stage.parity);
-    const TileStep step = TileStep::read(memory.step(stage.at));
+    mbarrier_wait(memory.full(stage.stage), stage.parity);
+    const TileStep step = TileStep::read(memory.step(stage.stage));
     if (step.met_before < 0) return;
-    const TilePlace at = TileStep::read_place(memory.step(stage.at));
-    mbarrier_wait(memory.y_full(y.at), y.parity);
-    const float sum = row_product<T, M::Dv>(memory.dy(stage.at), memory.y(y.at), row);
-    st_shared_float(memory.delta(stage.at) + row * 4, sum);
+    const TileCoord at = TileStep::read_coord(memory.step(stage.stage));
+    mbarrier_wait(memory.y_full(y.stage), y.parity);
+    const float sum = row_product<T, M::Dv>(memory.dy(stage.stage), memory.y(y.stage), row);
+    st_shared_float(memory.delta(stage.stage) + row * 4, sum);
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-      mbarrier_arrive(memory.delta_full(stage.at));
-      mbarrier_arrive(memory.y_free(y.at));
-      mbarrier_arrive(memory.free(stage.at));
+      mbarrier_arrive(memory.delta_full(stage.stage));
+      mbarrier_arrive(memory.y_empty(y.stage));
+      mbarrier_arrive(memory.empty(stage.stage));
     }
     g.put_delta(at, row, sum, step.owns_queries);
     stage.advance(), y.advance();

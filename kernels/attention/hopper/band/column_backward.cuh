@@ -37,8 +37,8 @@ class KeyOwner {
 
  private:
   __device__ __forceinline__ void pass(Steps& step) {
-    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
-    mbarrier_arrive_warp(memory_.free(stage_.at));
+    mbarrier_wait(memory_.full(stage_.stage), stage_.parity);
+    mbarrier_arrive_warp(memory_.empty(stage_.stage));
     stage_.advance();
     step.next();
   }
@@ -46,30 +46,30 @@ class KeyOwner {
   // The mainloop of a key tile; the MMAs that end an iteration overlap the next. true: the pair has
   // ended.
   __device__ __forceinline__ bool own(Steps& step, int mine) {
-    Ring<M::kKeyStages> key = key_;
+    PipelineState<M::kKeyStages> key = key_;
     if (mine == 1) key.advance();
-    mbarrier_wait(memory_.keys_full(key.at), key.parity);
-    const int key_stage = warp_uniform(key.at);
+    mbarrier_wait(memory_.keys_full(key.stage), key.parity);
+    const int key_stage = warp_uniform(key.stage);
     issue_scores(key_stage, take_stage());
     meet<true>(step, mine);
     int add = 0;
     for (; !step.ends_key(mine); add = 1) {
-      const int before = warp_uniform(stage_.at);
+      const int before = warp_uniform(stage_.stage);
       stage_.advance();
       step.next();
       issue_scores(key_stage, take_stage());
       issue_gradients(before, add);
       meet<false>(step, mine);
     }
-    const int last = warp_uniform(stage_.at);
+    const int last = warp_uniform(stage_.stage);
     issue_gradients(last, add);
     wgmma_wait_group<0>();
     pin(dk_), pin(dv_);
-    mbarrier_arrive_warp(memory_.free(last));
-    mbarrier_arrive_warp(memory_.keys_free(key_stage));
-    const BandRun run = step.run();
-    if (step.owns_key(run, mine)) {
-      const TilePlace at = TilePlace::of(run, step.key(mine));
+    mbarrier_arrive_warp(memory_.empty(last));
+    mbarrier_arrive_warp(memory_.keys_empty(key_stage));
+    const TileSpan span = step.span();
+    if (step.owns_key(span, mine)) {
+      const TileCoord at = TileCoord::of(span, step.key(mine));
       send_panel<T>(warpgroup_index(), dk_, 0, g_.scale, memory_.out(own_), g_.dk, g_, at);
       send_panel<T>(warpgroup_index(), dv_, 0, 1.0f, memory_.out(own_), g_.dv, g_, at);
     }
@@ -80,8 +80,8 @@ class KeyOwner {
   }
 
   __device__ __forceinline__ int take_stage() const {
-    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
-    return warp_uniform(stage_.at);
+    mbarrier_wait(memory_.full(stage_.stage), stage_.parity);
+    return warp_uniform(stage_.stage);
   }
 
   __device__ __forceinline__ void issue_scores(int key_stage, int stage) {
@@ -106,18 +106,18 @@ class KeyOwner {
   // P^T and dS^T of the queries at hand; the MMAs of the stage before end meanwhile.
   template <bool kFirst>
   __device__ __forceinline__ void meet(const Steps& step, int mine) {
-    const int buffer = ds_at_.at;
+    const int buffer = ds_at_.stage;
     wgmma_wait_group<(kFirst ? 1 : 2)>();
     pin(s_);
     exponentiate(s_, memory_.lse(step), g_.scale * kLog2E);
     hide_from_queries(s_, g_.tiles, step.query() - step.key(mine), 0, Reach::of(g_.tiles));
-    if (!g_.accumulate) mbarrier_wait(memory_.delta_full(stage_.at), stage_.parity);
-    mbarrier_wait(memory_.ds_free(own_, buffer), ds_at_.parity ^ 1);
+    if (!g_.accumulate) mbarrier_wait(memory_.delta_full(stage_.stage), stage_.parity);
+    mbarrier_wait(memory_.ds_empty(own_, buffer), ds_at_.parity ^ 1);
     wgmma_wait_group<0>();
     pin(ds_);
     if constexpr (!kFirst) {
       pin(dk_), pin(dv_), pin(p_operand_), pin(ds_operand_);
-      mbarrier_arrive_warp(memory_.free(warp_uniform(stage_.index_back(1))));
+      mbarrier_arrive_warp(memory_.empty(warp_uniform(stage_.stage_back(1))));
     }
     differentiate(ds_, s_, memory_.delta(step));
     round_steps<T>(ds_operand_, ds_);
@@ -134,9 +134,9 @@ class KeyOwner {
   const M& memory_;
   const BandBackward& g_;
   int own_;
-  Ring<M::kStages> stage_;
-  Ring<M::kKeyStages> key_;
-  Ring<M::kBuffers> ds_at_;
+  PipelineState<M::kStages> stage_;
+  PipelineState<M::kKeyStages> key_;
+  PipelineState<M::kBuffers> ds_at_;
   float dk_[32], dv_[32], s_[32], ds_[32];
   uint32_t p_operand_[4][4], ds_operand_[4][4];
 };
@@ -174,26 +174,26 @@ class PairDqAccumulator {
     if (!M::kWhole && !next_step.first_visit() && !stays) fetch(following, next_step.query());
     const int first = owner_of(step.pair(), 0);
     const bool two = step.query() > step.key(0);
-    Ring<M::kKeyStages> next = key_;
+    PipelineState<M::kKeyStages> next = key_;
     next.advance();
     pin(dq);
-    add(dq, first, key_.at, !step.first_visit());
-    if (two) add(dq, first ^ 1, next.at, 1);
+    add(dq, first, key_.stage, !step.first_visit());
+    if (two) add(dq, first ^ 1, next.stage, 1);
     wgmma_wait_group<0>();
     pin(dq);
     release(first);
     if (two) release(first ^ 1);
     if (step.ends_pair()) {
-      mbarrier_arrive_warp(memory_.keys_free(key_.at));
+      mbarrier_arrive_warp(memory_.keys_empty(key_.stage));
       key_.advance();
       if (step.has_key(1)) {
-        mbarrier_arrive_warp(memory_.keys_free(key_.at));
+        mbarrier_arrive_warp(memory_.keys_empty(key_.stage));
         key_.advance();
       }
     }
     if (step.last_visit())
       send_panel<T>(warpgroup_index(), dq, 0, g_.scale, memory_.out(M::kOwners), g_.dq, g_,
-                    TilePlace::of(step.run(), step.query()));
+                    TileCoord::of(step.span(), step.query()));
     else if (!M::kWhole && !stays)
       keep(dq, step.query());
     if (!M::kWhole && stays)
@@ -216,7 +216,7 @@ class PairDqAccumulator {
   }
 
   __device__ __forceinline__ void release(int owner) {
-    mbarrier_arrive_warp(memory_.ds_free(owner, buffer(owner)));
+    mbarrier_arrive_warp(memory_.ds_empty(owner, buffer(owner)));
     counts_ = (counts_ + (1u << 8 * owner)) & 0x0303;
   }
 
@@ -238,7 +238,7 @@ class PairDqAccumulator {
   const M& memory_;
   const BandBackward& g_;
   float4* kept_;
-  Ring<M::kKeyStages> key_;
+  PipelineState<M::kKeyStages> key_;
   unsigned counts_ = 0;  // of each owner's steps, modulo 4, a byte each
 };
 

@@ -39,7 +39,7 @@ class ColumnSteps {
   }
 
   // Looked up anew: registers are scarce.
-  __device__ BandRun run() const { return tiles_.work_item(item_); }
+  __device__ TileSpan span() const { return tiles_.work_item(item_); }
 
   __device__ int unit() const { return item_; }
 
@@ -67,7 +67,7 @@ class ColumnSteps {
   // Whether gradients of the queries, and of key tile i, are written by this block.
   __device__ bool owns_query() const { return true; }
 
-  __device__ bool owns_key(const BandRun&, int) const { return true; }
+  __device__ bool owns_key(const TileSpan&, int) const { return true; }
 
   __device__ bool first_visit() const { return pair_ == 0; }
 
@@ -101,9 +101,9 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
     Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
     Panel out[Shape::kOutPanels];
     float lse[Shape::kKeptTiles][kTile], delta[Shape::kKeptTiles][kTile];
-    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
-        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full[kOwners][kBuffers],
-        ds_free[kOwners][kBuffers];
+    uint64_t full[kStages], empty[kStages], delta_full[kStages], keys_full[kKeyStages],
+        keys_empty[kKeyStages], y_full[kYStages], y_empty[kYStages], ds_full[kOwners][kBuffers],
+        ds_empty[kOwners][kBuffers];
   };
 
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
@@ -129,7 +129,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
     return y_full(2 * kYStages + owner * kBuffers + buffer);
   }
 
-  __device__ uint32_t ds_free(int owner, int buffer) const {
+  __device__ uint32_t ds_empty(int owner, int buffer) const {
     return ds_full(kOwners + owner, buffer);
   }
 
@@ -138,7 +138,7 @@ struct PairMemory : BackwardRings<PairMemory<Shape>> {
       // Keys: the owner, and the warpgroup that accumulates dQ.
       Rings::init_rings(kOwners * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
       for (int i = 0; i < kOwners * kBuffers; ++i)
-        mbarrier_init(ds_full(0, i), kWarps), mbarrier_init(ds_free(0, i), kWarps);
+        mbarrier_init(ds_full(0, i), kWarps), mbarrier_init(ds_empty(0, i), kWarps);
       fence_proxy_async();
     }
     __syncthreads();
@@ -178,75 +178,75 @@ struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
 // One thread: loads tiles by TMA.
 template <class M>
 __device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
-  Ring<M::kKeyStages> key;
-  Ring<M::kYStages> y;
-  const auto load_keys = [&](const BandRun& run, int tile) {
-    const uint32_t full = memory.keys_full(key.at);
-    mbarrier_wait(memory.keys_free(key.at), key.parity ^ 1);
+  PipelineState<M::kStages> stage;
+  PipelineState<M::kKeyStages> key;
+  PipelineState<M::kYStages> y;
+  const auto load_keys = [&](const TileSpan& span, int tile) {
+    const uint32_t full = memory.keys_full(key.stage);
+    mbarrier_wait(memory.keys_empty(key.stage), key.parity ^ 1);
     mbarrier_arrive_expect_tx(full, 2 * kPanel);
-    copy_tile<64>(memory.k(key.at), g.k, g.tiles, run, tile, full);
-    copy_tile<64>(memory.v(key.at), g.v, g.tiles, run, tile, full);
+    copy_tile<64>(memory.k(key.stage), g.k, g.tiles, span, tile, full);
+    copy_tile<64>(memory.v(key.stage), g.v, g.tiles, span, tile, full);
     key.advance();
   };
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
-    const BandRun run = step.run();
-    if (step.begins_pair()) load_keys(run, step.key(0));
-    const uint32_t full = memory.full(stage.at);
-    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
+    const TileSpan span = step.span();
+    if (step.begins_pair()) load_keys(span, step.key(0));
+    const uint32_t full = memory.full(stage.stage);
+    mbarrier_wait(memory.empty(stage.stage), stage.parity ^ 1);
     mbarrier_arrive_expect_tx(full, 2 * kPanel);
-    copy_tile<64>(memory.q(stage.at), g.q, g.tiles, run, step.query(), full);
-    copy_tile<64>(memory.dy(stage.at), g.dy, g.tiles, run, step.query(), full);
+    copy_tile<64>(memory.q(stage.stage), g.q, g.tiles, span, step.query(), full);
+    copy_tile<64>(memory.dy(stage.stage), g.dy, g.tiles, span, step.query(), full);
     if (step.first_visit() && !g.accumulate) {
-      const uint32_t y_full = memory.y_full(y.at);
-      mbarrier_wait(memory.y_free(y.at), y.parity ^ 1);
+      const uint32_t y_full = memory.y_full(y.stage);
+      mbarrier_wait(memory.y_empty(y.stage), y.parity ^ 1);
       mbarrier_arrive_expect_tx(y_full, kPanel);
-      copy_tile<64>(memory.y(y.at), g.y, g.tiles, run, step.query(), y_full);
+      copy_tile<64>(memory.y(y.stage), g.y, g.tiles, span, step.query(), y_full);
       y.advance();
     }
-    if (step.brings_second_key()) load_keys(run, step.key(1));
+    if (step.brings_second_key()) load_keys(span, step.key(1));
   }
 }
 
 // Warp 1: lse and delta of queries, when they come for the first time.
 template <class M>
 __device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
+  PipelineState<M::kStages> stage;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
-    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
+    mbarrier_wait(memory.empty(stage.stage), stage.parity ^ 1);
     if (!step.first_visit()) {
-      mbarrier_arrive(memory.full(stage.at));
+      mbarrier_arrive(memory.full(stage.stage));
       continue;
     }
-    const BandRun run = step.run();
-    fetch_scalars(memory, step, g, run, step.query(), g.tiles.first_scalar(run.b, run.h));
-    cp_async_mbarrier_arrive(memory.full(stage.at));
+    const TileSpan span = step.span();
+    fetch_scalars(memory, step, g, span, step.query(), g.tiles.first_scalar(span.b, span.h));
+    cp_async_mbarrier_arrive(memory.full(stage.stage));
   }
 }
 
 // Warps 2 and 3: delta = dy . y, a row a lane.
 template <class T, class M>
 __device__ __forceinline__ void make_pair_delta(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
-  Ring<M::kYStages> y;
+  PipelineState<M::kStages> stage;
+  PipelineState<M::kYStages> y;
   const int row = threadIdx.x % kTile;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
-    mbarrier_wait(memory.full(stage.at), stage.parity);
+    mbarrier_wait(memory.full(stage.stage), stage.parity);
     float sum = 0;
     if (step.first_visit()) {
-      mbarrier_wait(memory.y_full(y.at), y.parity);
-      sum = row_product<T, 64>(memory.dy(stage.at), memory.y(y.at), row);
+      mbarrier_wait(memory.y_full(y.stage), y.parity);
+      sum = row_product<T, 64>(memory.dy(stage.stage), memory.y(y.stage), row);
       st_shared_float(memory.delta(step) + row * 4, sum);
-      mbarrier_arrive_warp(memory.y_free(y.at));
+      mbarrier_arrive_warp(memory.y_empty(y.stage));
       y.advance();
     }
-    mbarrier_arrive_warp(memory.delta_full(stage.at));
-    mbarrier_arrive_warp(memory.free(stage.at));
+    mbarrier_arrive_warp(memory.delta_full(stage.stage));
+    mbarrier_arrive_warp(memory.empty(stage.stage));
     if (!step.first_visit()) continue;
-    const BandRun run = step.run();
-    const int position = g.tiles.position(run.group, step.query(), row);
+    const TileSpan span = step.span();
+    const int position = g.tiles.position(span.group, step.query(), row);
     if (position >= 0 && step.owns_query())
-      g.delta[g.tiles.first_scalar(run.b, run.h) + position] = sum;
+      g.delta[g.tiles.first_scalar(span.b, span.h) + position] = sum;
   }
 }
 

@@ -2,8 +2,8 @@
 // Forward attention on Hopper over a Band that reaches at most 128 rows: FlashAttention without its
 // loop. A query tile sees at most three key tiles, its own and the two before. All its scores fit
 // the registers, so that one plain softmax replaces the online one.
-// The kernel is persistent: a thread block takes runs of neighbouring tiles (band.cuh), and loads
-// each key tile once per run. One thread, the producer, loads tiles by TMA as far ahead as shared
+// The kernel is persistent: a thread block takes spans of neighbouring tiles (band.cuh), and loads
+// each key tile once per span. One thread, the producer, loads tiles by TMA as far ahead as shared
 // memory reaches. The other warpgroups are consumers, and take query tiles in turn. Two rings
 // connect them (forward_memory.cuh):
 //   stages         keys and values of a tile; free when the last query tile that sees them is done
@@ -14,7 +14,7 @@
 #include "kernels/attention/hopper/band/scores.cuh"
 
 namespace weft::attention::hopper {
-// The producer thread. Key tiles of a run begin `tiles_back` before its first query tile.
+// The producer thread. Key tiles of a span begin `tiles_back` before its first query tile.
 template <class Shape>
 __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory,
                                              const BandForwardMaps& maps, int* last_user) {
@@ -23,11 +23,11 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory,
   const int back = tiles.tiles_back();
   int stage = 0, query = 0, done = 0;  // numbers of the next tiles; how many query tiles are done
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
-    const BandRun run = tiles.work_item(item);
+    const TileSpan span = tiles.work_item(item);
     const int first_query = query;
-    for (int tile = max(run.first - back, 0); tile < run.end; ++tile, ++stage) {
+    for (int tile = max(span.first - back, 0); tile < span.end; ++tile, ++stage) {
       const auto in = Memory::Stage::of(stage);
-      int& user = last_user[in.at];
+      int& user = last_user[in.stage];
       // The stage may be overwritten when its last reader, query tile `user`, is done. The loop
       // waits for every earlier query tile as well: the parity of a barrier tells only this phase
       // from the one before it.
@@ -37,20 +37,20 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory,
         const auto used = Memory::QueryStage::of(done);
         mbarrier_wait(memory.done(used), used.parity);
       }
-      user = first_query + min(tile + back, run.end - 1) - run.first;
-      if (tile >= run.first) {
+      user = first_query + min(tile + back, span.end - 1) - span.first;
+      if (tile >= span.first) {
         const auto own = Memory::QueryStage::of(query++);
-        mbarrier_wait(memory.queries_free(own), own.parity ^ 1);
+        mbarrier_wait(memory.queries_empty(own), own.parity ^ 1);
         mbarrier_arrive_expect_tx(memory.queries_full(own),
                                   Shape::kQ + (Shape::kAccumulate ? Shape::kY : 0));
-        copy_tile<Shape::Dqk>(memory.queries(own), maps.q, tiles, run, tile,
+        copy_tile<Shape::Dqk>(memory.queries(own), maps.q, tiles, span, tile,
                               memory.queries_full(own));
         if constexpr (Shape::kAccumulate)
-          copy_tile<Shape::Dv>(memory.y(own), maps.y, tiles, run, tile, memory.queries_full(own));
+          copy_tile<Shape::Dv>(memory.y(own), maps.y, tiles, span, tile, memory.queries_full(own));
       }
       mbarrier_arrive_expect_tx(memory.keys_full(in), Memory::kStage);
-      copy_tile<Shape::Dqk>(memory.keys(in), maps.k, tiles, run, tile, memory.keys_full(in));
-      copy_tile<Shape::Dv>(memory.values(in), maps.v, tiles, run, tile, memory.keys_full(in));
+      copy_tile<Shape::Dqk>(memory.keys(in), maps.k, tiles, span, tile, memory.keys_full(in));
+      copy_tile<Shape::Dv>(memory.values(in), maps.v, tiles, span, tile, memory.keys_full(in));
     }
   }
 }
@@ -61,8 +61,8 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory,
 template <class T, int kBack, class Shape>
 __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& softmax,
                                             const BandMemory<Shape>& memory, const BandTiles& tiles,
-                                            Ring<Shape::kQueryStages> query,
-                                            Ring<Shape::kStages> own, Reach reach) {
+                                            PipelineState<Shape::kQueryStages> query,
+                                            PipelineState<Shape::kStages> own, Reach reach) {
   constexpr int kKept = kBack > 0 ? 2 : 1;  // tiles of scores in registers: own with far, near
   const auto near = own.back(1), far = own.back(2);
   float s[kKept][32], distant[32];
@@ -124,17 +124,17 @@ __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory,
   const BandTiles& tiles = maps.tiles;
   const bool leads_warp = threadIdx.x % 32 == 0;
   take_query_tiles<Shape>(
-      tiles, threadIdx.x, [&](const BandRun& run, int tile, auto query, auto own) {
-        float* const lse = maps.lse + tiles.first_scalar(run.b, run.h);
+      tiles, threadIdx.x, [&](const TileSpan& span, int tile, auto query, auto own) {
+        float* const lse = maps.lse + tiles.first_scalar(span.b, span.h);
         int position[2];  // of this thread's two rows
         float earlier[2] = {-INFINITY, -INFINITY};
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          position[half] = tiles.position(run.group, tile, row_of(half));
+          position[half] = tiles.position(span.group, tile, row_of(half));
           if (Shape::kAccumulate && position[half] >= 0) earlier[half] = lse[position[half]];
         }
         Reach reach = Reach::of(tiles);
-        if constexpr (Shape::kDocuments) reach.load(tiles, run.b, position, 0);
+        if constexpr (Shape::kDocuments) reach.load(tiles, span.b, position, 0);
         float y[Shape::Dv / 2];
         Softmax softmax{maps.scale};
         const int back = min(tile, tiles.tiles_back());
@@ -156,10 +156,10 @@ __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory,
         fence_proxy_async();
         __syncwarp();
         if (leads_warp) {
-          store_tile_rows<Shape::Dv>(maps.y_rows, memory.y(query), tiles, run, tile,
+          store_tile_rows<Shape::Dv>(maps.y_rows, memory.y(query), tiles, span, tile,
                                      static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16);
           tma_store_wait_group_read<0>();
-          mbarrier_arrive(memory.queries_free(query));
+          mbarrier_arrive(memory.queries_empty(query));
         }
         __syncwarp();
       });

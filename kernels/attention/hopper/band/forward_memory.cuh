@@ -31,11 +31,11 @@ struct BandForwardShape {
 };
 
 // kStorer: a thread of its own sends y to global memory. kInOrder: stages are given back in the
-// order of query tiles (`done`), else each by itself (`free`).
+// order of query tiles (`done`), else each by itself (`empty`).
 template <class Shape>
 struct BandMemory {
-  using Stage = Ring<Shape::kStages>;
-  using QueryStage = Ring<Shape::kQueryStages>;
+  using Stage = PipelineState<Shape::kStages>;
+  using QueryStage = PipelineState<Shape::kQueryStages>;
   static constexpr bool kInOrder = Shape::kInOrder;
 
   struct SharedStorage {
@@ -44,12 +44,12 @@ struct BandMemory {
     } stages[Shape::kStages];
 
     char queries[Shape::kQueryStages][Shape::kQueryBytes];
-    // keys_full, queries_full: TMA has written the stage. free: no consumer reads it any more.
-    // done: the consumer of a query tile reads no more keys. queries_free: y is stored.
+    // keys_full, queries_full: TMA has written the stage. empty: no consumer reads it any more.
+    // done: the consumer of a query tile reads no more keys. queries_empty: y is stored.
     // y_full: y has overwritten the queries; only a storer (kStorer) waits for it.
-    uint64_t keys_full[Shape::kStages], free[kInOrder ? 0 : Shape::kStages],
+    uint64_t keys_full[Shape::kStages], empty[kInOrder ? 0 : Shape::kStages],
         queries_full[Shape::kQueryStages], done[kInOrder ? Shape::kQueryStages : 0],
-        queries_free[Shape::kQueryStages], y_full[Shape::kQueryStages];
+        queries_empty[Shape::kQueryStages], y_full[Shape::kQueryStages];
     // the producer's: the last query tile that reads a stage
     int last_user[kInOrder ? Shape::kStages : 0];
   };
@@ -64,29 +64,33 @@ struct BandMemory {
 
   __device__ uint32_t x(int stage) const { return base + stage * kStage; }
 
-  __device__ uint32_t keys(Stage s) const { return x(s.at); }
+  __device__ uint32_t keys(Stage s) const { return x(s.stage); }
 
   __device__ uint32_t values(Stage s) const { return keys(s) + Shape::kQ; }
 
   __device__ uint32_t queries(QueryStage s) const {
-    return WEFT_AT(queries) + s.at * Shape::kQueryBytes;
+    return WEFT_AT(queries) + s.stage * Shape::kQueryBytes;
   }
 
   __device__ uint32_t y(QueryStage s) const {
     return queries(s) + (Shape::kAccumulate ? Shape::kQ : 0);
   }
 
-  __device__ uint32_t keys_full(Stage s) const { return WEFT_AT(keys_full) + s.at * 8; }
+  __device__ uint32_t keys_full(Stage s) const { return WEFT_AT(keys_full) + s.stage * 8; }
 
-  __device__ uint32_t queries_full(QueryStage s) const { return WEFT_AT(queries_full) + s.at * 8; }
+  __device__ uint32_t queries_full(QueryStage s) const {
+    return WEFT_AT(queries_full) + s.stage * 8;
+  }
 
-  __device__ uint32_t free(int stage) const { return WEFT_AT(free) + stage * 8; }
+  __device__ uint32_t empty(int stage) const { return WEFT_AT(empty) + stage * 8; }
 
-  __device__ uint32_t done(QueryStage s) const { return WEFT_AT(done) + s.at * 8; }
+  __device__ uint32_t done(QueryStage s) const { return WEFT_AT(done) + s.stage * 8; }
 
-  __device__ uint32_t queries_free(QueryStage s) const { return WEFT_AT(queries_free) + s.at * 8; }
+  __device__ uint32_t queries_empty(QueryStage s) const {
+    return WEFT_AT(queries_empty) + s.stage * 8;
+  }
 
-  __device__ uint32_t y_full(QueryStage s) const { return WEFT_AT(y_full) + s.at * 8; }
+  __device__ uint32_t y_full(QueryStage s) const { return WEFT_AT(y_full) + s.stage * 8; }
 
   __device__ int* last_users(char* shared) const {
     return reinterpret_cast<SharedStorage*>(shared + (base - shared_address(shared)))->last_user;
@@ -96,12 +100,12 @@ struct BandMemory {
     if (threadIdx.x == 0) {
       for (int i = 0; i < Shape::kStages; ++i) {
         mbarrier_init(keys_full({i}), 1);
-        if (!kInOrder) mbarrier_init(free(i), Shape::kConsumers * kWarps);
+        if (!kInOrder) mbarrier_init(empty(i), Shape::kConsumers * kWarps);
       }
       for (int i = 0; i < Shape::kQueryStages; ++i) {
         mbarrier_init(queries_full({i}), 1);
         if (kInOrder) mbarrier_init(done({i}), kWarps);
-        mbarrier_init(queries_free({i}), Shape::kStorer ? 1 : kWarps);
+        mbarrier_init(queries_empty({i}), Shape::kStorer ? 1 : kWarps);
         mbarrier_init(y_full({i}), kWarps);
       }
       fence_proxy_async();
@@ -110,8 +114,8 @@ struct BandMemory {
   }
 };
 
-// Calls attend(run, tile, query stage, stage of its own keys) for every kConsumers-th query tile of
-// the block. `thread`: threadIdx.x, or this_thread() where registers are scarce.
+// Calls attend(span, tile, query stage, stage of its own keys) for every kConsumers-th query tile
+// of the block. `thread`: threadIdx.x, or this_thread() where registers are scarce.
 template <class Shape>
 __device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto thread,
                                                  const auto& attend) {
@@ -119,12 +123,12 @@ __device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto th
   const int back = tiles.tiles_back();
   // number of the next query tile of this warpgroup
   int mine = warp_uniform(thread / kWarpgroup - 1);
-  int stage = 0, query = 0;  // of the first tiles of the run
+  int stage = 0, query = 0;  // of the first tiles of the span
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
-    const BandRun run = tiles.work_item(item);
-    const int before = min(run.first, back), count = run.end - run.first;
+    const TileSpan span = tiles.work_item(item);
+    const int before = min(span.first, back), count = span.end - span.first;
     for (; mine < query + count; mine += Shape::kConsumers)
-      attend(run, run.first + mine - query, Memory::QueryStage::of(mine),
+      attend(span, span.first + mine - query, Memory::QueryStage::of(mine),
              Memory::Stage::of(stage + before + mine - query));
     stage += before + count;
     query += count;
@@ -141,18 +145,18 @@ __device__ __forceinline__ void store_y(const BandMemory<Shape>& memory,
   int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
   typename BandMemory<Shape>::QueryStage query;
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
-    const BandRun run = tiles.work_item(item);
-    // Out of order each consumer has a query stage in every run.
-    const int end = Shape::kInOrder ? run.end : run.first + Shape::kConsumers;
-    for (int tile = run.first; tile < end; ++tile, query.advance()) {
+    const TileSpan span = tiles.work_item(item);
+    // Out of order each consumer has a query stage in every span.
+    const int end = Shape::kInOrder ? span.end : span.first + Shape::kConsumers;
+    for (int tile = span.first; tile < end; ++tile, query.advance()) {
       if (turn-- > 0) continue;
       turn = kThreads - 1;
       mbarrier_wait(memory.y_full(query), query.parity);
-      if (!Shape::kAccumulate && tile < run.end) {
-        store_tile_rows<Shape::Dv>(maps.y, memory.y(query), tiles, run, tile, 0);
+      if (!Shape::kAccumulate && tile < span.end) {
+        store_tile_rows<Shape::Dv>(maps.y, memory.y(query), tiles, span, tile, 0);
         tma_store_wait_group_read<0>();
       }
-      mbarrier_arrive(memory.queries_free(query));
+      mbarrier_arrive(memory.queries_empty(query));
     }
   }
 }

@@ -26,8 +26,8 @@ struct Head128Memory : BackwardRings<Head128Memory> {
     } scalars[kStages];
 
     TileStep::Shared step[kStages];
-    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
-        keys_free[kKeyStages], y_full[kDeltaWarps], ds_full[kOwners], ds_free[kOwners];
+    uint64_t full[kStages], empty[kStages], delta_full[kStages], keys_full[kKeyStages],
+        keys_empty[kKeyStages], y_full[kDeltaWarps], ds_full[kOwners], ds_empty[kOwners];
   };
 
   static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
@@ -44,7 +44,7 @@ struct Head128Memory : BackwardRings<Head128Memory> {
   // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
   __device__ uint32_t ds_full(int owner) const { return y_full(kDeltaWarps + owner); }
 
-  __device__ uint32_t ds_free(int owner) const { return ds_full(kOwners + owner); }
+  __device__ uint32_t ds_empty(int owner) const { return ds_full(kOwners + owner); }
 
   __device__ void init(bool makes_delta) const {
     if (threadIdx.x == 0) {
@@ -52,7 +52,7 @@ struct Head128Memory : BackwardRings<Head128Memory> {
       init_rings((kOwners + 1) * kWarps + (makes_delta ? kDeltaWarps : 0), 1 + kWarps);
       for (int i = 0; i < kDeltaWarps; ++i) mbarrier_init(y_full(i), 1);
       for (int i = 0; i < kOwners; ++i)
-        mbarrier_init(ds_full(i), kWarps), mbarrier_init(ds_free(i), kWarps);
+        mbarrier_init(ds_full(i), kWarps), mbarrier_init(ds_empty(i), kWarps);
       fence_proxy_async();
     }
     __syncthreads();
@@ -63,7 +63,7 @@ struct Head128Memory : BackwardRings<Head128Memory> {
 // 32 bytes.
 template <int D>
 __device__ __forceinline__ void copy_16_rows(uint32_t to, const CUtensorMap& from,
-                                             const BandTiles& tiles, const TilePlace& at, int first,
+                                             const BandTiles& tiles, const TileCoord& at, int first,
                                              uint32_t barrier) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
@@ -77,33 +77,34 @@ template <class T>
 __device__ __forceinline__ void make_head128_delta(const Head128Memory& memory,
                                                    const BandBackward& g) {
   constexpr int kRows = Head128Memory::kYRows;
-  Ring<Head128Memory::kStages> stage;
+  PipelineState<Head128Memory::kStages> stage;
   const int warp = warp_uniform(static_cast<int>(threadIdx.x / 32)) - 2, lane = threadIdx.x % 32;
   for (;; stage.advance()) {
-    mbarrier_wait(memory.full(stage.at), stage.parity);
-    if (TileStep::read(memory.step(stage.at)).met_before < 0) return;
+    mbarrier_wait(memory.full(stage.stage), stage.parity);
+    if (TileStep::read(memory.step(stage.stage)).met_before < 0) return;
 #pragma unroll 1  // registers are scarce, here and below: what a step is is read anew
     for (int part = 0; part < 2; ++part) {
       const int first = (2 * warp + part) * kRows, row = lane % kRows, panel = lane / kRows;
       if (lane == 0) {
         mbarrier_arrive_expect_tx(memory.y_full(warp), 2 * Head128Memory::kYPanel);
-        copy_16_rows<128>(memory.y(warp), g.y, g.tiles, TileStep::read_place(memory.step(stage.at)),
-                          first, memory.y_full(warp));
+        copy_16_rows<128>(memory.y(warp), g.y, g.tiles,
+                          TileStep::read_coord(memory.step(stage.stage)), first,
+                          memory.y_full(warp));
       }
       mbarrier_wait(memory.y_full(warp), part);
-      float sum = row_product<T, 64>(memory.dy(stage.at) + panel * kPanel + first * 128,
+      float sum = row_product<T, 64>(memory.dy(stage.stage) + panel * kPanel + first * 128,
                                      memory.y(warp) + panel * Head128Memory::kYPanel, row);
       sum += __shfl_xor_sync(0xffffffffu, sum, kRows);
-      const bool owned = TileStep::read(memory.step(stage.at)).owns_queries;
+      const bool owned = TileStep::read(memory.step(stage.stage)).owns_queries;
       if (panel == 0) {
-        st_shared_float(memory.delta(stage.at) + (first + row) * 4, sum);
-        const TilePlace at = TileStep::read_place(memory.step(stage.at));
+        st_shared_float(memory.delta(stage.stage) + (first + row) * 4, sum);
+        const TileCoord at = TileStep::read_coord(memory.step(stage.stage));
         g.put_delta(at, first + row, sum, owned);
       }
       __syncwarp();
     }
-    mbarrier_arrive_warp(memory.delta_full(stage.at));
-    mbarrier_arrive_warp(memory.free(stage.at));
+    mbarrier_arrive_warp(memory.delta_full(stage.stage));
+    mbarrier_arrive_warp(memory.empty(stage.stage));
   }
 }
 
@@ -121,8 +122,8 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
   __device__ __forceinline__ void run() {
     bool begins = false;  // whether the key tile of the queries at hand is its own
     for (;; stage_.advance(), key_.advance()) {
-      mbarrier_wait(memory_.full(stage_.at), stage_.parity);
-      const TileStep step = TileStep::read(memory_.step(stage_.at));
+      mbarrier_wait(memory_.full(stage_.stage), stage_.parity);
+      const TileStep step = TileStep::read(memory_.step(stage_.stage));
       if (step.met_before < 0) break;
       begins = step.met_before == 0 ? own_ == 0 : !begins;
       if (begins && step.met_before == 2) {
@@ -134,7 +135,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
         meet(back);
         if (step.is_last) end(step, back);
       }
-      mbarrier_arrive_warp(memory_.free(stage_.at));
+      mbarrier_arrive_warp(memory_.empty(stage_.stage));
     }
     if (is_warpgroup_leader()) tma_store_wait_group_read<0>();
   }
@@ -144,11 +145,11 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
 
   // The queries at hand meet the key tile of `back` steps ago.
   __device__ __forceinline__ void meet(int back) {
-    const int key_stage = key_.index_back(back);
+    const int key_stage = key_.stage_back(back);
     if (back == 0) mbarrier_wait(memory_.keys_full(key_stage), key_.parity);
 #pragma unroll
     for (int part = 0; part < Base::kParts; ++part)
-      Base::meet_part(back, key_stage, part, memory_.ds(own_), memory_.ds_free(own_), parity_ ^ 1);
+      Base::meet_part(back, key_stage, part, memory_.ds(own_), memory_.ds_empty(own_), parity_ ^ 1);
     fence_proxy_async();
     mbarrier_arrive_warp(memory_.ds_full(own_));
     wgmma_wait_group<0>();
@@ -158,22 +159,22 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
 
   // The key tile of `back` steps ago meets no later queries.
   __device__ __forceinline__ void end(const TileStep& step, int back) {
-    const int key_stage = key_.index_back(back);
-    const TilePlace at = TileStep::read_place(memory_.step(stage_.at));
+    const int key_stage = key_.stage_back(back);
+    const TileCoord at = TileStep::read_coord(memory_.step(stage_.stage));
     warpgroup_sync(own_ + 1);  // its values are not read any more
     if (step.owned_keys >> back & 1) {
-      const TilePlace keys{at.tile - back, at.group, at.h, at.b};
+      const TileCoord keys{at.tile - back, at.group, at.h, at.b};
       put(dv_, 1.0f, g_.dv, keys, memory_.v(key_stage));
       warpgroup_sync(own_ + 1);
       put(dk_, g_.scale, g_.dk, keys, memory_.v(key_stage));
     }
-    if (is_warpgroup_leader()) mbarrier_arrive(memory_.keys_free(key_stage));
+    if (is_warpgroup_leader()) mbarrier_arrive(memory_.keys_empty(key_stage));
   }
 
   // Stores rounded accumulators times `factor`; the leading thread returns when `out` is free
   // again.
   __device__ __forceinline__ void put(const float (&c)[64], float factor, const CUtensorMap& to,
-                                      const TilePlace& at, uint32_t out) const {
+                                      const TileCoord& at, uint32_t out) const {
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel) put_panel<T>(c, panel, factor, out + panel * kPanel);
     fence_proxy_async();
@@ -185,7 +186,7 @@ class Head128KeyOwner : KeyGradients<T, Head128Memory, 32, kDocuments> {
   }
 
   int own_, parity_ = 0;
-  Ring<M::kKeyStages> key_;
+  PipelineState<M::kKeyStages> key_;
 };
 
 template <class T>
@@ -200,8 +201,8 @@ class Head128DqAccumulator {
   __device__ __forceinline__ void run() {
     int owner = 0;  // of the key tile of the queries at hand
     for (;; stage_.advance(), key_.advance()) {
-      mbarrier_wait(memory_.full(stage_.at), stage_.parity);
-      const TileStep step = TileStep::read(memory_.step(stage_.at));
+      mbarrier_wait(memory_.full(stage_.stage), stage_.parity);
+      const TileStep step = TileStep::read(memory_.step(stage_.stage));
       if (step.met_before < 0) break;
       owner = step.met_before == 0 ? 0 : owner ^ 1;
       meet(step, owner);
@@ -220,18 +221,18 @@ class Head128DqAccumulator {
       pin(dq);
       if (step.met_before == 2) {
         release(owner);
-        mbarrier_arrive_warp(memory_.keys_free(key_.index_back(2)));
+        mbarrier_arrive_warp(memory_.keys_empty(key_.stage_back(2)));
       }
       release(owner ^ 1);
-      if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.index_back(1)));
+      if (step.is_last) mbarrier_arrive_warp(memory_.keys_empty(key_.stage_back(1)));
     }
     add(dq, owner, 0, step.met_before);
     wgmma_wait_group<0>();
     pin(dq);
     release(owner);
-    if (step.is_last) mbarrier_arrive_warp(memory_.keys_free(key_.at));
-    const TilePlace at = TileStep::read_place(memory_.step(stage_.at));
-    mbarrier_arrive_warp(memory_.free(stage_.at));
+    if (step.is_last) mbarrier_arrive_warp(memory_.keys_empty(key_.stage));
+    const TileCoord at = TileStep::read_coord(memory_.step(stage_.stage));
+    mbarrier_arrive_warp(memory_.empty(stage_.stage));
     if (!step.owns_queries) return;
 #pragma unroll
     for (int panel = 0; panel < 2; ++panel)
@@ -242,21 +243,21 @@ class Head128DqAccumulator {
   __device__ __forceinline__ void add(float (&dq)[64], int owner, int back, int add_to) const {
     mbarrier_wait(memory_.ds_full(owner), counts_ >> owner & 1);
     const Descriptor ds = descriptor(warp_uniform(memory_.ds(owner))),
-                     k = descriptor(warp_uniform(memory_.k(key_.index_back(back))));
+                     k = descriptor(warp_uniform(memory_.k(key_.stage_back(back))));
     wgmma_fence();
     mma_atb<T>(dq, ds, k, add_to);
     wgmma_commit_group();
   }
 
   __device__ __forceinline__ void release(int owner) {
-    mbarrier_arrive_warp(memory_.ds_free(owner));
+    mbarrier_arrive_warp(memory_.ds_empty(owner));
     counts_ ^= 1u << owner;
   }
 
   const M& memory_;
   const BandBackward& g_;
-  Ring<M::kStages> stage_;
-  Ring<M::kKeyStages> key_;
+  PipelineState<M::kStages> stage_;
+  PipelineState<M::kKeyStages> key_;
   unsigned counts_ = 0;  // of each owner's dS, modulo 2, a bit each
 };
 

@@ -43,9 +43,9 @@ class WindowStream {
     return tiles_.hides(back_) ? back_ : -1;
   }
 
-  __device__ __forceinline__ int stage() const { return own_.back(back_).at; }
+  __device__ __forceinline__ int stage() const { return own_.back(back_).stage; }
 
-  __device__ __forceinline__ int stage_before() const { return own_.back(back_ - 1).at; }
+  __device__ __forceinline__ int stage_before() const { return own_.back(back_ - 1).stage; }
 
   // All stages of a tile are given back at once.
   __device__ __forceinline__ void release(int) const {}
@@ -73,13 +73,13 @@ class WindowConsumer {
 
   __device__ __forceinline__ void run() {
     take_query_tiles<Shape>(maps_.tiles, this_thread(),
-                            [&](const BandRun& run, int tile, auto query, auto stage) {
-                              attend(run, tile, query, stage);
+                            [&](const TileSpan& span, int tile, auto query, auto stage) {
+                              attend(span, tile, query, stage);
                             });
   }
 
  private:
-  __device__ __forceinline__ void attend(const BandRun& run, int tile, Memory::QueryStage query,
+  __device__ __forceinline__ void attend(const TileSpan& span, int tile, Memory::QueryStage query,
                                          Memory::Stage stage) {
     ForwardAccumulators<T, Shape::Dv> acc(maps_.scale);
     Owned<Shape::Dqk, false> q;
@@ -87,12 +87,13 @@ class WindowConsumer {
     mbarrier_wait(memory_.queries_full(query), query.parity);
     mainloop(acc, q, tile, stage);
     mbarrier_arrive_warp(memory_.done(query));
-    float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
+    float* const lse =
+        static_cast<float*>(f_.lse.data) + (span.b * f_.q.heads + span.h) * f_.q.time;
     Softmax::Row row[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       row[half] = acc.softmax.finish(half, -INFINITY);
-      const int position = maps_.tiles.position(run.group, tile, row_of(half));
+      const int position = maps_.tiles.position(span.group, tile, row_of(half));
       if (threadIdx.x % 4 == 0 && position >= 0) lse[position] = row[half].lse;
     }
     // y takes the place of the queries, which the group reads.
@@ -119,11 +120,11 @@ class WindowConsumer {
       mask = stream_.step();
       pin(acc.y), pin(p_far);
       wgmma_fence();
-      acc.issue_values(p_far, at.values(own.back(farthest).at));
-      wgmma_wait_group<0>();  // there are no registers to let them run on
+      acc.issue_values(p_far, at.values(own.back(farthest).stage));
+      wgmma_wait_group<0>();  // there are no registers to let them span on
       pin(acc.y);
     } else {
-      acc.issue_scores(q, at.keys(own.at));
+      acc.issue_scores(q, at.keys(own.stage));
       mask = stream_.step();
       wgmma_wait_group<0>();
       pin(acc.s);
@@ -156,8 +157,8 @@ class WindowConsumer {
     float distant[32];
     pin(acc.s);
     wgmma_fence();
-    q.template mma_abt<T>(acc.s, at.keys(own.at));
-    q.template mma_abt<T>(distant, at.keys(far.at));
+    q.template mma_abt<T>(acc.s, at.keys(own.stage));
+    q.template mma_abt<T>(distant, at.keys(far.stage));
     wgmma_commit_group();
     wgmma_wait_group<0>();
     pin(acc.s), pin(distant);
