@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Synchronization of warpgroups and TMA on sm_90a: mbarriers (PTX ISA, "Parallel Synchronization
-// and Communication Instructions: mbarrier"), barriers of a warpgroup, the register split, and
-// clusters.
+// and Communication Instructions: mbarrier"), the register split, and clusters.
 #pragma once
 
 #include <cstdint>
@@ -101,23 +100,6 @@ __device__ __forceinline__ int this_thread() {
 
 // One thread of each warpgroup.
 __device__ __forceinline__ bool is_warpgroup_leader() { return threadIdx.x % kWarpgroup == 0; }
-
-// Named barriers have numbers 1 to 15; 0 belongs to __syncthreads(). `threads` come in all, those
-// that arrive without waiting included.
-__device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
-__device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
-// All threads of a warpgroup meet, at the named barrier of its number.
-__device__ __forceinline__ void warpgroup_sync(int group) {
-  asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
-}
-
-__device__ __forceinline__ void warpgroup_sync() { warpgroup_sync(warpgroup_index()); }
 
 // ---- registers per thread of this warpgroup from here on ----
 

@@ -9,7 +9,7 @@
 #pragma once
 
 #include "kernels/device/mbarrier.cuh"
-#include "kernels/device/shared_memory.cuh"
+#include "kernels/device/storage.cuh"
 #include "kernels/dtype.h"
 
 namespace weft::device {
@@ -123,7 +123,8 @@ __device__ constexpr uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
 // two B fragments side by side; read as B of A B^T, matrices 0 and 2 are one fragment, 1 and 3 the
 // next.
 template <int P>
-__device__ __forceinline__ uint32_t lane_address(uint32_t tile, int block_row, int block_column) {
+__device__ __forceinline__ uint32_t lane_address(SharedAddress tile, int block_row,
+                                                 int block_column) {
   const uint32_t lane = threadIdx.x & 31, row = lane & 15, chunk = lane >> 4;
   const uint32_t in_block =
       row * (P * 2) + (((chunk ^ swizzle<P>(row)) << 4) ^ (block_column * 32));

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/device/cuda.cuh"
+#include "kernels/device/named_barrier.cuh"
 #include "kernels/device/pipeline.cuh"
 #include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
@@ -14,9 +15,9 @@ using namespace device;  // the instructions
 inline constexpr int kCluster = 2;  // thread blocks
 
 // Loads a TMA tile to this address in every thread block of the cluster.
-__device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMap& from, int column,
-                                                   int row, uint32_t barrier) {
-  device::tma_load_multicast(to, from, column, row, barrier, (1 << kCluster) - 1);
+__device__ __forceinline__ void tma_load_multicast(SharedAddress to, const CUtensorMap& from,
+                                                   int column, int row, SharedAddress full) {
+  device::tma_load_multicast(to, from, column, row, full, (1 << kCluster) - 1);
 }
 
 // ---- host ----

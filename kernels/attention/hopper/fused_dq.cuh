@@ -16,64 +16,31 @@ struct QueryPlace {
 };
 
 struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
-  using Base = Memory<kTaskTiles, 64, 64, true, true, 5, 2, true>;
   static constexpr bool kFused = true;
   static constexpr int kProducingWarps = 2;
-  static constexpr int kWarps = kWarpgroup / 32, kThreads = (2 + kOwners) * kWarpgroup,
-                       // of dS of each owner, and of dQ: one thread of the producer sends each
-      kBuffers = 2;
-  static constexpr int kDqBytes = kTile * 64 * 4;
+  // Of dS of each owner, and of dQ: one thread of the producer sends each.
+  static constexpr int kBuffers = 2;
+  static constexpr int kThreads = (2 + kOwners) * kWarpgroup;
 
-  struct SharedStorage {
-    Base::SharedStorage base;
-    alignas(kPanelAlignment) Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
-    char dq[kBuffers][kDqBytes];
-    QueryPlace place[kBuffers];
-    uint64_t ds_full[kOwners][kBuffers], ds_empty[kOwners][kBuffers], dq_full[kBuffers],
-        dq_empty[kBuffers];
-  };
-
-  static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
-  static_assert(kBytes <= 227 * 1024);
-
-  __device__ static FusedMemory of(const char* shared) { return {Base::of(shared)}; }
-
-  __device__ uint32_t ds(int owner, int buffer) const {
-    return WEFT_AT(ds) + (owner * kBuffers + buffer) * kPanel;
-  }
-
-  __device__ uint32_t dq(int buffer) const { return WEFT_AT(dq) + buffer * kDqBytes; }
-
-  __device__ uint32_t place(int buffer) const { return WEFT_AT(place) + buffer * 8; }
-
-  __device__ uint32_t ds_full(int owner, int buffer) const {
-    return WEFT_AT(ds_full) + (owner * kBuffers + buffer) * 8;
-  }
-
-  __device__ uint32_t ds_empty(int owner, int buffer) const {
-    return ds_full(kOwners + owner, buffer);
-  }
-
-  __device__ uint32_t dq_full(int buffer) const { return ds_full(2 * kOwners, buffer); }
-
-  __device__ uint32_t dq_empty(int buffer) const { return dq_full(kBuffers + buffer); }
+  alignas(kPanelAlignment) Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
+  float4 dq[kBuffers][8][kWarpgroup];
+  QueryPlace place[kBuffers];
+  Pipeline<kBuffers> ds_pipeline[kOwners], dq_pipeline;
 
   // Behind a stage's mask indices: its query tile, and whose turn it is to add (TileMap::col_turn).
-  __device__ void write_turn(int stage, int tile, int turn) const {
-    st_shared_int2(info(stage) + 8, {tile, turn});
+  __device__ void write_turn(int stage, int tile, int turn) {
+    st_shared_int2(shared_address(&info[stage][2]), {tile, turn});
   }
 
-  __device__ void init() const {
+  __device__ void init() {
     if (threadIdx.x == 0) {
-      constexpr int kReaders = (kOwners + 1) * kWarps;
-      for (int i = 0; i < kStages; ++i)
-        mbarrier_init(full(i), 1 + 32), mbarrier_init(empty(i), kReaders);
-      for (int i = 0; i < kOwnStages; ++i)
-        mbarrier_init(own_full(i), 1), mbarrier_init(own_empty(i), kReaders);
-      for (int i = 0; i < kOwners * kBuffers; ++i)
-        mbarrier_init(ds_full(0, i), kWarps), mbarrier_init(ds_empty(0, i), kWarps);
-      for (int i = 0; i < kBuffers; ++i)
-        mbarrier_init(dq_full(i), kWarps), mbarrier_init(dq_empty(i), 1);
+      // A thread of the producer, for itself and TMA; the lanes whose cp.async fetch scalars.
+      constexpr int kProducers = 1 + 32;
+      constexpr int kReaders = (kOwners + 1) * kWarps;  // the owners, and who accumulates dQ
+      pipeline.init(kProducers, kReaders);
+      own_pipeline.init(1, kReaders);
+      for (auto& of_owner : ds_pipeline) of_owner.init(kWarps, kWarps);
+      dq_pipeline.init(kWarps, 1);
       fence_proxy_async();
     }
     __syncthreads();
@@ -114,22 +81,21 @@ struct FusedScratch {
 template <class T>
 class FusedDqAccumulator {
  public:
-  __device__ FusedDqAccumulator(const FusedMemory& memory, char* shared, const AttentionBackward& g,
+  __device__ FusedDqAccumulator(FusedMemory& memory, const AttentionBackward& g,
                                 const AttentionPass& pass, const FusedScratch& scratch)
       : memory_(memory),
-        shared_(shared),
         g_(g),
         pass_(pass),
         scratch_(scratch) {}
 
   __device__ __forceinline__ void run() {
     for (;;) {
-      mbarrier_wait(memory_.own_full(own_stage_.stage), own_stage_.parity);
-      const auto& work = memory_.work(shared_, own_stage_.stage);
+      memory_.own_pipeline.wait(own_stage_);
+      const auto& work = memory_.work[own_stage_.stage];
       if (warp_uniform(work.end)) break;
       const int pair = warp_uniform(work.b * static_cast<int>(g_.q.heads) + work.h);
       for (bool more = !warp_uniform(work.empty); more;) more = step(pair);
-      mbarrier_arrive_warp(memory_.own_empty(own_stage_.stage));
+      memory_.own_pipeline.release(own_stage_.stage);
       own_stage_.advance();
     }
     for (int i = 0; i < FusedMemory::kBuffers; ++i) open(), close({-1, 0});
@@ -138,11 +104,11 @@ class FusedDqAccumulator {
  private:
   // A query tile of one (batch, head); false: it was the last of the work item.
   __device__ __forceinline__ bool step(int pair) {
-    mbarrier_wait(memory_.full(stage_.stage), stage_.parity);
-    const int4 told = ld_shared_int4(memory_.info(stage_.stage));
+    memory_.pipeline.wait(stage_);
+    const int4 told = ld_shared_int4(shared_address(memory_.info[stage_.stage]));
     const int info[2] = {warp_uniform(told.x), warp_uniform(told.y)};
     QueryPlace place{told.z, warp_uniform(told.w)};
-    mbarrier_arrive_warp(memory_.empty(stage_.stage));
+    memory_.pipeline.release(stage_.stage);
     stage_.advance();
     const bool has[2] = {info[0] >> 1 != kSkip, info[1] >> 1 != kSkip};
     float dq[32];
@@ -155,7 +121,7 @@ class FusedDqAccumulator {
       open();
 #pragma unroll
       for (int i = 0; i < 8; ++i)
-        st_shared_float4(memory_.dq(out_.stage) + (i * kWarpgroup + threadIdx.x % kWarpgroup) * 16,
+        st_shared_float4(shared_address(&memory_.dq[out_.stage][i][threadIdx.x % kWarpgroup]),
                          {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]});
       close(place);
     }
@@ -193,8 +159,8 @@ class FusedDqAccumulator {
   }
 
   __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
-    if (has[0]) mbarrier_wait(memory_.ds_full(0, ds_[0].stage), ds_[0].parity);
-    if (has[1]) mbarrier_wait(memory_.ds_full(1, ds_[1].stage), ds_[1].parity);
+    if (has[0]) memory_.ds_pipeline[0].wait(ds_[0]);
+    if (has[1]) memory_.ds_pipeline[1].wait(ds_[1]);
     if (has[0] && has[1])
       add<0, 1>(dq);
     else
@@ -209,8 +175,8 @@ class FusedDqAccumulator {
     wgmma_fence();
 #pragma unroll
     for (int owner = kFirst; owner <= kLast; ++owner) {
-      const Descriptor ds = descriptor(memory_.ds(owner, ds_[owner].stage)),
-                       k = descriptor(memory_.own_x(own_stage_.stage, owner));
+      const Descriptor ds = descriptor(memory_.ds[owner][ds_[owner].stage]),
+                       k = descriptor(memory_.own[own_stage_.stage][owner].x);
       mma_atb<T>(dq, ds, k, 1);
     }
     wgmma_commit_group();
@@ -219,24 +185,22 @@ class FusedDqAccumulator {
   }
 
   __device__ __forceinline__ void release(int owner) {
-    mbarrier_arrive_warp(memory_.ds_empty(owner, ds_[owner].stage));
+    memory_.ds_pipeline[owner].release(ds_[owner].stage);
     ds_[owner].advance();
   }
 
   // A buffer for dQ, from when it is free to when it is full.
-  __device__ __forceinline__ void open() {
-    mbarrier_wait(memory_.dq_empty(out_.stage), out_.parity ^ 1);
-  }
+  __device__ __forceinline__ void open() { memory_.dq_pipeline.acquire(out_); }
 
   __device__ __forceinline__ void close(QueryPlace place) {
-    if (is_warpgroup_leader()) st_shared_int2(memory_.place(out_.stage), {place.tile, place.turn});
+    if (is_warpgroup_leader())
+      st_shared_int2(shared_address(&memory_.place[out_.stage]), {place.tile, place.turn});
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.dq_full(out_.stage));
+    memory_.dq_pipeline.full[out_.stage].arrive_warp();
     out_.advance();
   }
 
-  const FusedMemory& memory_;
-  char* shared_;
+  FusedMemory& memory_;
   const AttentionBackward& g_;
   const AttentionPass& pass_;
   const FusedScratch& scratch_;
@@ -249,20 +213,20 @@ class FusedDqAccumulator {
 // One thread for each buffer of dQ.
 class TurnTaker {
  public:
-  __device__ TurnTaker(const FusedMemory& memory, const FusedScratch& scratch, int buffer)
+  __device__ TurnTaker(FusedMemory& memory, const FusedScratch& scratch, int buffer)
       : memory_(memory),
         scratch_(scratch),
         buffer_(buffer) {}
 
   __device__ __forceinline__ void run() {
     for (int parity = 0;; parity ^= 1) {
-      mbarrier_wait(memory_.dq_full(buffer_), parity);
-      const int2 told = ld_shared_int2(memory_.place(buffer_));
+      memory_.dq_pipeline.full[buffer_].wait(parity);
+      const int2 told = ld_shared_int2(shared_address(&memory_.place[buffer_]));
       const QueryPlace place{told.x, told.y};
       if (place.tile < 0) break;
       scratch_.wait_for_turn(place);
       send(place);
-      mbarrier_arrive(memory_.dq_empty(buffer_));
+      memory_.dq_pipeline.empty[buffer_].arrive();
       finish(place);
     }
   }
@@ -271,10 +235,9 @@ class TurnTaker {
   // Returns when shared memory has been read.
   __device__ __forceinline__ void send(QueryPlace place) const {
     float* to = scratch_.dq_of(place.tile);
-    const uint32_t from = memory_.dq(buffer_);
+    const auto& from = memory_.dq[buffer_];
     fence_proxy_async_global();
-    place.turn == 0 ? bulk_store(to, from, FusedMemory::kDqBytes)
-                    : bulk_reduce_add(to, from, FusedMemory::kDqBytes);
+    place.turn == 0 ? bulk_store(to, from, sizeof(from)) : bulk_reduce_add(to, from, sizeof(from));
     tma_store_commit_group();
     tma_store_wait_group_read<0>();
   }
@@ -286,7 +249,7 @@ class TurnTaker {
     st_release_gpu(scratch_.turns + place.tile, place.turn + 1);
   }
 
-  const FusedMemory& memory_;
+  FusedMemory& memory_;
   const FusedScratch& scratch_;
   int buffer_;
 };

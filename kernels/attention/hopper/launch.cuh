@@ -6,10 +6,13 @@
 #include "kernels/attention/launch.cuh"
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/dependent_launch.cuh"
+#include "kernels/device/warp_roles.cuh"
 
 #include <algorithm>
 
 namespace weft::attention::hopper {
+using namespace device;
+
 // select() asks first whether TMA takes the strides of the tensors.
 inline constexpr const char* kTmaRefuses =
     "attention: TMA does not take these tensors, or the driver is older than CUDA 12";
@@ -36,22 +39,21 @@ inline unsigned persistent_blocks(int64_t work_items) {
   return static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
 }
 
-// Starts a persistent kernel.
-template <class... Args>
-void start(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads,
-           int shared_bytes, const Args&... args) {
-  attention::start(queue, kernel, persistent_blocks(work_items), threads, shared_bytes, args...);
-}
+// dependent: as launch_dependent() does it.
+enum class Launch { after, dependent };
 
-// The same, as launch_dependent() does it.
-template <class... Args>
-void start_dependent(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads,
-                     int shared_bytes, const Args&... args) {
+// Starts a Kernel of kernels/device/warp_roles.cuh with as many thread blocks as run at a time.
+template <class Kernel>
+void launch_persistent(CudaQueue& queue, const typename Kernel::Params& params, int64_t work_items,
+                       Launch launch = Launch::after) {
   if (work_items == 0) return;
-  allow_shared_memory(kernel, shared_bytes);
-  launch_dependent(queue, kernel,
-                   {persistent_blocks(work_items), static_cast<unsigned>(threads),
-                    static_cast<unsigned>(shared_bytes)},
-                   args...);
+  constexpr int kBytes = kSharedBytes<typename Kernel::SharedStorage>;
+  const auto kernel = warp_specialized<Kernel>;
+  allow_shared_memory(kernel, kBytes);
+  const unsigned blocks = persistent_blocks(work_items);
+  if (launch == Launch::dependent)
+    launch_dependent(queue, kernel, {blocks, Kernel::kThreads, kBytes}, params);
+  else
+    kernel<<<blocks, Kernel::kThreads, kBytes, queue.stream>>>(params);
 }
 }  // namespace weft::attention::hopper

@@ -9,13 +9,10 @@
 
 #include "kernels/attention/direction.cuh"
 #include "kernels/device/pipeline.cuh"
+#include "kernels/device/warp_roles.cuh"
 #include "kernels/device/wgmma.cuh"
 
-#include <cstddef>
-
 namespace weft::attention::hopper {
-using Panel = char[kPanel];
-
 // What the producer tells the consumers of a work item.
 template <int kOwners>
 struct WorkItem {
@@ -36,81 +33,38 @@ struct Memory {
   static constexpr bool kOwnsY = kOwnsY_, kScalars = kScalars_, kTma = kTma_;
   static constexpr int kProducingWarps = 3;
   static constexpr bool kFused = false;  // one kernel for all three gradients: fused.cuh
-  static constexpr int kXPanels = Dqk / 64, kYPanels = Dv / 64, kX = kXPanels * kPanel,
-                       kY = kYPanels * kPanel;
-  static constexpr int kThreads = (1 + kOwners) * kWarpgroup;
+  static constexpr int kXPanels = Dqk / 64, kYPanels = Dv / 64;
+  static constexpr int kWarps = kWarpgroup / 32, kThreads = (1 + kOwners) * kWarpgroup;
 
-  static constexpr int kWorkItem = (sizeof(WorkItem<kOwners>) + 15) / 16 * 16;  // bytes
+  struct Tile {
+    Panel x[kXPanels], y[kYPanels];
+  };
 
   struct Own {
     Panel x[kXPanels], y[kOwnsY ? kYPanels : 0];
   };
 
-  struct SharedStorage {
-    struct {
-      Panel x[kXPanels], y[kYPanels];
-    } stages[kStages];
-
-    Own own[kOwnStages][kOwners];
-    float scalars[kStages][kScalars ? 2 * kTile : 0];
-    int info[kStages][4];  // write_info()
-    char work[kOwnStages][kWorkItem];
-    uint64_t full[kStages], empty[kStages], own_full[kOwnStages], own_empty[kOwnStages];
+  // lse of two rows, then their delta.
+  struct Scalars {
+    float lse[2], delta[2];
   };
 
-  static constexpr int kStage = kX + kY, kOwnTiles = sizeof(Own) * kOwners,
-                       kBytes = sizeof(SharedStorage) + kPanelAlignment;
+  Tile stages[kStages];
+  Own own[kOwnStages][kOwners];
+  Scalars scalars[kStages][kScalars ? kTile / 2 : 0];
+  alignas(16) int info[kStages][4];  // what write_info() writes for each owner
+  alignas(16) WorkItem<kOwners> work[kOwnStages];
+  Pipeline<kStages> pipeline;         // of stages
+  Pipeline<kOwnStages> own_pipeline;  // of work items and their stationary tiles
 
-  uint32_t base;
-
-  __device__ static Memory of(const char* shared) { return {first_panel(shared)}; }
-
-  __device__ uint32_t x(int stage) const { return base + stage * kStage; }
-
-  __device__ uint32_t y(int stage) const { return x(stage) + kX; }
-
-  __device__ uint32_t own_x(int own_stage, int owner) const {
-    return WEFT_AT(own) + own_stage * kOwnTiles + owner * int{sizeof(Own)};
-  }
-
-  __device__ uint32_t own_y(int own_stage, int owner) const { return own_x(own_stage, owner) + kX; }
-
-  __device__ uint32_t scalars(int stage) const {
-    return WEFT_AT(scalars) + stage * (kScalars ? 2 * kTile * 4 : 0);
-  }
-
-  // lse of a row; delta 8 bytes on. Two rows share 16 bytes.
-  __device__ uint32_t scalar(int stage, int row) const {
-    return scalars(stage) + row / 2 * 16 + row % 2 * 4;
-  }
-
-  __device__ uint32_t info(int stage) const { return WEFT_AT(info) + stage * 16; }
-
-  __device__ WorkItem<kOwners>& work(char* shared, int own_stage) const {
-    char* const first =
-        shared + (base - shared_address(shared)) + int{offsetof(SharedStorage, work)};
-    return *reinterpret_cast<WorkItem<kOwners>*>(first + own_stage * kWorkItem);
-  }
-
-  __device__ uint32_t full(int stage) const { return WEFT_AT(full) + stage * 8; }
-
-  __device__ uint32_t empty(int stage) const { return full(kStages + stage); }
-
-  __device__ uint32_t own_full(int own_stage) const { return full(2 * kStages + own_stage); }
-
-  __device__ uint32_t own_empty(int own_stage) const { return own_full(kOwnStages + own_stage); }
-
-  // By all threads of the block, before anything else. A buffer is full once one thread of the
-  // producer, TMA and each thread whose cp.async fills it have arrived, and free once each warp of
-  // the consumers has.
-  __device__ void init() const {
+  // By all threads of the block, before anything else.
+  __device__ void init() {
     if (threadIdx.x == 0) {
-      const int of_stage = kScalars || !kTma ? 32 : 0, of_own = kTma ? 0 : 32 * kProducingWarps;
-      for (int i = 0; i < kStages; ++i)
-        mbarrier_init(full(i), 1 + of_stage), mbarrier_init(empty(i), kOwners * kWarpgroup / 32);
-      for (int i = 0; i < kOwnStages; ++i)
-        mbarrier_init(own_full(i), 1 + of_own),
-            mbarrier_init(own_empty(i), kOwners * kWarpgroup / 32);
+      // A thread of the producer, for itself and TMA; each lane whose cp.async fills the stage.
+      constexpr int kLanes = kScalars || !kTma ? 32 : 0,
+                    kOwnLanes = kTma ? 0 : 32 * kProducingWarps, kReaders = kOwners * kWarps;
+      pipeline.init(1 + kLanes, kReaders);
+      own_pipeline.init(1 + kOwnLanes, kReaders);
       fence_proxy_async();
     }
     __syncthreads();
@@ -155,7 +109,7 @@ class TileScheduler {
 };
 
 // What a consumer is told of a stage: its mask index, and whether it is the last of the work item.
-__device__ __forceinline__ void write_info(uint32_t to, int mask, bool last) {
+__device__ __forceinline__ void write_info(SharedAddress to, int mask, bool last) {
   st_shared_int(to, mask << 1 | static_cast<int>(last));
 }
 
@@ -168,26 +122,24 @@ __device__ __forceinline__ bool is_tile(int mask) {
 template <class M>
 class Consumer {
  public:
-  __device__ Consumer(const M& memory, char* shared)
+  __device__ explicit Consumer(M& memory)
       : memory_(memory),
-        shared_(shared),
         own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ const WorkItem<M::kOwners>& take_work() {
-    mbarrier_wait(memory_.own_full(own_stage_.stage), own_stage_.parity);
-    const WorkItem<M::kOwners>& work = memory_.work(shared_, own_stage_.stage);
+    memory_.own_pipeline.wait(own_stage_);
+    const WorkItem<M::kOwners>& work = memory_.work[own_stage_.stage];
     ended_ = warp_uniform(work.empty);
     fence_gathered();
     return work;
   }
 
-  __device__ uint32_t own_x() const { return memory_.own_x(own_stage_.stage, own_); }
-
-  __device__ uint32_t own_y() const { return memory_.own_y(own_stage_.stage, own_); }
+  // The stationary tile of this warpgroup.
+  __device__ auto& own_tile() const { return memory_.own[own_stage_.stage][own_]; }
 
   // The work item and its stationary tiles are not read any more.
   __device__ __forceinline__ void release_work() {
-    mbarrier_arrive_warp(memory_.own_empty(own_stage_.stage));
+    memory_.own_pipeline.release(own_stage_.stage);
     own_stage_.advance();
   }
 
@@ -211,17 +163,17 @@ class Consumer {
   // Parts of step(); callers release skipped stages. Whether the next stage is full, without
   // waiting.
   __device__ __forceinline__ bool has_step() const {
-    return mbarrier_test_wait(memory_.full(stage_.stage), stage_.parity);
+    return memory_.pipeline.full[stage_.stage].test(stage_.parity);
   }
 
   // Waits for it, unless has_step() said yes or the work item has ended.
   __device__ __forceinline__ void await_step(bool has) const {
-    if (!has && !ended_) mbarrier_wait(memory_.full(stage_.stage), stage_.parity);
+    if (!has && !ended_) memory_.pipeline.wait(stage_);
   }
 
   // The stage's info word; undefined after the last stage.
   __device__ __forceinline__ int look_at_step() const {
-    return warp_uniform(ld_shared_int(memory_.info(stage_.stage) + own_ * 4));
+    return warp_uniform(ld_shared_int(shared_address(&memory_.info[stage_.stage][own_])));
   }
 
   // Goes to it; without branches.
@@ -253,7 +205,7 @@ class Consumer {
     return stage_.stage_back(mask == kSkip ? 2 : 1);
   }
 
-  __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.empty(stage)); }
+  __device__ __forceinline__ void release(int stage) { memory_.pipeline.release(stage); }
 
   __device__ int own() const { return own_; }
 
@@ -263,8 +215,7 @@ class Consumer {
     if constexpr (!M::kTma) fence_proxy_async();
   }
 
-  const M& memory_;
-  char* shared_;
+  M& memory_;
   PipelineState<M::kStages> stage_;
   PipelineState<M::kOwnStages> own_stage_;
   int own_, ended_ = 0;

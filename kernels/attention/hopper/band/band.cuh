@@ -16,6 +16,7 @@
 #include "kernels/attention/heads_view.h"
 #include "kernels/device/pipeline.cuh"
 #include "kernels/device/tma.cuh"
+#include "kernels/device/warp_roles.cuh"
 #include "kernels/device/wgmma.cuh"
 
 #include <algorithm>
@@ -208,21 +209,21 @@ inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tile
       {64, of_column, box_rows / of_column, 1, 1}, lines);
 }
 
-// A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.
+// A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `full`.
 template <int D>
-__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& from,
+__device__ __forceinline__ void copy_tile(SharedAddress to, const CUtensorMap& from,
                                           const BandTiles& tiles, const TileSpan& span, int tile,
-                                          uint32_t barrier) {
+                                          Barrier& full) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
     tma_load(to + panel * kPanel, from, panel * 64, tile * kTile, span.group * tiles.columns(),
-             span.h, span.b, barrier);
+             span.h, span.b, &full);
 }
 
 // Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to`
 // have.
 template <int D>
-__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, uint32_t from,
+__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, SharedAddress from,
                                                 const BandTiles& tiles, const TileSpan& span,
                                                 int tile, int first) {
 #pragma unroll

@@ -15,7 +15,7 @@ class KeyOwner {
  public:
   using Steps = typename M::Steps;
 
-  __device__ KeyOwner(const M& memory, const BandBackward& g)
+  __device__ KeyOwner(M& memory, const BandBackward& g)
       : memory_(memory),
         g_(g),
         own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
@@ -37,8 +37,8 @@ class KeyOwner {
 
  private:
   __device__ __forceinline__ void pass(Steps& step) {
-    mbarrier_wait(memory_.full(stage_.stage), stage_.parity);
-    mbarrier_arrive_warp(memory_.empty(stage_.stage));
+    memory_.pipelines.queries.wait(stage_);
+    memory_.pipelines.queries.release(stage_.stage);
     stage_.advance();
     step.next();
   }
@@ -48,7 +48,7 @@ class KeyOwner {
   __device__ __forceinline__ bool own(Steps& step, int mine) {
     PipelineState<M::kKeyStages> key = key_;
     if (mine == 1) key.advance();
-    mbarrier_wait(memory_.keys_full(key.stage), key.parity);
+    memory_.pipelines.keys.wait(key);
     const int key_stage = warp_uniform(key.stage);
     issue_scores(key_stage, take_stage());
     meet<true>(step, mine);
@@ -65,13 +65,13 @@ class KeyOwner {
     issue_gradients(last, add);
     wgmma_wait_group<0>();
     pin(dk_), pin(dv_);
-    mbarrier_arrive_warp(memory_.empty(last));
-    mbarrier_arrive_warp(memory_.keys_empty(key_stage));
+    memory_.pipelines.queries.release(last);
+    memory_.pipelines.keys.release(key_stage);
     const TileSpan span = step.span();
     if (step.owns_key(span, mine)) {
       const TileCoord at = TileCoord::of(span, step.key(mine));
-      send_panel<T>(warpgroup_index(), dk_, 0, g_.scale, memory_.out(own_), g_.dk, g_, at);
-      send_panel<T>(warpgroup_index(), dv_, 0, 1.0f, memory_.out(own_), g_.dv, g_, at);
+      send_panel<T>(warpgroup_index(), dk_, 0, g_.scale, memory_.out[own_], g_.dk, g_, at);
+      send_panel<T>(warpgroup_index(), dv_, 0, 1.0f, memory_.out[own_], g_.dv, g_, at);
     }
     const bool ends = step.ends_pair();
     stage_.advance();
@@ -80,16 +80,16 @@ class KeyOwner {
   }
 
   __device__ __forceinline__ int take_stage() const {
-    mbarrier_wait(memory_.full(stage_.stage), stage_.parity);
+    memory_.pipelines.queries.wait(stage_);
     return warp_uniform(stage_.stage);
   }
 
   __device__ __forceinline__ void issue_scores(int key_stage, int stage) {
     pin(s_), pin(ds_);
     wgmma_fence();
-    mma_abt<T, 64>(s_, memory_.k(key_stage), memory_.q(stage));
+    mma_abt<T, 64>(s_, memory_.keys[key_stage].x, memory_.stages[stage].x);
     wgmma_commit_group();
-    mma_abt<T, 64>(ds_, memory_.v(key_stage), memory_.dy(stage));
+    mma_abt<T, 64>(ds_, memory_.keys[key_stage].y, memory_.stages[stage].y);
     wgmma_commit_group();
   }
 
@@ -97,7 +97,8 @@ class KeyOwner {
   __device__ __forceinline__ void issue_gradients(int stage, int add) {
     pin(dv_), pin(dk_);
     wgmma_fence();
-    const Descriptor dy = descriptor(memory_.dy(stage)), q = descriptor(memory_.q(stage));
+    const Descriptor dy = descriptor(memory_.stages[stage].y),
+                     q = descriptor(memory_.stages[stage].x);
     mma_ab<T>(dv_, p_operand_, dy, add);
     mma_ab<T>(dk_, ds_operand_, q, add);
     wgmma_commit_group();
@@ -111,27 +112,27 @@ class KeyOwner {
     pin(s_);
     exponentiate(s_, memory_.lse(step), g_.scale * kLog2E);
     hide_from_queries(s_, g_.tiles, step.query() - step.key(mine), 0, Reach::of(g_.tiles));
-    if (!g_.accumulate) mbarrier_wait(memory_.delta_full(stage_.stage), stage_.parity);
-    mbarrier_wait(memory_.ds_empty(own_, buffer), ds_at_.parity ^ 1);
+    if (!g_.accumulate) memory_.pipelines.delta_full[stage_.stage].wait(stage_.parity);
+    memory_.ds_pipeline[own_].acquire(ds_at_);
     wgmma_wait_group<0>();
     pin(ds_);
     if constexpr (!kFirst) {
       pin(dk_), pin(dv_), pin(p_operand_), pin(ds_operand_);
-      mbarrier_arrive_warp(memory_.empty(warp_uniform(stage_.stage_back(1))));
+      memory_.pipelines.queries.release(warp_uniform(stage_.stage_back(1)));
     }
     differentiate(ds_, s_, memory_.delta(step));
     round_steps<T>(ds_operand_, ds_);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      stmatrix(lane_address<64>(memory_.ds(own_, buffer), threadIdx.x % kWarpgroup / 32, k),
+      stmatrix(lane_address<64>(memory_.ds[own_][buffer], threadIdx.x % kWarpgroup / 32, k),
                ds_operand_[k]);
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.ds_full(own_, buffer));
+    memory_.ds_pipeline[own_].full[buffer].arrive_warp();
     ds_at_.advance();
     round_steps<T>(p_operand_, s_);
   }
 
-  const M& memory_;
+  M& memory_;
   const BandBackward& g_;
   int own_;
   PipelineState<M::kStages> stage_;
@@ -149,7 +150,7 @@ class PairDqAccumulator {
  public:
   using Steps = typename M::Steps;
 
-  __device__ PairDqAccumulator(const M& memory, const BandBackward& g, float4* kept)
+  __device__ PairDqAccumulator(M& memory, const BandBackward& g, float4* kept)
       : memory_(memory),
         g_(g),
         kept_(kept + threadIdx.x % kWarpgroup) {}
@@ -184,15 +185,15 @@ class PairDqAccumulator {
     release(first);
     if (two) release(first ^ 1);
     if (step.ends_pair()) {
-      mbarrier_arrive_warp(memory_.keys_empty(key_.stage));
+      memory_.pipelines.keys.release(key_.stage);
       key_.advance();
       if (step.has_key(1)) {
-        mbarrier_arrive_warp(memory_.keys_empty(key_.stage));
+        memory_.pipelines.keys.release(key_.stage);
         key_.advance();
       }
     }
     if (step.last_visit())
-      send_panel<T>(warpgroup_index(), dq, 0, g_.scale, memory_.out(M::kOwners), g_.dq, g_,
+      send_panel<T>(warpgroup_index(), dq, 0, g_.scale, memory_.out[M::kOwners], g_.dq, g_,
                     TileCoord::of(step.span(), step.query()));
     else if (!M::kWhole && !stays)
       keep(dq, step.query());
@@ -206,17 +207,18 @@ class PairDqAccumulator {
   }
 
   __device__ __forceinline__ void add(float (&dq)[32], int owner, int key_stage, int add_to) const {
-    mbarrier_wait(memory_.ds_full(owner, buffer(owner)),
-                  counts_ >> (8 * owner + M::kBuffers - 1) & 1);
-    const Descriptor ds = descriptor(warp_uniform(memory_.ds(owner, buffer(owner)))),
-                     k = descriptor(warp_uniform(memory_.k(key_stage)));
+    memory_.ds_pipeline[owner].full[buffer(owner)].wait(counts_ >> (8 * owner + M::kBuffers - 1) &
+                                                        1);
+    const Descriptor ds =
+                         descriptor(warp_uniform(shared_address(memory_.ds[owner][buffer(owner)]))),
+                     k = descriptor(warp_uniform(shared_address(memory_.keys[key_stage].x)));
     wgmma_fence();
     mma_atb<T>(dq, ds, k, add_to);
     wgmma_commit_group();
   }
 
   __device__ __forceinline__ void release(int owner) {
-    mbarrier_arrive_warp(memory_.ds_empty(owner, buffer(owner)));
+    memory_.ds_pipeline[owner].release(buffer(owner));
     counts_ = (counts_ + (1u << 8 * owner)) & 0x0303;
   }
 
@@ -235,7 +237,7 @@ class PairDqAccumulator {
              make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]));
   }
 
-  const M& memory_;
+  M& memory_;
   const BandBackward& g_;
   float4* kept_;
   PipelineState<M::kKeyStages> key_;
@@ -243,25 +245,31 @@ class PairDqAccumulator {
 };
 
 template <class T, bool kWhole>
-__global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
-    column_backward_kernel(const __grid_constant__ BandBackward g, float4* kept) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using M = ColumnMemory<kWhole>;
-  extern __shared__ __align__(128) char shared[];
-  const M memory = M::of(shared);
-  memory.init(!g.accumulate);
-  const int group = warp_uniform(warpgroup_index());
-  if (group == 0) {
-    setmaxnreg_dec<OwnerRegisters::kProducer>();
-    produce_pairs<T>(memory, g);
-  } else if (group > M::kOwners) {
-    setmaxnreg_dec<OwnerRegisters::kQueries>();
-    PairDqAccumulator<T, M>(memory, g, kept + int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup)
-        .run();
-  } else {
-    setmaxnreg_inc<OwnerRegisters::kOwner>();
-    KeyOwner<T, M>(memory, g).run();
+struct ColumnBackwardKernel {
+  using SharedStorage = ColumnMemory<kWhole>;
+  static constexpr int kThreads = SharedStorage::kThreads;
+  static constexpr RegisterSplit kRegisters = kOwnerRegisters;
+
+  struct Params {
+    BandBackward g;
+    float4* kept;
+  };
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const Params& p) {
+    memory.init(!p.g.accumulate);
   }
-#endif
-}
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& p) {
+    produce_pairs<T>(memory, p.g);
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& p) {
+    KeyOwner<T, SharedStorage>(memory, p.g).run();
+  }
+
+  __device__ __forceinline__ static void consume_extra(SharedStorage& memory, const Params& p) {
+    float4* const kept = p.kept + int64_t{blockIdx.x} * p.g.tiles.tiles * 8 * kWarpgroup;
+    PairDqAccumulator<T, SharedStorage>(memory, p.g, kept).run();
+  }
+};
 }  // namespace weft::attention::hopper

@@ -13,6 +13,12 @@
 #include <algorithm>
 
 namespace weft::attention::hopper {
+// Of the kernels over bands that reach farther.
+struct FarForwardParams {
+  AttentionForward f;
+  BandForwardMaps maps;
+};
+
 // kAccumulate: y and lse go on from what earlier passes left.
 template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
 struct ColumnForwardShape {
@@ -20,8 +26,8 @@ struct ColumnForwardShape {
   static constexpr bool kAccumulate = kAccumulate_, kWindow = kWindow_, kSmall = Dqk + Dv == 128,
                         kFour = kSmall && !kAccumulate, kStorer = true, kInOrder = false;
   // As the registers allow.
-  static constexpr int kConsumers = kFour ? 4 : 3, kConsumerRegisters = kFour ? 112 : 160,
-                       kProducerRegisters = 32, kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kConsumers = kFour ? 4 : 3, kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr RegisterSplit kRegisters = {.producer = 32, .consumer = kFour ? 112 : 160};
   static constexpr int kQ = Dqk * 128, kY = Dv * 128, kQueryBytes = std::max(kQ, kY),  // bytes
       kQueryStages = 2 * kConsumers,
                        kStages = kSmall      ? 8
@@ -81,7 +87,7 @@ struct KeyTiles {
 };
 
 template <class Shape>
-__device__ __forceinline__ void produce_columns(const BandMemory<Shape>& memory,
+__device__ __forceinline__ void produce_columns(BandMemory<Shape>& memory,
                                                 const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
   PipelineState<Shape::kStages> stage;
@@ -89,19 +95,19 @@ __device__ __forceinline__ void produce_columns(const BandMemory<Shape>& memory,
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
     const TileSpan span = tiles.work_item(item);
     for (int tile = span.first; tile < span.first + Shape::kConsumers; ++tile, query.advance()) {
-      const uint32_t full = memory.queries_full(query);
-      mbarrier_wait(memory.queries_empty(query), query.parity ^ 1);
-      mbarrier_arrive_expect_tx(full, tile < span.end ? Shape::kQ : 0);
+      Barrier& full = memory.queries_full[query.stage];
+      memory.queries_empty[query.stage].wait(query.parity ^ 1);
+      full.arrive_expect_tx(tile < span.end ? Shape::kQ : 0);
       if (tile < span.end)
-        copy_tile<Shape::Dqk>(memory.queries(query), maps.q, tiles, span, tile, full);
+        copy_tile<Shape::Dqk>(memory.queries[query.stage], maps.q, tiles, span, tile, full);
     }
     for (auto keys = KeyTiles<Shape::kWindow>::of(tiles, span); keys; stage.advance()) {
       const int tile = keys.take();
-      const uint32_t full = memory.keys_full(stage);
-      mbarrier_wait(memory.empty(stage.stage), stage.parity ^ 1);
-      mbarrier_arrive_expect_tx(full, BandMemory<Shape>::kStage);
-      copy_tile<Shape::Dqk>(memory.keys(stage), maps.k, tiles, span, tile, full);
-      copy_tile<Shape::Dv>(memory.values(stage), maps.v, tiles, span, tile, full);
+      Barrier& full = memory.keys_full[stage.stage];
+      memory.empty[stage.stage].wait(stage.parity ^ 1);
+      full.arrive_expect_tx(sizeof(memory.stages[0]));
+      copy_tile<Shape::Dqk>(memory.stages[stage.stage].x, maps.k, tiles, span, tile, full);
+      copy_tile<Shape::Dv>(memory.stages[stage.stage].y, maps.v, tiles, span, tile, full);
     }
   }
 }
@@ -111,7 +117,7 @@ __device__ __forceinline__ void produce_columns(const BandMemory<Shape>& memory,
 template <class Shape>
 class KeyStream {
  public:
-  __device__ KeyStream(const BandMemory<Shape>& memory, const BandTiles& tiles)
+  __device__ KeyStream(BandMemory<Shape>& memory, const BandTiles& tiles)
       : memory_(memory),
         tiles_(tiles) {}
 
@@ -124,7 +130,7 @@ class KeyStream {
 
   __device__ __forceinline__ int step() {
     if (!keys_) return kEnd;
-    mbarrier_wait(memory_.keys_full(stage_), stage_.parity);
+    memory_.keys_full[stage_.stage].wait(stage_.parity);
     const int back = query_ - keys_.take();
     stage_.advance();
     if (query_ >= 0 && back >= 0 && (!Shape::kWindow || back <= tiles_.tiles_back()))
@@ -147,10 +153,10 @@ class KeyStream {
     return stage_.stage_back(mask == kSkip ? 2 : 1);
   }
 
-  __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.empty(stage)); }
+  __device__ __forceinline__ void release(int stage) { memory_.empty[stage].arrive_warp(); }
 
  private:
-  const BandMemory<Shape>& memory_;
+  BandMemory<Shape>& memory_;
   const BandTiles& tiles_;
   PipelineState<Shape::kStages> stage_;
   KeyTiles<Shape::kWindow> keys_{};
@@ -162,7 +168,7 @@ class ColumnForwardConsumer {
  public:
   using Memory = BandMemory<Shape>;
 
-  __device__ ColumnForwardConsumer(const Memory& memory, const AttentionForward& f,
+  __device__ ColumnForwardConsumer(Memory& memory, const AttentionForward& f,
                                    const BandForwardMaps& maps)
       : memory_(memory),
         f_(f),
@@ -181,9 +187,9 @@ class ColumnForwardConsumer {
         attend(round);
       } else {
         const auto query = query_stage_of(round);
-        mbarrier_wait(memory_.queries_full(query), query.parity);
+        memory_.queries_full[query.stage].wait(query.parity);
         stream_.next();
-        mbarrier_arrive_warp(memory_.y_full(query));
+        memory_.y_full[query.stage].arrive_warp();
       }
     }
   }
@@ -205,9 +211,9 @@ class ColumnForwardConsumer {
   __device__ __forceinline__ void attend(int round) {
     const auto query = query_stage_of(round);
     Owned<Shape::Dqk, false> q;
-    q.load(warp_uniform(static_cast<int>(memory_.queries(query))));
+    q.load(memory_.queries[query.stage]);
     ForwardAccumulators<T, Shape::Dv> acc(maps_.scale);
-    mbarrier_wait(memory_.queries_full(query), query.parity);
+    memory_.queries_full[query.stage].wait(query.parity);
     forward_mainloop<T, false>(acc, stream_, memory_, BandMasks<Shape::kWindow>{maps_.tiles}, q);
     // Looked up anew, from a number that the compiler does not know again: registers are scarce.
     const int again = warp_uniform(round), tile = stream_.query();
@@ -237,47 +243,50 @@ class ColumnForwardConsumer {
   __device__ __forceinline__ void put(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
                                       Memory::QueryStage query) const {
     warpgroup_sync();
-    put_rows<T, false>(y, row, memory_.queries(query));
+    put_rows<T, false>(y, row, memory_.queries[query.stage]);
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.y_full(query));
+    memory_.y_full[query.stage].arrive_warp();
   }
 
   // To what earlier passes left.
   __device__ __forceinline__ void add(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
                                       const int (&position)[2], const TileSpan& span,
                                       Memory::QueryStage query) const {
-    mbarrier_arrive_warp(memory_.y_full(query));
+    memory_.y_full[query.stage].arrive_warp();
     const Rows rows = Rows::of(f_.y, span.b, span.h);
     store_row<T, 0>(y, row[0].now, true, row[0].kept, position[0], rows);
     store_row<T, 1>(y, row[1].now, true, row[1].kept, position[1], rows);
   }
 
-  const Memory& memory_;
+  Memory& memory_;
   const AttentionForward& f_;
   const BandForwardMaps& maps_;
   KeyStream<Shape> stream_;
 };
 
-template <class T, int Dqk, int Dv, bool kAccumulate, bool kWindow>
-__global__ void __launch_bounds__(ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>::kThreads, 1)
-    column_forward_kernel(const __grid_constant__ AttentionForward f,
-                          const __grid_constant__ BandForwardMaps maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
-  extern __shared__ __align__(128) char shared[];
-  const auto memory = BandMemory<Shape>::of(shared);
-  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
-  memory.init();
-  if (threadIdx.x < kWarpgroup) {
-    setmaxnreg_dec<Shape::kProducerRegisters>();
-    if (threadIdx.x == 0)
-      produce_columns(memory, maps);
-    else if (threadIdx.x % 32 == 0)
-      store_y(memory, maps);
-  } else {
-    setmaxnreg_inc<Shape::kConsumerRegisters>();
-    ColumnForwardConsumer<T, Shape>(memory, f, maps).run();
+template <class T, class Shape_>
+struct ColumnForwardKernel {
+  using Shape = Shape_;
+  using Params = FarForwardParams;
+  using SharedStorage = BandMemory<Shape>;
+  static constexpr int kThreads = Shape::kThreads;
+  static constexpr RegisterSplit kRegisters = Shape::kRegisters;
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const Params& p) {
+    const BandForwardMaps& maps = p.maps;
+    if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
+    memory.init();
   }
-#endif
-}
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& p) {
+    if (threadIdx.x == 0)
+      produce_columns(memory, p.maps);
+    else if (threadIdx.x % 32 == 0)
+      store_y(memory, p.maps);
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& p) {
+    ColumnForwardConsumer<T, Shape>(memory, p.f, p.maps).run();
+  }
+};
 }  // namespace weft::attention::hopper

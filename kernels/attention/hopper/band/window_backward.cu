@@ -93,22 +93,24 @@ struct WindowMemory : PairMemory<WindowPairs> {
   static constexpr bool kWhole = false;
   using Steps = WindowSteps;
   static constexpr int kWaiting = WindowPairs::kWaiting, kKeptTiles = WindowPairs::kKeptTiles;
-  // Those of a pair, and of the iterations that the producer is ahead; place() wants a power of
+  // Those of a pair, and of the iterations that the producer is ahead; slot() wants a power of
   // two.
   static_assert(kKeptTiles >= kWaiting + 2 + kStages && (kKeptTiles & (kKeptTiles - 1)) == 0);
 
-  __device__ static WindowMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
-
   // dQ of a query tile until its last visit, then its rows on their way.
-  __device__ uint32_t dq(int query) const { return out(kOwners + query % kWaiting * 2); }
+  __device__ uint32_t dq(int query) const {
+    return shared_address(out[kOwners + query % kWaiting * 2]);
+  }
 
   // Of the queries of a step. They stay until the last visit.
-  __device__ uint32_t lse(const Steps& step) const { return lse_at(place(step)); }
+  __device__ uint32_t lse(const Steps& step) const { return shared_address(kept_lse[slot(step)]); }
 
-  __device__ uint32_t delta(const Steps& step) const { return delta_at(place(step)); }
+  __device__ uint32_t delta(const Steps& step) const {
+    return shared_address(kept_delta[slot(step)]);
+  }
 
  private:
-  __device__ static int place(const Steps& step) { return step.number() & (kKeptTiles - 1); }
+  __device__ static int slot(const Steps& step) { return step.number() & (kKeptTiles - 1); }
 };
 
 template <class T>
@@ -117,7 +119,7 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
   using M = WindowMemory;
   using Base = PairDqAccumulator<T, M>;
 
-  __device__ WindowDqAccumulator(const M& memory, const BandBackward& g)
+  __device__ WindowDqAccumulator(M& memory, const BandBackward& g)
       : Base(memory, g, nullptr) {}
 
   __device__ __forceinline__ void run() {
@@ -141,11 +143,11 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
     pin(dq);
     if (sees[0]) this->release(first);
     if (sees[1]) this->release(first ^ 1);
-    if (step.ends_key(0)) mbarrier_arrive_warp(this->memory_.keys_empty(this->key_.stage));
+    if (step.ends_key(0)) this->memory_.pipelines.keys.release(this->key_.stage);
     if (step.ends_pair()) {
       this->key_.advance();
       if (step.has_key(1)) {
-        mbarrier_arrive_warp(this->memory_.keys_empty(this->key_.stage));
+        this->memory_.pipelines.keys.release(this->key_.stage);
         this->key_.advance();
       }
     }
@@ -184,26 +186,28 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
 };
 
 template <class T>
-__global__ void __launch_bounds__(WindowMemory::kThreads, 1)
-    window_backward_kernel(const __grid_constant__ BandBackward g) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using M = WindowMemory;
-  extern __shared__ __align__(128) char shared[];
-  const M memory = M::of(shared);
-  memory.init(true);  // a first pass: it makes delta
-  const int group = warp_uniform(warpgroup_index());
-  if (group == 0) {
-    setmaxnreg_dec<OwnerRegisters::kProducer>();
-    produce_pairs<T>(memory, g);
-  } else if (group > M::kOwners) {
-    setmaxnreg_dec<OwnerRegisters::kQueries>();
-    WindowDqAccumulator<T>(memory, g).run();
-  } else {
-    setmaxnreg_inc<OwnerRegisters::kOwner>();
-    KeyOwner<T, M>(memory, g).run();
+struct WindowBackwardKernel {
+  using Params = BandBackward;
+  using SharedStorage = WindowMemory;
+  static constexpr int kThreads = WindowMemory::kThreads;
+  static constexpr RegisterSplit kRegisters = kOwnerRegisters;
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const Params&) {
+    memory.init(true);  // a first pass: it makes delta
   }
-#endif
-}
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& g) {
+    produce_pairs<T>(memory, g);
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& g) {
+    KeyOwner<T, WindowMemory>(memory, g).run();
+  }
+
+  __device__ __forceinline__ static void consume_extra(SharedStorage& memory, const Params& g) {
+    WindowDqAccumulator<T>(memory, g).run();
+  }
+};
 
 void launch_window_backward(CudaQueue& queue, const AttentionBackward& g,
                             const AttentionPass& pass) {
@@ -212,8 +216,7 @@ void launch_window_backward(CudaQueue& queue, const AttentionBackward& g,
   tiles.cut(multiprocessors(), 0.5 * tiles.tiles_back());
   const BandBackward windows = BandBackward::of(g, pass, tiles);
   with_type(g, [&]<class T>() {
-    start(queue, window_backward_kernel<T>, tiles.launched_items(), WindowMemory::kThreads,
-          WindowMemory::kBytes, windows);
+    launch_persistent<WindowBackwardKernel<T>>(queue, windows, tiles.launched_items());
   });
 }
 }  // namespace weft::attention::hopper

@@ -12,8 +12,8 @@ namespace weft::attention::hopper {
 struct WindowShape {
   static constexpr int Dqk = 64, Dv = 64;
   static constexpr bool kAccumulate = false, kStorer = true, kInOrder = true;
-  static constexpr int kConsumers = 4, kConsumerRegisters = 112, kProducerRegisters = 32,
-                       kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kConsumers = 4, kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr RegisterSplit kRegisters = {.producer = 32, .consumer = 112};
   static constexpr int kQ = kPanel, kY = kPanel, kQueryBytes = kQ, kQueryStages = 8, kStages = 10;
   static constexpr int kMostBack = 4;  // tiles before a query tile that it sees
   static_assert(kStages >= kConsumers + kMostBack);
@@ -25,21 +25,21 @@ class WindowStream {
  public:
   using Memory = BandMemory<WindowShape>;
 
-  __device__ WindowStream(const Memory& memory, const BandTiles& tiles)
+  __device__ WindowStream(Memory& memory, const BandTiles& tiles)
       : memory_(memory),
         tiles_(tiles) {}
 
   // Of the tile whose own stage is `own`, up to `last` tiles back.
   __device__ __forceinline__ void open(Memory::Stage own, int last) {
     own_ = own, back_ = 0, last_ = last;
-    mbarrier_wait(memory_.keys_full(own_), own_.parity);
+    memory_.keys_full[own_.stage].wait(own_.parity);
   }
 
   __device__ __forceinline__ int step() {
     if (back_ == last_) return kEnd;
     ++back_;
     const auto stage = own_.back(back_);
-    mbarrier_wait(memory_.keys_full(stage), stage.parity);
+    memory_.keys_full[stage.stage].wait(stage.parity);
     return tiles_.hides(back_) ? back_ : -1;
   }
 
@@ -51,7 +51,7 @@ class WindowStream {
   __device__ __forceinline__ void release(int) const {}
 
  private:
-  const Memory& memory_;
+  Memory& memory_;
   const BandTiles& tiles_;
   Memory::Stage own_{};
   int back_ = 0, last_ = 0;
@@ -64,8 +64,7 @@ class WindowConsumer {
   using Shape = WindowShape;
   using Memory = BandMemory<Shape>;
 
-  __device__ WindowConsumer(const Memory& memory, const AttentionForward& f,
-                            const BandForwardMaps& maps)
+  __device__ WindowConsumer(Memory& memory, const AttentionForward& f, const BandForwardMaps& maps)
       : memory_(memory),
         f_(f),
         maps_(maps),
@@ -83,10 +82,10 @@ class WindowConsumer {
                                          Memory::Stage stage) {
     ForwardAccumulators<T, Shape::Dv> acc(maps_.scale);
     Owned<Shape::Dqk, false> q;
-    q.load(warp_uniform(static_cast<int>(memory_.queries(query))));
-    mbarrier_wait(memory_.queries_full(query), query.parity);
+    q.load(memory_.queries[query.stage]);
+    memory_.queries_full[query.stage].wait(query.parity);
     mainloop(acc, q, tile, stage);
-    mbarrier_arrive_warp(memory_.done(query));
+    memory_.done[query.stage].arrive_warp();
     float* const lse =
         static_cast<float*>(f_.lse.data) + (span.b * f_.q.heads + span.h) * f_.q.time;
     Softmax::Row row[2];
@@ -100,7 +99,7 @@ class WindowConsumer {
     warpgroup_sync();
     put_rows<T, false>(acc.y, row, memory_.y(query));
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.y_full(query));
+    memory_.y_full[query.stage].arrive_warp();
   }
 
   __device__ __forceinline__ void mainloop(ForwardAccumulators<T, Shape::Dv>& acc,
@@ -153,7 +152,7 @@ class WindowConsumer {
     const BandTiles& tiles = maps_.tiles;
     const int farthest = tiles.tiles_back();
     const auto far = own.back(farthest);
-    mbarrier_wait(memory_.keys_full(far), far.parity);
+    memory_.keys_full[far.stage].wait(far.parity);
     float distant[32];
     pin(acc.s);
     wgmma_fence();
@@ -186,43 +185,43 @@ class WindowConsumer {
     split(p, p_far, seen);
   }
 
-  const Memory& memory_;
+  Memory& memory_;
   const AttentionForward& f_;
   const BandForwardMaps& maps_;
   WindowStream stream_;
 };
 
 template <class T>
-__global__ void __launch_bounds__(WindowShape::kThreads, 1)
-    window_forward_kernel(const __grid_constant__ AttentionForward f,
-                          const __grid_constant__ BandForwardMaps maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = WindowShape;
-  extern __shared__ __align__(128) char shared[];
-  const auto memory = BandMemory<Shape>::of(shared);
-  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
-  memory.init();
-  if (threadIdx.x < kWarpgroup) {
-    setmaxnreg_dec<Shape::kProducerRegisters>();
-    int* const last_users = memory.last_users(shared);
-    if (threadIdx.x == 0)
-      produce_band(memory, maps, last_users);
-    else if (threadIdx.x % 32 == 0)
-      store_y(memory, maps);
-  } else {
-    setmaxnreg_inc<Shape::kConsumerRegisters>();
-    WindowConsumer<T>(memory, f, maps).run();
+struct WindowForwardKernel {
+  using Params = FarForwardParams;
+  using SharedStorage = BandMemory<WindowShape>;
+  static constexpr int kThreads = WindowShape::kThreads;
+  static constexpr RegisterSplit kRegisters = WindowShape::kRegisters;
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const Params& p) {
+    const BandForwardMaps& maps = p.maps;
+    if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
+    memory.init();
   }
-#endif
-}
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& p) {
+    if (threadIdx.x == 0)
+      produce_band(memory, p.maps);
+    else if (threadIdx.x % 32 == 0)
+      store_y(memory, p.maps);
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& p) {
+    WindowConsumer<T>(memory, p.f, p.maps).run();
+  }
+};
 
 void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps = forward_maps(f, pass);
-  // A tile that is loaded again but not written costs about half as much as others.
+  // A tile that is loaded again but not written costs about a quarter as much as others.
   maps.tiles.cut(multiprocessors(), 0.25 * maps.tiles.tiles_back());
   with_type(f, [&]<class T>() {
-    start(queue, window_forward_kernel<T>, maps.tiles.launched_items(), WindowShape::kThreads,
-          BandMemory<WindowShape>::kBytes, f, maps);
+    launch_persistent<WindowForwardKernel<T>>(queue, {f, maps}, maps.tiles.launched_items());
   });
 }
 }  // namespace weft::attention::hopper
