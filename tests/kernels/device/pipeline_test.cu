@@ -17,6 +17,8 @@ struct Ring {
   Pipeline<kStages> pipeline;
 };
 
+constexpr int kBytes = kSharedBytes<Ring>;
+
 __global__ void states_kernel(int* to) {
   PipelineState<kStages> state;
   for (int use = 0; use < 10; ++use, state.advance()) {
@@ -68,7 +70,7 @@ __global__ void hand_over_kernel(int* to) {
 TEST(CudaDevicePipeline, ConsumersSeeEveryNumberInOrder) {
   if (!device_test::has_hopper()) GTEST_SKIP() << "mbarrier.try_wait of sm_90a";
   const auto got = device_test::numbers_of<int>(kConsumers * kNumbers, [](int* to) {
-    hand_over_kernel < <<1, 32 * (1 + kConsumers), kSharedBytes<Ring>>>(to);
+    hand_over_kernel<<<1, 32 * (1 + kConsumers), kBytes>>>(to);
   });
   for (int i = 0; i < kConsumers * kNumbers; ++i)
     ASSERT_EQ(got[static_cast<std::size_t>(i)], i % kNumbers) << i;

@@ -65,8 +65,9 @@ TEST(CudaDeviceTma, ABoxArrivesSwizzledAndGoesBackWhole) {
                                 {kColumns, kRows}, CU_TENSOR_MAP_L2_PROMOTION_L2_128B);
   };
   ASSERT_TRUE(describe(map_from, from, kAllRows) && describe(map_to, to, kRows));
+  constexpr int kBytes = kSharedBytes<Box>;
   const auto seen = device_test::numbers_of<uint16_t>(kRows * kColumns, [&](uint16_t* numbers) {
-    copy_kernel < <<1, 128, kSharedBytes<Box>>>(map_from, map_to, numbers);
+    copy_kernel<<<1, 128, kBytes>>>(map_from, map_to, numbers);
   });
   std::vector<uint16_t> back(seen.size());
   WEFT_CUDA_CHECK(cudaMemcpy(back.data(), to, out_bytes, cudaMemcpyDeviceToHost));
