@@ -15,17 +15,18 @@ struct RegisterSplit {
 };
 
 // Kernel has
-//   Params          what a launch gives it
 //   SharedStorage   its shared memory
 //   kThreads        of a thread block
 //   kRegisters      a RegisterSplit
-//   init(SharedStorage&, Params)         all threads: barriers, with a __syncthreads() at the end
-//   produce(SharedStorage&, Params)      the first warpgroup
-//   consume(SharedStorage&, Params)      the others
-//   consume_extra(SharedStorage&, Params)  the last, where kRegisters has an extra role
-template <class Kernel>
+// and static functions of SharedStorage& and of the arguments of the launch, which stay in constant
+// memory one by one: in one struct, the compiler joins their loads and spills.
+//   init()          all threads: barriers, with a __syncthreads() at the end
+//   produce()       the first warpgroup
+//   consume()       the others
+//   consume_extra() the last, where kRegisters has an extra role
+template <class Kernel, class... Args>
 __global__ void __launch_bounds__(Kernel::kThreads, 1)
-    warp_specialized(const __grid_constant__ typename Kernel::Params params) {
+    warp_specialized(const __grid_constant__ Args... args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr RegisterSplit kRegisters = Kernel::kRegisters;
   constexpr int kGroups = Kernel::kThreads / kWarpgroup;
@@ -35,26 +36,26 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1)
                 "more registers than a multiprocessor has");
   extern __shared__ __align__(128) char raw[];
   auto& storage = shared_storage<typename Kernel::SharedStorage>(raw);
-  Kernel::init(storage, params);
+  Kernel::init(storage, args...);
   if constexpr (kRegisters.extra == 0) {
     if (threadIdx.x < kWarpgroup) {
       setmaxnreg_dec<kRegisters.producer>();
-      Kernel::produce(storage, params);
+      Kernel::produce(storage, args...);
     } else {
       setmaxnreg_inc<kRegisters.consumer>();
-      Kernel::consume(storage, params);
+      Kernel::consume(storage, args...);
     }
   } else {
     const int group = warp_uniform(warpgroup_index());
     if (group == 0) {
       setmaxnreg_dec<kRegisters.producer>();
-      Kernel::produce(storage, params);
+      Kernel::produce(storage, args...);
     } else if (group == kGroups - 1) {
       setmaxnreg_dec<kRegisters.extra>();
-      Kernel::consume_extra(storage, params);
+      Kernel::consume_extra(storage, args...);
     } else {
       setmaxnreg_inc<kRegisters.consumer>();
-      Kernel::consume(storage, params);
+      Kernel::consume(storage, args...);
     }
   }
 #endif

@@ -18,11 +18,12 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
     with_bool(described, [&]<bool kTma>() {
       using ByRows = QueryStationaryKernel<T, Dqk, Dv, kTma>;
       using ByColumns = KeyStationaryKernel<T, Dqk, Dv, kTma>;
-      launch_persistent<ByRows>(queue, {g, pass, by_rows},
-                                blocks_for(g.q, pass.query_tiles, ByRows::SharedStorage::kOwners));
+      launch_persistent<ByRows>(queue,
+                                blocks_for(g.q, pass.query_tiles, ByRows::SharedStorage::kOwners),
+                                g, pass, by_rows);
       launch_persistent<ByColumns>(
-          queue, {g, pass, by_columns},
-          blocks_for(g.q, pass.key_tiles, ByColumns::SharedStorage::kOwners));
+          queue, blocks_for(g.q, pass.key_tiles, ByColumns::SharedStorage::kOwners), g, pass,
+          by_columns);
     });
   });
 }
@@ -40,9 +41,9 @@ void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g,
   with_type(g, [&]<class T>() {
     const auto blocks = static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock);
     begin_fused_kernel<T><<<blocks, kRowThreads, 0, queue.stream>>>(g, pass, scratch);
-    launch_persistent<FusedKernel<T>>(queue, {g, pass, tensor_maps, scratch},
-                                      blocks_for(g.q, pass.key_tiles, FusedMemory::kOwners),
-                                      Launch::dependent);
+    launch_persistent_dependent<FusedKernel<T>>(
+        queue, blocks_for(g.q, pass.key_tiles, FusedMemory::kOwners), g, pass, tensor_maps,
+        scratch);
   });
 }
 }  // namespace weft::attention::hopper

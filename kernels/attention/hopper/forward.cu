@@ -101,24 +101,21 @@ struct ForwardKernel {
   static constexpr int kThreads = SharedStorage::kThreads;
   static constexpr RegisterSplit kRegisters = Shape::kRegisters;
 
-  struct Params {
-    AttentionForward f;
-    AttentionPass pass;
-    TensorMaps tensor_maps;
-  };
-
-  __device__ __forceinline__ static void init(SharedStorage& memory, const Params&) {
+  __device__ __forceinline__ static void init(SharedStorage& memory, const auto&...) {
     memory.init();
   }
 
-  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& p) {
-    const AttentionForward& f = p.f;
-    hopper::produce<Direction::query_stationary>(memory, f.maps, p.pass, p.pass.query_tiles,
-                                                 {f.q, f.v, f.k, f.v, f.lse, f.lse}, p.tensor_maps);
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const AttentionForward& f,
+                                                 const AttentionPass& pass,
+                                                 const TensorMaps& tensor_maps) {
+    hopper::produce<Direction::query_stationary>(memory, f.maps, pass, pass.query_tiles,
+                                                 {f.q, f.v, f.k, f.v, f.lse, f.lse}, tensor_maps);
   }
 
-  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& p) {
-    consume_forward<T, Dqk, Dv, kTma>(memory, p.f, p.pass.query_tiles);
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const AttentionForward& f,
+                                                 const AttentionPass& pass,
+                                                 const TensorMaps& tensor_maps) {
+    consume_forward<T, Dqk, Dv, kTma>(memory, f, pass.query_tiles);
   }
 };
 
@@ -128,8 +125,9 @@ void launch_forward(CudaQueue& queue, const AttentionForward& f, const Attention
     const bool described = describe(tensor_maps, pass.query_run, f.q, f.q, pass.key_run, f.k, f.v);
     with_bool(described, [&]<bool kTma>() {
       using Kernel = ForwardKernel<T, Dqk, Dv, kTma>;
-      launch_persistent<Kernel>(queue, {f, pass, tensor_maps},
-                                blocks_for(f.q, pass.query_tiles, Kernel::SharedStorage::kOwners));
+      launch_persistent<Kernel>(queue,
+                                blocks_for(f.q, pass.query_tiles, Kernel::SharedStorage::kOwners),
+                                f, pass, tensor_maps);
     });
   });
 }

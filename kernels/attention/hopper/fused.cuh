@@ -184,37 +184,39 @@ struct FusedKernel {
   static constexpr int kThreads = FusedMemory::kThreads;
   static constexpr RegisterSplit kRegisters = {.producer = 48, .consumer = 200, .extra = 64};
 
-  struct Params {
-    AttentionBackward g;
-    AttentionPass pass;
-    TensorMaps tensor_maps;
-    FusedScratch scratch;
-  };
-
-  __device__ __forceinline__ static void init(FusedMemory& memory, const Params&) {
+  __device__ __forceinline__ static void init(FusedMemory& memory, const auto&...) {
     memory.init();
     griddepcontrol_wait();
   }
 
-  __device__ __forceinline__ static void produce(FusedMemory& memory, const Params& p) {
+  __device__ __forceinline__ static void produce(FusedMemory& memory, const AttentionBackward& g,
+                                                 const AttentionPass& pass,
+                                                 const TensorMaps& tensor_maps,
+                                                 const FusedScratch& scratch) {
     constexpr int kProducers = FusedMemory::kProducingWarps;
-    const AttentionBackward& g = p.g;
     if (threadIdx.x < kProducers * 32) {
       TensorView scalars = g.lse;
-      scalars.data = p.scratch.scalars;
+      scalars.data = scratch.scalars;
       Producer<Direction::key_stationary, FusedMemory>(memory).run(
-          g.maps, p.pass, p.pass.key_tiles, {g.k, g.v, g.q, g.dy, scalars, scalars}, p.tensor_maps);
+          g.maps, pass, pass.key_tiles, {g.k, g.v, g.q, g.dy, scalars, scalars}, tensor_maps);
     } else if (threadIdx.x % 32 == 0) {
-      TurnTaker(memory, p.scratch, static_cast<int>(threadIdx.x / 32) - kProducers).run();
+      TurnTaker(memory, scratch, static_cast<int>(threadIdx.x / 32) - kProducers).run();
     }
   }
 
-  __device__ __forceinline__ static void consume(FusedMemory& memory, const Params& p) {
-    own_keys<T>(memory, p.g);
+  __device__ __forceinline__ static void consume(FusedMemory& memory, const AttentionBackward& g,
+                                                 const AttentionPass& pass,
+                                                 const TensorMaps& tensor_maps,
+                                                 const FusedScratch& scratch) {
+    own_keys<T>(memory, g);
   }
 
-  __device__ __forceinline__ static void consume_extra(FusedMemory& memory, const Params& p) {
-    FusedDqAccumulator<T>(memory, p.g, p.pass, p.scratch).run();
+  __device__ __forceinline__ static void consume_extra(FusedMemory& memory,
+                                                       const AttentionBackward& g,
+                                                       const AttentionPass& pass,
+                                                       const TensorMaps& tensor_maps,
+                                                       const FusedScratch& scratch) {
+    FusedDqAccumulator<T>(memory, g, pass, scratch).run();
   }
 };
 }  // namespace weft::attention::hopper

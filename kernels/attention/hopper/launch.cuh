@@ -39,21 +39,21 @@ inline unsigned persistent_blocks(int64_t work_items) {
   return static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
 }
 
-// dependent: as launch_dependent() does it.
-enum class Launch { after, dependent };
-
 // Starts a Kernel of kernels/device/warp_roles.cuh with as many thread blocks as run at a time.
-template <class Kernel>
-void launch_persistent(CudaQueue& queue, const typename Kernel::Params& params, int64_t work_items,
-                       Launch launch = Launch::after) {
+template <class Kernel, class... Args>
+void launch_persistent(CudaQueue& queue, int64_t work_items, const Args&... args) {
+  constexpr int kBytes = kSharedBytes<typename Kernel::SharedStorage>;
+  attention::start(queue, warp_specialized<Kernel, Args...>, persistent_blocks(work_items),
+                   Kernel::kThreads, kBytes, args...);
+}
+
+// The same, as launch_dependent() does it.
+template <class Kernel, class... Args>
+void launch_persistent_dependent(CudaQueue& queue, int64_t work_items, const Args&... args) {
   if (work_items == 0) return;
   constexpr int kBytes = kSharedBytes<typename Kernel::SharedStorage>;
-  const auto kernel = warp_specialized<Kernel>;
-  allow_shared_memory(kernel, kBytes);
-  const unsigned blocks = persistent_blocks(work_items);
-  if (launch == Launch::dependent)
-    launch_dependent(queue, kernel, {blocks, Kernel::kThreads, kBytes}, params);
-  else
-    kernel<<<blocks, Kernel::kThreads, kBytes, queue.stream>>>(params);
+  allow_shared_memory(warp_specialized<Kernel, Args...>, kBytes);
+  launch_dependent(queue, warp_specialized<Kernel, Args...>,
+                   {persistent_blocks(work_items), Kernel::kThreads, kBytes}, args...);
 }
 }  // namespace weft::attention::hopper

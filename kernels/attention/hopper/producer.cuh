@@ -21,13 +21,6 @@ struct TensorMaps {
   int own_run, run;
 };
 
-// Of the backward kernels over lists.
-struct ListBackwardParams {
-  AttentionBackward g;
-  AttentionPass pass;
-  TensorMaps tensor_maps;
-};
-
 // Boxes of `run` rows and 64 columns of one (batch, head). false: TMA does not take these strides.
 inline bool describe(CUtensorMap& map, const HeadsView& x, int run) {
   return run >= 8 && encode_tensor_map<4>(map, x.dtype, x.data, {x.size, x.time, x.heads, x.batch},

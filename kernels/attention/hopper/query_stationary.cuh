@@ -200,23 +200,23 @@ template <class T, int Dqk, int Dv, bool kTma>
 struct QueryStationaryKernel {
   using Shape = QueryStationaryShape<Dqk, Dv, kTma>;
   using SharedStorage = typename Shape::M;
-  using Params = ListBackwardParams;
   static constexpr int kThreads = SharedStorage::kThreads;
   static constexpr RegisterSplit kRegisters = Shape::kRegisters;
 
-  __device__ __forceinline__ static void init(SharedStorage& memory, const Params&) {
+  __device__ __forceinline__ static void init(SharedStorage& memory, const auto&...) {
     memory.init();
   }
 
-  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& p) {
-    const AttentionBackward& g = p.g;
-    hopper::produce<Direction::query_stationary>(memory, g.maps, p.pass, p.pass.query_tiles,
-                                                 {g.q, g.dy, g.k, g.v, g.lse, g.delta},
-                                                 p.tensor_maps);
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const AttentionBackward& g,
+                                                 const AttentionPass& pass,
+                                                 const TensorMaps& tensor_maps) {
+    hopper::produce<Direction::query_stationary>(
+        memory, g.maps, pass, pass.query_tiles, {g.q, g.dy, g.k, g.v, g.lse, g.delta}, tensor_maps);
   }
 
-  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& p) {
-    consume_query_stationary<T, Dqk, Dv, kTma>(memory, p.g);
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const AttentionBackward& g,
+                                                 const auto&...) {
+    consume_query_stationary<T, Dqk, Dv, kTma>(memory, g);
   }
 };
 }  // namespace weft::attention::hopper

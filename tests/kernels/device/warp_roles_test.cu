@@ -20,35 +20,31 @@ struct Roles {
   static constexpr int kThreads = kGroups * kWarpgroup;
   static constexpr RegisterSplit kRegisters = kSplit;
 
-  struct Params {
-    int* to;
-  };
-
   struct SharedStorage {
     int factor;
   };
 
-  __device__ static void init(SharedStorage& storage, const Params&) {
+  __device__ static void init(SharedStorage& storage, int*) {
     if (threadIdx.x == 0) storage.factor = 10;
     __syncthreads();
   }
 
-  __device__ static void tell(const SharedStorage& storage, const Params& p, int role) {
-    p.to[threadIdx.x] = role * storage.factor;
+  __device__ static void tell(const SharedStorage& storage, int* to, int role) {
+    to[threadIdx.x] = role * storage.factor;
   }
 
-  __device__ static void produce(SharedStorage& s, const Params& p) { tell(s, p, 0); }
+  __device__ static void produce(SharedStorage& s, int* to) { tell(s, to, 0); }
 
-  __device__ static void consume(SharedStorage& s, const Params& p) { tell(s, p, 1); }
+  __device__ static void consume(SharedStorage& s, int* to) { tell(s, to, 1); }
 
-  __device__ static void consume_extra(SharedStorage& s, const Params& p) { tell(s, p, 2); }
+  __device__ static void consume_extra(SharedStorage& s, int* to) { tell(s, to, 2); }
 };
 
 template <class Kernel>
 std::vector<int> roles() {
   return device_test::numbers_of<int>(Kernel::kThreads, [](int* to) {
     constexpr int kBytes = kSharedBytes<typename Kernel::SharedStorage>;
-    warp_specialized<Kernel><<<1, Kernel::kThreads, kBytes>>>({to});
+    warp_specialized<Kernel><<<1, Kernel::kThreads, kBytes>>>(to);
   });
 }
 

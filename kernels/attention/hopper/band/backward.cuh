@@ -219,20 +219,19 @@ struct BandShape {
 template <class T, int Dqk, int Dv, int kConsumers, bool kDocuments>
 struct BandBackwardKernel {
   using Shape = BandShape<Dqk, Dv, kConsumers>;
-  using Params = BandBackward;
   using SharedStorage = typename Shape::M;
   static constexpr int kThreads = SharedStorage::kThreads;
   static constexpr RegisterSplit kRegisters = Shape::kRegisters;
 
-  __device__ __forceinline__ static void init(SharedStorage& memory, const Params& g) {
+  __device__ __forceinline__ static void init(SharedStorage& memory, const BandBackward& g) {
     memory.init(!g.accumulate);
   }
 
-  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& g) {
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const BandBackward& g) {
     hopper::produce<T>(memory, g);
   }
 
-  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& g) {
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const BandBackward& g) {
     BandBackwardConsumer<T, SharedStorage, Shape::kQueries, kDocuments>(memory, g).run();
   }
 };
@@ -241,7 +240,7 @@ template <class T, int Dqk, int Dv, int kConsumers>
 void start_band_backward(CudaQueue& queue, const BandBackward& g) {
   with_bool(g.tiles.reaches != nullptr, [&]<bool kDocuments>() {
     launch_persistent<BandBackwardKernel<T, Dqk, Dv, kConsumers, kDocuments>>(
-        queue, g, g.tiles.launched_items());
+        queue, g.tiles.launched_items(), g);
   });
 }
 }  // namespace weft::attention::hopper

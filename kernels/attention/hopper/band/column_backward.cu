@@ -15,7 +15,7 @@ void launch_column_backward(CudaQueue& queue, const AttentionBackward& g,
   with_type(g, [&]<class T>() {
     with_bool(columns.tiles.tiles <= kTilesInRegisters, [&]<bool kWhole>() {
       launch_persistent<ColumnBackwardKernel<T, kWhole>>(
-          queue, {columns, static_cast<float4*>(g.scratch.data)}, columns.tiles.launched_items());
+          queue, columns.tiles.launched_items(), columns, static_cast<float4*>(g.scratch.data));
     });
   });
 }

@@ -250,26 +250,25 @@ struct ColumnBackwardKernel {
   static constexpr int kThreads = SharedStorage::kThreads;
   static constexpr RegisterSplit kRegisters = kOwnerRegisters;
 
-  struct Params {
-    BandBackward g;
-    float4* kept;
-  };
-
-  __device__ __forceinline__ static void init(SharedStorage& memory, const Params& p) {
-    memory.init(!p.g.accumulate);
+  __device__ __forceinline__ static void init(SharedStorage& memory, const BandBackward& g,
+                                              float4* kept) {
+    memory.init(!g.accumulate);
   }
 
-  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& p) {
-    produce_pairs<T>(memory, p.g);
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const BandBackward& g,
+                                                 float4* kept) {
+    produce_pairs<T>(memory, g);
   }
 
-  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& p) {
-    KeyOwner<T, SharedStorage>(memory, p.g).run();
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const BandBackward& g,
+                                                 float4* kept) {
+    KeyOwner<T, SharedStorage>(memory, g).run();
   }
 
-  __device__ __forceinline__ static void consume_extra(SharedStorage& memory, const Params& p) {
-    float4* const kept = p.kept + int64_t{blockIdx.x} * p.g.tiles.tiles * 8 * kWarpgroup;
-    PairDqAccumulator<T, SharedStorage>(memory, p.g, kept).run();
+  __device__ __forceinline__ static void consume_extra(SharedStorage& memory, const BandBackward& g,
+                                                       float4* kept) {
+    float4* const of_block = kept + int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup;
+    PairDqAccumulator<T, SharedStorage>(memory, g, of_block).run();
   }
 };
 }  // namespace weft::attention::hopper

@@ -11,8 +11,7 @@ void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const At
     const auto launch = [&]<bool kAccumulate, bool kWindow>() {
       using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
       maps.tiles.cut_to(Shape::kConsumers);
-      launch_persistent<ColumnForwardKernel<T, Shape>>(queue, {f, maps},
-                                                       maps.tiles.launched_items());
+      launch_persistent<ColumnForwardKernel<T, Shape>>(queue, maps.tiles.launched_items(), f, maps);
     };
     if (maps.tiles.reach != BandTiles::kNoLimit)
       launch.template operator()<false, true>();

@@ -13,12 +13,6 @@
 #include <algorithm>
 
 namespace weft::attention::hopper {
-// Of the kernels over bands that reach farther.
-struct FarForwardParams {
-  AttentionForward f;
-  BandForwardMaps maps;
-};
-
 // kAccumulate: y and lse go on from what earlier passes left.
 template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
 struct ColumnForwardShape {
@@ -267,26 +261,27 @@ class ColumnForwardConsumer {
 template <class T, class Shape_>
 struct ColumnForwardKernel {
   using Shape = Shape_;
-  using Params = FarForwardParams;
   using SharedStorage = BandMemory<Shape>;
   static constexpr int kThreads = Shape::kThreads;
   static constexpr RegisterSplit kRegisters = Shape::kRegisters;
 
-  __device__ __forceinline__ static void init(SharedStorage& memory, const Params& p) {
-    const BandForwardMaps& maps = p.maps;
+  __device__ __forceinline__ static void init(SharedStorage& memory, const AttentionForward&,
+                                              const BandForwardMaps& maps) {
     if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
     memory.init();
   }
 
-  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& p) {
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const AttentionForward&,
+                                                 const BandForwardMaps& maps) {
     if (threadIdx.x == 0)
-      produce_columns(memory, p.maps);
+      produce_columns(memory, maps);
     else if (threadIdx.x % 32 == 0)
-      store_y(memory, p.maps);
+      store_y(memory, maps);
   }
 
-  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& p) {
-    ColumnForwardConsumer<T, Shape>(memory, p.f, p.maps).run();
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const AttentionForward& f,
+                                                 const BandForwardMaps& maps) {
+    ColumnForwardConsumer<T, Shape>(memory, f, maps).run();
   }
 };
 }  // namespace weft::attention::hopper

@@ -171,22 +171,23 @@ __device__ __forceinline__ void consume_band(BandMemory<Shape>& memory,
 
 template <class T, class Shape>
 struct BandForwardKernel {
-  using Params = BandForwardMaps;
   using SharedStorage = BandMemory<Shape>;
   static constexpr int kThreads = Shape::kThreads;
   static constexpr RegisterSplit kRegisters = Shape::kRegisters;
 
-  __device__ __forceinline__ static void init(SharedStorage& memory, const Params& maps) {
+  __device__ __forceinline__ static void init(SharedStorage& memory, const BandForwardMaps& maps) {
     if (threadIdx.x == 0)
       prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y_rows);
     memory.init();
   }
 
-  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& maps) {
+  __device__ __forceinline__ static void produce(SharedStorage& memory,
+                                                 const BandForwardMaps& maps) {
     if (threadIdx.x == 0) produce_band(memory, maps);
   }
 
-  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& maps) {
+  __device__ __forceinline__ static void consume(SharedStorage& memory,
+                                                 const BandForwardMaps& maps) {
     consume_band<T>(memory, maps);
   }
 };

@@ -251,27 +251,27 @@ class Head128DqAccumulator {
 
 template <class T, bool kDocuments>
 struct Head128Kernel {
-  using Params = BandBackward;
   using SharedStorage = Head128Memory;
   static constexpr int kThreads = Head128Memory::kThreads;
   static constexpr RegisterSplit kRegisters = kOwnerRegisters;
 
-  __device__ __forceinline__ static void init(SharedStorage& memory, const Params& g) {
+  __device__ __forceinline__ static void init(SharedStorage& memory, const BandBackward& g) {
     memory.init(!g.accumulate);
   }
 
-  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& g) {
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const BandBackward& g) {
     const int warp = warp_uniform(static_cast<int>(threadIdx.x / 32));
     if (warp == 1) load_scalars(memory, g);
     if (warp > 1 && !g.accumulate) make_head128_delta<T>(memory, g);
     if (threadIdx.x == 0) load_tiles(memory, g);
   }
 
-  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& g) {
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const BandBackward& g) {
     Head128KeyOwner<T, kDocuments>(memory, g).run();
   }
 
-  __device__ __forceinline__ static void consume_extra(SharedStorage& memory, const Params& g) {
+  __device__ __forceinline__ static void consume_extra(SharedStorage& memory,
+                                                       const BandBackward& g) {
     Head128DqAccumulator<T>(memory, g).run();
   }
 };
@@ -285,7 +285,7 @@ void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g,
   WEFT_CHECK(described || tiles.launched_items() == 0, kTmaRefuses);
   with_type(g, [&]<class T>() {
     with_bool(pass.reaches != nullptr, [&]<bool kDocuments>() {
-      launch_persistent<Head128Kernel<T, kDocuments>>(queue, work, tiles.launched_items());
+      launch_persistent<Head128Kernel<T, kDocuments>>(queue, tiles.launched_items(), work);
     });
   });
 }

@@ -187,24 +187,24 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
 
 template <class T>
 struct WindowBackwardKernel {
-  using Params = BandBackward;
   using SharedStorage = WindowMemory;
   static constexpr int kThreads = WindowMemory::kThreads;
   static constexpr RegisterSplit kRegisters = kOwnerRegisters;
 
-  __device__ __forceinline__ static void init(SharedStorage& memory, const Params&) {
+  __device__ __forceinline__ static void init(SharedStorage& memory, const BandBackward&) {
     memory.init(true);  // a first pass: it makes delta
   }
 
-  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& g) {
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const BandBackward& g) {
     produce_pairs<T>(memory, g);
   }
 
-  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& g) {
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const BandBackward& g) {
     KeyOwner<T, WindowMemory>(memory, g).run();
   }
 
-  __device__ __forceinline__ static void consume_extra(SharedStorage& memory, const Params& g) {
+  __device__ __forceinline__ static void consume_extra(SharedStorage& memory,
+                                                       const BandBackward& g) {
     WindowDqAccumulator<T>(memory, g).run();
   }
 };
@@ -216,7 +216,7 @@ void launch_window_backward(CudaQueue& queue, const AttentionBackward& g,
   tiles.cut(multiprocessors(), 0.5 * tiles.tiles_back());
   const BandBackward windows = BandBackward::of(g, pass, tiles);
   with_type(g, [&]<class T>() {
-    launch_persistent<WindowBackwardKernel<T>>(queue, windows, tiles.launched_items());
+    launch_persistent<WindowBackwardKernel<T>>(queue, tiles.launched_items(), windows);
   });
 }
 }  // namespace weft::attention::hopper

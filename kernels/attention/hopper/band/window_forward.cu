@@ -193,26 +193,27 @@ class WindowConsumer {
 
 template <class T>
 struct WindowForwardKernel {
-  using Params = FarForwardParams;
   using SharedStorage = BandMemory<WindowShape>;
   static constexpr int kThreads = WindowShape::kThreads;
   static constexpr RegisterSplit kRegisters = WindowShape::kRegisters;
 
-  __device__ __forceinline__ static void init(SharedStorage& memory, const Params& p) {
-    const BandForwardMaps& maps = p.maps;
+  __device__ __forceinline__ static void init(SharedStorage& memory, const AttentionForward&,
+                                              const BandForwardMaps& maps) {
     if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
     memory.init();
   }
 
-  __device__ __forceinline__ static void produce(SharedStorage& memory, const Params& p) {
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const AttentionForward&,
+                                                 const BandForwardMaps& maps) {
     if (threadIdx.x == 0)
-      produce_band(memory, p.maps);
+      produce_band(memory, maps);
     else if (threadIdx.x % 32 == 0)
-      store_y(memory, p.maps);
+      store_y(memory, maps);
   }
 
-  __device__ __forceinline__ static void consume(SharedStorage& memory, const Params& p) {
-    WindowConsumer<T>(memory, p.f, p.maps).run();
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const AttentionForward& f,
+                                                 const BandForwardMaps& maps) {
+    WindowConsumer<T>(memory, f, maps).run();
   }
 };
 
@@ -221,7 +222,7 @@ void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const At
   // A tile that is loaded again but not written costs about a quarter as much as others.
   maps.tiles.cut(multiprocessors(), 0.25 * maps.tiles.tiles_back());
   with_type(f, [&]<class T>() {
-    launch_persistent<WindowForwardKernel<T>>(queue, {f, maps}, maps.tiles.launched_items());
+    launch_persistent<WindowForwardKernel<T>>(queue, maps.tiles.launched_items(), f, maps);
   });
 }
 }  // namespace weft::attention::hopper
