@@ -25,8 +25,7 @@ struct RegisterSplit {
 //   consume()       the others
 //   consume_extra() the last, where kRegisters has an extra role
 template <class Kernel, class... Args>
-__global__ void __launch_bounds__(Kernel::kThreads, 1)
-    warp_specialized(const __grid_constant__ Args... args) {
+__device__ __forceinline__ void run_roles(const Args&... args) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   constexpr RegisterSplit kRegisters = Kernel::kRegisters;
   constexpr int kGroups = Kernel::kThreads / kWarpgroup;
@@ -59,5 +58,32 @@ __global__ void __launch_bounds__(Kernel::kThreads, 1)
     }
   }
 #endif
+}
+
+// The entries: a parameter pack has no address that GCC finds.
+template <class Kernel, class A>
+__global__ void __launch_bounds__(Kernel::kThreads, 1)
+    warp_specialized(const __grid_constant__ A a) {
+  run_roles<Kernel>(a);
+}
+
+template <class Kernel, class A, class B>
+__global__ void __launch_bounds__(Kernel::kThreads, 1)
+    warp_specialized(const __grid_constant__ A a, const __grid_constant__ B b) {
+  run_roles<Kernel>(a, b);
+}
+
+template <class Kernel, class A, class B, class C>
+__global__ void __launch_bounds__(Kernel::kThreads, 1)
+    warp_specialized(const __grid_constant__ A a, const __grid_constant__ B b,
+                     const __grid_constant__ C c) {
+  run_roles<Kernel>(a, b, c);
+}
+
+template <class Kernel, class A, class B, class C, class D>
+__global__ void __launch_bounds__(Kernel::kThreads, 1)
+    warp_specialized(const __grid_constant__ A a, const __grid_constant__ B b,
+                     const __grid_constant__ C c, const __grid_constant__ D d) {
+  run_roles<Kernel>(a, b, c, d);
 }
 }  // namespace weft::device

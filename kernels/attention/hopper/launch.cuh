@@ -43,8 +43,8 @@ inline unsigned persistent_blocks(int64_t work_items) {
 template <class Kernel, class... Args>
 void launch_persistent(CudaQueue& queue, int64_t work_items, const Args&... args) {
   constexpr int kBytes = kSharedBytes<typename Kernel::SharedStorage>;
-  attention::start(queue, warp_specialized<Kernel, Args...>, persistent_blocks(work_items),
-                   Kernel::kThreads, kBytes, args...);
+  void (*const kernel)(Args...) = warp_specialized<Kernel, Args...>;
+  attention::start(queue, kernel, persistent_blocks(work_items), Kernel::kThreads, kBytes, args...);
 }
 
 // The same, as launch_dependent() does it.
@@ -52,8 +52,9 @@ template <class Kernel, class... Args>
 void launch_persistent_dependent(CudaQueue& queue, int64_t work_items, const Args&... args) {
   if (work_items == 0) return;
   constexpr int kBytes = kSharedBytes<typename Kernel::SharedStorage>;
-  allow_shared_memory(warp_specialized<Kernel, Args...>, kBytes);
-  launch_dependent(queue, warp_specialized<Kernel, Args...>,
-                   {persistent_blocks(work_items), Kernel::kThreads, kBytes}, args...);
+  void (*const kernel)(Args...) = warp_specialized<Kernel, Args...>;
+  allow_shared_memory(kernel, kBytes);
+  launch_dependent(queue, kernel, {persistent_blocks(work_items), Kernel::kThreads, kBytes},
+                   args...);
 }
 }  // namespace weft::attention::hopper

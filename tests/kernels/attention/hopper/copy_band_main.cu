@@ -121,7 +121,8 @@ struct Case {
     require(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     maps.tiles.cut(multiprocessors, 0.5 * maps.tiles.tiles_back());
     constexpr int kBytes = device::kSharedBytes<BandMemory<Shape>>;
-    const auto kernel = device::warp_specialized<BandForwardKernel<T, Shape>, BandForwardMaps>;
+    void (*const kernel)(BandForwardMaps) =
+        device::warp_specialized<BandForwardKernel<T, Shape>, BandForwardMaps>;
     require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     const int64_t blocks = std::min<int64_t>(maps.tiles.launched_items(), multiprocessors);
     kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, kBytes>>>(maps);
