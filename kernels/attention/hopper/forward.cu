@@ -119,6 +119,11 @@ struct ForwardKernel {
   }
 };
 
+// The memory map of README.md.
+static_assert(sizeof(ForwardShape<64, 64, true>::M) == 164'160);
+static_assert(sizeof(ForwardShape<64, 128, true>::M) == 147'696);
+static_assert(sizeof(ForwardShape<128, 128, true>::M) == 229'648);
+
 void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   with_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
     TensorMaps tensor_maps{};

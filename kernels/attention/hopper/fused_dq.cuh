@@ -47,6 +47,9 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
   }
 };
 
+// The memory map of README.md.
+static_assert(sizeof(FusedMemory) == 217'088);
+
 // In global memory: of each row less_lse() and delta times kProbabilityUnit (fragments.cuh); of
 // each query tile dQ, in the order of the lanes that hold it, and how many work items have added to
 // it.

@@ -241,4 +241,9 @@ struct KeyStationaryKernel {
     consume_key_stationary<T, Dqk, Dv, kTma>(memory, g);
   }
 };
+
+// The memory map of README.md.
+static_assert(sizeof(KeyStationaryShape<64, 64, true>::M) == 167'216);
+static_assert(sizeof(KeyStationaryShape<64, 128, true>::M) == 198'896);
+static_assert(sizeof(KeyStationaryShape<128, 128, true>::M) == 198'848);
 }  // namespace weft::attention::hopper

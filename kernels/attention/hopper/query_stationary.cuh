@@ -219,4 +219,9 @@ struct QueryStationaryKernel {
     consume_query_stationary<T, Dqk, Dv, kTma>(memory, g);
   }
 };
+
+// The memory map of README.md.
+static_assert(sizeof(QueryStationaryShape<64, 64, true>::M) == 196'912);
+static_assert(sizeof(QueryStationaryShape<64, 128, true>::M) == 196'832);
+static_assert(sizeof(QueryStationaryShape<128, 128, true>::M) == 196'800);
 }  // namespace weft::attention::hopper

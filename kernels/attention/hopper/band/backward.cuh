@@ -243,4 +243,10 @@ void start_band_backward(CudaQueue& queue, const BandBackward& g) {
         queue, g.tiles.launched_items(), g);
   });
 }
+
+// The memory map of README.md.
+static_assert(sizeof(BandBackwardMemory<64, 64, 3>) == 223'024);
+static_assert(sizeof(BandBackwardMemory<64, 128, 3>) == 214'224);
+static_assert(sizeof(BandBackwardMemory<64, 128, 2>) == 197'840);
+static_assert(sizeof(BandBackwardMemory<128, 128, 2>) == 230'592);
 }  // namespace weft::attention::hopper

@@ -284,4 +284,10 @@ struct ColumnForwardKernel {
     ColumnForwardConsumer<T, Shape>(memory, f, maps).run();
   }
 };
+
+// The memory map of README.md.
+static_assert(sizeof(BandMemory<ColumnForwardShape<64, 64, false, false>>) == 196'928);
+static_assert(sizeof(BandMemory<ColumnForwardShape<64, 64, true, false>>) == 180'496);
+static_assert(sizeof(BandMemory<ColumnForwardShape<64, 128, false, false>>) == 196'816);
+static_assert(sizeof(BandMemory<ColumnForwardShape<128, 128, false, false>>) == 196'800);
 }  // namespace weft::attention::hopper

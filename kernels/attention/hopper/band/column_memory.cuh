@@ -231,4 +231,8 @@ __device__ __forceinline__ void produce_pairs(M& memory, const BandBackward& g) 
       if (!g.accumulate) make_pair_delta<T>(memory, g);
   }
 }
+
+// The memory map of README.md.
+static_assert(sizeof(ColumnMemory<true>) == 225'552);
+static_assert(sizeof(ColumnMemory<false>) == 221'440);
 }  // namespace weft::attention::hopper

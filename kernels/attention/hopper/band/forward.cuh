@@ -191,4 +191,12 @@ struct BandForwardKernel {
     consume_band<T>(memory, maps);
   }
 };
+
+// The memory map of README.md.
+static_assert(sizeof(BandMemory<BandForwardShape<64, 64, false, false>>) == 139'456);
+static_assert(sizeof(BandMemory<BandForwardShape<64, 64, true, false>>) == 229'632);
+static_assert(sizeof(BandMemory<BandForwardShape<64, 128, false, false>>) == 213'160);
+static_assert(sizeof(BandMemory<BandForwardShape<64, 128, true, false>>) == 221'328);
+static_assert(sizeof(BandMemory<BandForwardShape<128, 128, false, false>>) == 229'536);
+static_assert(sizeof(BandMemory<BandForwardShape<128, 128, true, false>>) == 229'496);
 }  // namespace weft::attention::hopper

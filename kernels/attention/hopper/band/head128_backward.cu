@@ -276,6 +276,9 @@ struct Head128Kernel {
   }
 };
 
+// The memory map of README.md.
+static_assert(sizeof(Head128Memory) == 231'184);
+
 void launch_head128_backward(CudaQueue& queue, const AttentionBackward& g,
                              const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass.band, pass.reaches, g.q);

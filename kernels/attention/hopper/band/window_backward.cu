@@ -209,6 +209,9 @@ struct WindowBackwardKernel {
   }
 };
 
+// The memory map of README.md.
+static_assert(sizeof(WindowMemory) == 229'568);
+
 void launch_window_backward(CudaQueue& queue, const AttentionBackward& g,
                             const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass.band, pass.reaches, g.q);

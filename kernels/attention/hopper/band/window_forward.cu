@@ -217,6 +217,9 @@ struct WindowForwardKernel {
   }
 };
 
+// The memory map of README.md.
+static_assert(sizeof(BandMemory<WindowShape>) == 229'752);
+
 void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps = forward_maps(f, pass);
   // A tile that is loaded again but not written costs about a quarter as much as others.
