@@ -8,8 +8,7 @@
 #include <gtest/gtest.h>
 #include <vector>
 
-namespace weft {
-namespace {
+namespace weft::device_test {
 using namespace device;
 
 enum class RoleBarrier : int { numbers_written = kFirstNamedBarrier };
@@ -40,6 +39,7 @@ struct Roles {
   __device__ static void consume_extra(SharedStorage& s, int* to) { tell(s, to, 2); }
 };
 
+namespace {
 template <class Kernel>
 std::vector<int> roles() {
   return device_test::numbers_of<int>(Kernel::kThreads, [](int* to) {
@@ -83,4 +83,4 @@ TEST(CudaDeviceNamedBarrier, ThoseThatWaitSeeWhatThoseThatArriveWrote) {
   for (int lane = 0; lane < 32; ++lane) EXPECT_EQ(got[static_cast<std::size_t>(lane)], 31 - lane);
 }
 }  // namespace
-}  // namespace weft
+}  // namespace weft::device_test
