@@ -98,6 +98,13 @@ __device__ __forceinline__ int this_thread() {
   return x;
 }
 
+// gridDim.x, read anew for the same reason.
+__device__ __forceinline__ int this_grid() {
+  int x;
+  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(x));
+  return x;
+}
+
 // One thread of each warpgroup.
 __device__ __forceinline__ bool is_warpgroup_leader() { return threadIdx.x % kWarpgroup == 0; }
 

@@ -28,7 +28,7 @@ class WindowSteps {
     key_ += 2;
     query_ = key_;
     if (key_ < end_) return;
-    item_ += gridDim.x;
+    item_ += this_grid();
     open(key_ + offset_);
   }
 
