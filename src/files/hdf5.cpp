@@ -12,6 +12,7 @@
 #include "src/files/stored_bytes.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <fcntl.h>
@@ -25,6 +26,8 @@
 #include <vector>
 
 namespace weft {
+std::atomic<bool> may_fork = true;
+
 const char* name_of(StoredType type) { return row_of(type).name; }
 
 std::string shape_text(const std::vector<int64_t>& shape) { return "(" + joined(shape) + ")"; }

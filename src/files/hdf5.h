@@ -24,7 +24,7 @@ using FillBytes = std::function<void(int64_t first, std::span<char>)>;
 
 // false, for a library in a program that fork() may not copy: this process itself parses what has a
 // seal that holds, and one thread at a time opens and reads files.
-inline std::atomic<bool> may_fork = true;
+extern std::atomic<bool> may_fork;  // one for all libraries, true at first
 
 class Hdf5File {
  public:
