@@ -4,13 +4,21 @@
 // bytes. Everybody still does everything: the one warpgroup loads, multiplies and exponentiates in
 // turn. Orders without runs of 8 slots are gathered by cp.async, as in rung 7.
 #include "kernels/attention/ladder/cuda/fragments.cuh"
+#include "kernels/device/pipeline.cuh"
 #include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
 
 namespace weft::ladder::cuda {
 namespace {
-// Shared memory: queries, then two stages of keys and values.
-constexpr int kStage = 2 * kPanel, kShared = kPanel + 2 * kStage + kPanelAlignment;
+struct Stage {
+  Panel keys, values;
+};
+
+struct SharedStorage {
+  Panel queries;
+  Stage stages[2];
+  Barrier full[2];
+};
 
 // Boxes of `run` slots that follow each other; 0: none do.
 struct Boxes {
@@ -29,22 +37,23 @@ struct Boxes {
 };
 
 // Starts the copies of the keys and values in 64 slots.
-__device__ __forceinline__ void fetch_tile(uint32_t stage, uint32_t barrier,
-                                           const AttentionForward& f, const Boxes& boxes,
-                                           const BlockIndex& at, const int32_t* slots) {
+__device__ __forceinline__ void fetch_tile(Stage& stage, Barrier& full, const AttentionForward& f,
+                                           const Boxes& boxes, const BlockIndex& at,
+                                           const int32_t* slots) {
+  const uint32_t keys = shared_address(stage.keys), values = shared_address(stage.values);
   const int run = boxes.run, lane = static_cast<int>(threadIdx.x);
   if (run == 0) {
-    gather_async(stage, Rows::of(f.k, at.b, at.h), slots);
-    gather_async(stage + kPanel, Rows::of(f.v, at.b, at.h), slots);
-    cp_async_mbarrier_arrive(barrier);
+    gather_async(keys, Rows::of(f.k, at.b, at.h), slots);
+    gather_async(values, Rows::of(f.v, at.b, at.h), slots);
+    full.arrive_cp_async();
     return;
   }
-  if (lane == 0) mbarrier_arrive_expect_tx(barrier, kStage);
+  if (lane == 0) full.arrive_expect_tx(sizeof(Stage));
   if (lane >= kTile / run) return;
   const int first = slots[lane * run], t = first < 0 ? static_cast<int>(f.k.time) : first;
-  const uint32_t to = stage + lane * run * kTile * 2;  // rows from f.k.time on are zeros
-  tma_load(to, boxes.k, 0, t, at.h, at.b, barrier);
-  tma_load(to + kPanel, boxes.v, 0, t, at.h, at.b, barrier);
+  const uint32_t row = lane * run * kTile * 2;  // rows from f.k.time on are zeros
+  tma_load(keys + row, boxes.k, 0, t, at.h, at.b, full.address());
+  tma_load(values + row, boxes.v, 0, t, at.h, at.b, full.address());
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -52,9 +61,8 @@ __global__ void __launch_bounds__(kThreads)
                    const __grid_constant__ Boxes boxes) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ char shared[];
-  __shared__ uint64_t barriers[2];
-  const uint32_t queries = first_panel(shared), stages = queries + kPanel,
-                 full = shared_address(barriers);
+  SharedStorage& memory = shared_storage<SharedStorage>(shared);
+  const uint32_t queries = shared_address(memory.queries);
   const BlockIndex at(f.q);
   const Direction d = Direction::query_stationary(f.maps.pass[0].maps[f.maps.map_of(at.b, at.h)]);
   if (at.rank >= d.own_tiles) return;
@@ -62,7 +70,7 @@ __global__ void __launch_bounds__(kThreads)
   const int32_t* const own_slots = d.own_order + int64_t{own} * kTile;
   const bool by_tma = boxes.run > 0;
   if (threadIdx.x == 0) {
-    for (int s = 0; s < 2; ++s) mbarrier_init(full + 8 * s, by_tma ? 1 : kThreads);
+    for (Barrier& full : memory.full) full.init(by_tma ? 1 : kThreads);
     fence_proxy_async();
   }
   gather_async(queries, Rows::of(f.q, at.b, at.h), own_slots);
@@ -73,19 +81,19 @@ __global__ void __launch_bounds__(kThreads)
 
   const auto fetch = [&](int n) {
     const int32_t* const slots = d.other_order + int64_t{d.tile[begin + n]} * kTile;
-    fetch_tile(stages + n % 2 * kStage, full + n % 2 * 8, f, boxes, at, slots);
+    fetch_tile(memory.stages[n % 2], memory.full[n % 2], f, boxes, at, slots);
   };
   if (count > 0) fetch(0);
   OnlineSoftmax softmax{static_cast<float>(f.scale) * kLog2E};
   Scores y = {}, s;
   for (int n = 0; n < count; ++n) {
-    const uint32_t keys = stages + n % 2 * kStage, values = keys + kPanel;
+    const Stage& stage = memory.stages[n % 2];
     if (n + 1 < count) fetch(n + 1);
-    mbarrier_wait(full + n % 2 * 8, n / 2 % 2);
+    memory.full[n % 2].wait(n / 2 % 2);
     if (!by_tma) fence_proxy_async();
     pin(s);
     wgmma_fence();
-    q.mma_abt<bf16>(s, descriptor(keys));
+    q.mma_abt<bf16>(s, descriptor(shared_address(stage.keys)));
     wgmma_commit_group();
     wgmma_wait_group<0>();
     pin(s);
@@ -95,7 +103,7 @@ __global__ void __launch_bounds__(kThreads)
     round_to_operand<bf16>(p, s);
     pin(y), pin(p);
     wgmma_fence();
-    mma_ab<bf16>(y, p, descriptor(values), 1);
+    mma_ab<bf16>(y, p, descriptor(shared_address(stage.values)), 1);
     wgmma_commit_group();
     wgmma_wait_group<0>();
     pin(y);
@@ -109,6 +117,6 @@ __global__ void __launch_bounds__(kThreads)
 
 void wgmma_forward(Queue& queue, const AttentionForward& f, const Pattern&) {
   start(std::get<CudaQueue>(queue), forward_kernel, blocks_for(f.q, f.maps.pass[0].query_tiles, 1),
-        kThreads, kShared, f, Boxes(f));
+        kThreads, kSharedBytes<SharedStorage>, f, Boxes(f));
 }
 }  // namespace weft::ladder::cuda
