@@ -18,7 +18,7 @@ struct Members {
   uint64_t wide;
 };
 
-constexpr int kBytes = kSharedBytes<Members>;
+constexpr int kRoundTripBytes = kSharedBytes<Members>;
 
 __global__ void addresses_kernel(int* to) {
   extern __shared__ __align__(128) char raw[];
@@ -32,7 +32,7 @@ __global__ void addresses_kernel(int* to) {
 
 TEST(CudaDeviceStorage, BeginsAtAPanelAndMembersLieWhereTheStructHasThem) {
   const auto got =
-      device_test::numbers_of<int>(4, [](int* to) { addresses_kernel<<<1, 1, kBytes>>>(to); });
+      device_test::numbers_of<int>(4, [](int* to) { addresses_kernel<<<1, 1, kRoundTripBytes>>>(to); });
   EXPECT_EQ(got, (std::vector<int>{0, 1, kPanel, 12}));
 }
 
@@ -60,7 +60,7 @@ __global__ void loads_kernel(int* to) {
 
 TEST(CudaDeviceSharedMemory, LoadsGiveWhatWasStored) {
   const auto got =
-      device_test::numbers_of<int>(14, [](int* to) { loads_kernel<<<1, 1, kBytes>>>(to); });
+      device_test::numbers_of<int>(14, [](int* to) { loads_kernel<<<1, 1, kRoundTripBytes>>>(to); });
   EXPECT_EQ(got, (std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15, 16}));
 }
 }  // namespace
