@@ -52,7 +52,7 @@ std::span<const Rung> cuda_rungs() {
        "ladder/cuda/8_atomics.cu ladder/cuda/fragments.cuh", 3002, Slots::of_pattern, nullptr,
        built(atomics_backward), false},
       {"ampere", "the real kernel of mma.sync, in two passes",
-       "ampere/forward.cuh ampere/backward.cuh ampere/fragments.cuh ampere/mainloop.cuh", 7816,
+       "ampere/forward.cuh ampere/backward.cuh ampere/fragments.cuh ampere/mainloop.cuh", 7772,
        Slots::of_pattern, built(ampere_forward), built(ampere_backward)},
       {"wgmma", "wgmma and TMA, one warpgroup a block",
        "ladder/cuda/10_wgmma.cu ladder/cuda/fragments.cuh", 2455, Slots::of_pattern,
@@ -61,7 +61,7 @@ std::span<const Rung> cuda_rungs() {
        "hopper/forward.cu hopper/forward_mainloop.cuh hopper/softmax.cuh "
        "hopper/query_stationary.cuh hopper/key_stationary.cuh hopper/fragments.cuh "
        "hopper/stream.cuh hopper/producer.cuh",
-       14760, Slots::of_pattern, built(hopper_forward), built(hopper_backward)},
+       14456, Slots::of_pattern, built(hopper_forward), built(hopper_backward)},
       {"fused", "backward, each tile once: dQ in a fixed order",
        "hopper/fused.cuh hopper/fused_dq.cuh hopper/key_stationary.cuh hopper/fragments.cuh "
        "hopper/stream.cuh hopper/producer.cuh",
@@ -70,7 +70,7 @@ std::span<const Rung> cuda_rungs() {
        "hopper/band/forward.cuh hopper/band/forward_memory.cuh hopper/band/backward.cuh "
        "hopper/band/backward_memory.cuh hopper/band/backward_accumulators.cuh "
        "hopper/band/backward_producer.cuh hopper/band/band.cuh hopper/band/scores.cuh",
-       12964, Slots::of_pattern, built(band_forward), built(band_backward)},
+       12369, Slots::of_pattern, built(band_forward), built(band_backward)},
   };
   const std::span<const Rung> all = rungs;
   return attention::added_kernel(attention::Kernel::hopper) ? all : all.first(kWithoutHopperPart);
