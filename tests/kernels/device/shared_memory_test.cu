@@ -31,8 +31,8 @@ __global__ void addresses_kernel(int* to) {
 }
 
 TEST(CudaDeviceStorage, BeginsAtAPanelAndMembersLieWhereTheStructHasThem) {
-  const auto got =
-      device_test::numbers_of<int>(4, [](int* to) { addresses_kernel<<<1, 1, kRoundTripBytes>>>(to); });
+  const auto got = device_test::numbers_of<int>(
+      4, [](int* to) { addresses_kernel<<<1, 1, kRoundTripBytes>>>(to); });
   EXPECT_EQ(got, (std::vector<int>{0, 1, kPanel, 12}));
 }
 
@@ -59,8 +59,8 @@ __global__ void loads_kernel(int* to) {
 }
 
 TEST(CudaDeviceSharedMemory, LoadsGiveWhatWasStored) {
-  const auto got =
-      device_test::numbers_of<int>(14, [](int* to) { loads_kernel<<<1, 1, kRoundTripBytes>>>(to); });
+  const auto got = device_test::numbers_of<int>(
+      14, [](int* to) { loads_kernel<<<1, 1, kRoundTripBytes>>>(to); });
   EXPECT_EQ(got, (std::vector<int>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 14, 15, 16}));
 }
 }  // namespace
