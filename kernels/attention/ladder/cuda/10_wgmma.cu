@@ -75,8 +75,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   gather_async(queries, Rows::of(f.q, at.b, at.h), own_slots);
   cp_async_wait_all();
+  fence_proxy_async();  // wgmma reads what cp.async wrote
   __syncthreads();
-  Owned<kTile, true> q;
+  Owned<kTile, false> q;  // in registers, ptxas 13.0 overwrites it between iterations
   q.load(queries);
 
   const auto fetch = [&](int n) {
