@@ -41,13 +41,25 @@ constexpr uint64_t kLongestReport = 1 << 16;  // bytes of a frame
 constexpr const char* kRest = "; the other processes end too, the last checkpoint is whole";
 }  // namespace
 
+namespace {
+// A rank may say that it waits and have all that it waits for: then others have ended its collective.
+bool is_held_up(const std::vector<std::optional<RankState>>& ranks, std::size_t rank) {
+  if (!ranks[rank]->waiting) return false;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (i != rank && ranks[i] && ranks[i]->collectives <= ranks[rank]->collectives) return true;
+  return false;
+}
+}  // namespace
+
 std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, int awaited) {
+  const auto progress_of = [&](std::size_t rank) {
+    return std::pair(ranks[rank]->collectives, ranks[rank]->step);
+  };
   std::vector<int> hung;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (!ranks[i] || ranks[i]->waiting) continue;
-    const auto step_of = [&](int rank) { return ranks[rank]->step; };
-    if (!hung.empty() && ranks[i]->step > step_of(hung[0])) continue;
-    if (!hung.empty() && ranks[i]->step < step_of(hung[0])) hung.clear();
+    if (!ranks[i] || is_held_up(ranks, i)) continue;
+    if (!hung.empty() && progress_of(i) > progress_of(hung[0])) continue;
+    if (!hung.empty() && progress_of(i) < progress_of(hung[0])) hung.clear();
     hung.push_back(static_cast<int>(i));
   }
   if (hung.empty() && awaited >= 0 && ranks[awaited]) hung = {awaited};
