@@ -17,8 +17,8 @@
 
 namespace weft {
 namespace {
-// Launches between two counts: few enough to name a place, at 0.1 % of a step.
-constexpr uint32_t kInterval = 16;
+// Launches between two counts: few enough to name a place, at less than 1 % of a step.
+constexpr uint32_t kInterval = 32;
 
 thread_local CudaGraph* recording = nullptr;
 

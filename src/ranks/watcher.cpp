@@ -42,7 +42,8 @@ constexpr const char* kRest = "; the other processes end too, the last checkpoin
 }  // namespace
 
 namespace {
-// A rank may say that it waits and have all that it waits for: then others have ended its collective.
+// A rank may say that it waits and have all that it waits for: then others have ended its
+// collective.
 bool is_held_up(const std::vector<std::optional<RankState>>& ranks, std::size_t rank) {
   if (!ranks[rank]->waiting) return false;
   for (std::size_t i = 0; i < ranks.size(); ++i)

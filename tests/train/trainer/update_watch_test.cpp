@@ -71,9 +71,9 @@ TEST(CudaUpdateWatch, NamesTheLaunchesOfAGraphThatHangs) {
     word = 1;
     GraphedStep step(*device, true);
     const auto work = [&] {
-      for (int i = 0; i < 40; ++i) launch(device->queue, Add{.out = {x.view(), false}, .x = x});
+      for (int i = 0; i < 80; ++i) launch(device->queue, Add{.out = {x.view(), false}, .x = x});
       wait_for_host(std::get<CudaQueue>(device->queue), word);
-      for (int i = 0; i < 40; ++i) launch(device->queue, Add{.out = {x.view(), false}, .x = x});
+      for (int i = 0; i < 80; ++i) launch(device->queue, Add{.out = {x.view(), false}, .x = x});
     };
     for (int i = 0; i < 4; ++i) step.run(work);
     device->synchronize();
@@ -83,8 +83,8 @@ TEST(CudaUpdateWatch, NamesTheLaunchesOfAGraphThatHangs) {
   };
   EXPECT_EXIT(
       hang_on_gpu(), testing::ExitedWithCode(1),
-      "a CUDA graph of 81 launches, of which 32 have ended and one of these runs: (add, ){8}"
-      "wait_for_host(, add){7}; then nothing");
+      "a CUDA graph of 161 launches, of which 64 have ended and one of these runs: (add, ){16}"
+      "wait_for_host(, add){15}; then nothing");
 }
 #endif
 
