@@ -16,8 +16,8 @@ function(weft_compile_singly)
       set_source_files_properties(${sources} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
     endif()
   endforeach()
-  foreach(target kernels_attention_ladder_cpu src_files src_patterns src_ranks train_ranks
-                 train_bench train_inspect train_sampling_capi tests_cases minimal)
+  foreach(target kernels_attention_ladder_cpu kernels_attention_ladder_cuda src_patterns tests_cases
+                 minimal)
     if(TARGET ${target})
       set_target_properties(${target} PROPERTIES UNITY_BUILD OFF)
     endif()

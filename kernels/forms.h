@@ -24,9 +24,11 @@ inline std::string reason_against_16_bits(DType dtype) {
   return str("it rounds to 16 bits, and ", name_of(dtype), " must not be rounded");
 }
 
-// For kernels with wgmma and TMA, which round to 16 bits too. `compute_capability` 90 is 9.0.
-inline std::string reason_against_sm90a(DType dtype, int compute_capability) {
-  if (!kBuiltForSm90a) return "it is not part of this build, whose CUDA targets lack 90a";
+// For kernels with wgmma and TMA, which round to 16 bits too. `compute_capability` 90 is 9.0;
+// `built`: there is machine code for them.
+inline std::string reason_against_sm90a(DType dtype, int compute_capability,
+                                        bool built = kBuiltForSm90a) {
+  if (!built) return "it is not part of this build, whose CUDA targets lack 90a";
   if (compute_capability != 90)
     return str("it needs a GPU of compute capability 9.0, got ", compute_capability / 10, ".",
                compute_capability % 10);

@@ -1,11 +1,24 @@
 // SPDX-License-Identifier: MIT
 // Memory of the current GPU.
-#include "kernels/device/cuda.cuh"
+#include "kernels/device/dependent_launch.cuh"
 #include "kernels/memory.h"
 
+#include <cstdint>
 #include <cublasLt.h>
 
 namespace weft {
+namespace {
+constexpr int kThreads = 256;
+
+__global__ void __launch_bounds__(kThreads)
+    copy_words(uint32_t* to, const uint32_t* from, int64_t count) {
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
+  const int64_t i = int64_t{blockIdx.x} * kThreads + threadIdx.x;
+  if (i < count) to[i] = from[i];
+}
+}  // namespace
+
 void* allocate(CudaQueue&, std::size_t bytes) {
   void* memory = nullptr;
   const cudaError_t result = cudaMalloc(&memory, bytes);
@@ -23,6 +36,18 @@ void upload(CudaQueue& queue, void* device, const void* host, std::size_t bytes)
   if (bytes == 0) return;
   WEFT_CUDA_CHECK(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, queue.stream));
   WEFT_CUDA_CHECK(cudaStreamSynchronize(queue.stream));
+}
+
+void upload_pinned(CudaQueue& queue, void* device, const void* pinned, std::size_t bytes) {
+  constexpr std::size_t kMostBytes = 128 << 10;
+  const auto address = reinterpret_cast<std::uintptr_t>(device);
+  if (bytes > kMostBytes || bytes % 4 != 0 || address % 4 != 0) {
+    WEFT_CUDA_CHECK(cudaMemcpyAsync(device, pinned, bytes, cudaMemcpyHostToDevice, queue.stream));
+    return;
+  }
+  const auto words = static_cast<int64_t>(bytes / 4);
+  launch_dependent(queue, copy_words, blocks_for(words, kThreads), kThreads,
+                   static_cast<uint32_t*>(device), static_cast<const uint32_t*>(pinned), words);
 }
 
 void download(CudaQueue& queue, void* host, const void* device, std::size_t bytes) {

@@ -32,6 +32,7 @@ void finish(CudaQueue& q, const char* kernel) {
   last_launch.store(kernel, std::memory_order_relaxed);
   const cudaError_t launched = cudaGetLastError();
   if (launched != cudaSuccess) launch_failure(kernel, launched);
+  if (on_captured_launch) on_captured_launch(kernel);
   if (debug_level() == 0) return;
   if (debug_level() == 1 || is_captured(q)) {
     std::fprintf(stderr, "weft: cuda %s\n", kernel);

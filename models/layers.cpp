@@ -278,6 +278,7 @@ Tensor prepare_blocks(Device& device, std::vector<DecodeBlock> blocks, const Att
   Tensor prepared(*device.pool, {bytes}, DType::u8, "decode weights");
   k.prepared = prepared;
   std::visit([&](auto& queue) { prepare(queue, k); }, device.queue);
+  device.synchronize();
   return prepared;
 }
 

@@ -63,14 +63,14 @@ __global__ void __launch_bounds__(kDeltaThreads)
   sum = warp_sum<kRowLanes>(sum);
   if (inside && lane == 0) static_cast<float*>(g.delta.data)[(b * y.heads + h) * y.time + t] = sum;
 }
+}  // namespace
 
-void write_delta(CudaQueue& queue, const AttentionBackward& g) {
+void attention::write_delta(CudaQueue& queue, const AttentionBackward& g) {
   const unsigned blocks = blocks_for(g.y.batch * g.y.time * g.y.heads * kRowLanes, kDeltaThreads);
   if (blocks == 0) return;
   dispatch_cuda(g.y.dtype,
                 [&]<class T>() { delta_kernel<T><<<blocks, kDeltaThreads, 0, queue.stream>>>(g); });
 }
-}  // namespace
 
 void compute(CudaQueue& queue, const AttentionForward& f) {
   check_cuda(f.q.dtype, {{"q", &f.q}, {"k", &f.k}, {"v", &f.v}, {"y", &f.y}});

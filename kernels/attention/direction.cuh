@@ -61,4 +61,21 @@ struct BlockIndex {
     h = static_cast<int>(pair % heads);
   }
 };
+
+// Row `position` of a (B, T, H, D) tensor of a head.
+template <class T>
+__device__ __forceinline__ T* head_row(const HeadsView& x, const BlockIndex& at, int position) {
+  return static_cast<T*>(x.data) + at.b * x.batch_stride + position * x.time_stride +
+         at.h * x.head_stride;
+}
+
+// lse or delta of a head.
+__device__ inline float* scalars_of(const TensorView& x, const BlockIndex& at) {
+  return static_cast<float*>(x.data) + (at.b * x.shape[1] + at.h) * x.shape[2];
+}
+
+// Of the row in a slot.
+__device__ inline float scalar(const TensorView& x, const BlockIndex& at, int position) {
+  return position < 0 ? 0.0f : scalars_of(x, at)[position];
+}
 }  // namespace weft::attention

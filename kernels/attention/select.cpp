@@ -2,7 +2,6 @@
 // Which CUDA kernels run attention, and why.
 #include "kernels/attention/select.h"
 
-#include "kernels/forms.h"
 #include "kernels/view.h"
 
 #include <algorithm>
@@ -118,9 +117,10 @@ bool gains_by_fused(const Problem& x, const AttentionPass& pass) {
 }
 
 std::string reason_against_hopper(const Problem& x, const AttentionPass& pass,
-                                  int compute_capability) {
+                                  int compute_capability, bool built) {
   if (!added_kernel(Kernel::hopper)) return "this build leaves its kernels out";
-  if (const std::string why = reason_against_sm90a(x.dtype, compute_capability); !why.empty())
+  if (const std::string why = reason_against_sm90a(x.dtype, compute_capability, built);
+      !why.empty())
     return why;
   if (pass.edge != kTile && !covers_band(x, pass))
     return str("it takes tiles of edge ", kTile, ", got ", pass.edge);
@@ -141,11 +141,12 @@ std::string reason_against_general(const Problem& x, const AttentionPass& pass) 
 
 // Why a form does not cover a case; empty where it does.
 std::string reason_against(AttentionForm form, const Problem& x, const AttentionPass& pass,
-                           int compute_capability) {
+                           int compute_capability, bool built_for_sm90a) {
   switch (form) {
     case AttentionForm::simple: return "";
     case AttentionForm::general: return reason_against_general(x, pass);
-    case AttentionForm::hopper: return reason_against_hopper(x, pass, compute_capability);
+    case AttentionForm::hopper:
+      return reason_against_hopper(x, pass, compute_capability, built_for_sm90a);
     case AttentionForm::automatic: break;
   }
   return "it is no form of its own";
@@ -225,15 +226,18 @@ Problem Problem::of(const AttentionBackward& g) {
   return x;
 }
 
-Kernel select(const Problem& x, const AttentionPass& pass, int compute_capability) {
+Kernel select(const Problem& x, const AttentionPass& pass, int compute_capability,
+              bool built_for_sm90a) {
+  const auto reason = [&](AttentionForm form) {
+    return reason_against(form, x, pass, compute_capability, built_for_sm90a);
+  };
   std::string covering;
   for (const AttentionForm form : kForms) {
-    if (!reason_against(form, x, pass, compute_capability).empty()) continue;
+    if (!reason(form).empty()) continue;
     if (x.form == AttentionForm::automatic || x.form == form) return kernel_of(form, x, pass);
     covering += str(covering.empty() ? "" : ", ", weft::name_of(form));
   }
-  fail(str("attention form '", weft::name_of(x.form),
-           "' does not run this: ", reason_against(x.form, x, pass, compute_capability), "; ",
+  fail(str("attention form '", weft::name_of(x.form), "' does not run this: ", reason(x.form), "; ",
            covering, " and automatic work"));
 }
 
@@ -263,12 +267,13 @@ int64_t scratch_of(Kernel kernel, const Problem& x, const AttentionPass& pass) {
   return std::min(kMostBlocks, columns_of(x, pass)) * tiles_of_column(x, pass) * kTile * 64;
 }
 
-int64_t wanted_scratch(const AttentionBackward& g, int compute_capability, Scratch wish) {
+int64_t wanted_scratch(const AttentionBackward& g, int compute_capability, Scratch wish,
+                       bool built_for_sm90a) {
   Problem x = Problem::of(g);
   x.scratch = true;
   int64_t elements = 0;
   for (int p = 0; p < g.maps.passes; ++p) {
-    const Kernel kernel = select(x, g.maps.pass[p], compute_capability);
+    const Kernel kernel = select(x, g.maps.pass[p], compute_capability, built_for_sm90a);
     if (kernel == Kernel::hopper_fused && wish == Scratch::kWhereFaster &&
         !gains_by_fused(x, g.maps.pass[p]))
       continue;

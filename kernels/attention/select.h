@@ -4,6 +4,7 @@
 #pragma once
 
 #include "kernels/attention/attention.h"
+#include "kernels/forms.h"
 
 #include <string>
 #include <string_view>
@@ -70,8 +71,9 @@ struct Problem {
 // The kernel that runs a pass on a GPU of compute capability 80, 90, ...: the fastest of the form
 // that is asked for, or of all. Throws Error where that form does not cover the case: it names what
 // the form lacks (GPU, element type, edge of the tiles, head size, segments) and the forms that
-// work.
-Kernel select(const Problem&, const AttentionPass&, int compute_capability);
+// work. built_for_sm90a: whether there is machine code for Hopper, which another build may have.
+Kernel select(const Problem&, const AttentionPass&, int compute_capability,
+              bool built_for_sm90a = kBuiltForSm90a);
 // The same on a Hopper GPU and in a build for it, for tiles of 64 or a band.
 Kernel hopper_kernel(const Problem&, const AttentionPass&);
 
@@ -80,7 +82,8 @@ int64_t scratch_of(Kernel, const Problem&, const AttentionPass&);
 // Elements of scratch with which the passes of g run at their fastest. kWhereFaster: no more than
 // select() says is worth it. kWhereUsed: whatever a kernel takes, as tests want it.
 enum class Scratch { kWhereFaster, kWhereUsed };
-int64_t wanted_scratch(const AttentionBackward&, int compute_capability, Scratch);
+int64_t wanted_scratch(const AttentionBackward&, int compute_capability, Scratch,
+                       bool built_for_sm90a = kBuiltForSm90a);
 // Whether the first backward pass writes AttentionBackward::delta; else a kernel before it does.
 bool writes_delta(Kernel first, int passes);
 

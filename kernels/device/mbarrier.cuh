@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Synchronization of warpgroups and TMA on sm_90a: mbarriers (PTX ISA, "Parallel Synchronization
-// and Communication Instructions: mbarrier"), barriers of a warpgroup, the register split, and
-// clusters.
+// and Communication Instructions: mbarrier"), the register split, and clusters.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +17,10 @@ inline constexpr int kWarpgroup = 128;  // threads
 
 // ---- barriers in shared memory ----
 // A phase ends when all expected arrivals and bytes have come; the next phase expects as many
-// arrivals. Phases have parities 0, 1, 0, ... A ring of buffers has two barriers per buffer, full
-// and free. The consumer waits on `full` for the parity of the round. The producer waits on `free`
-// for the opposite parity: in the first round that phase counts as ended. Nobody may fall two
-// phases behind.
+// arrivals. Phases have parities 0, 1, 0, ... A ring of stages has two barriers per stage, full
+// and empty. The consumer waits on `full` for the parity of the round. The producer waits on
+// `empty` for the opposite parity: in the first round that phase counts as ended. Nobody may fall
+// two phases behind.
 
 __device__ __forceinline__ void mbarrier_init(uint32_t barrier, int arrivals) {
   asm volatile("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(barrier), "r"(arrivals) : "memory");
@@ -60,50 +59,25 @@ __device__ __forceinline__ void mbarrier_wait(uint32_t barrier, int parity) {
       : "memory");
 }
 
-// Waits for a while, which the hardware chooses; whether the phase has ended.
+// Whether the phase has ended, as an instruction of that name says.
+#define WEFT_MBARRIER_QUESTION(instruction)                                              \
+  int ended = 0;                                                                         \
+  WEFT_SM90_ASM("{\n.reg .pred done;\nmbarrier." instruction                             \
+                ".parity.shared::cta.b64 done, [%1], %2;\nselp.s32 %0, 1, 0, done;\n}\n" \
+                : "=r"(ended)                                                            \
+                : "r"(barrier), "r"(parity)                                              \
+                : "memory");                                                             \
+  return ended
+
+// Waits for a while, which the hardware chooses.
 __device__ __forceinline__ bool mbarrier_try_wait(uint32_t barrier, int parity) {
-  int ended = 0;
-  WEFT_SM90_ASM(
-      "{\n.reg .pred done;\nmbarrier.try_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.s32 %0, 1, 0, done;\n}\n"
-      : "=r"(ended)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return ended;
+  WEFT_MBARRIER_QUESTION("try_wait");
 }
 
+// Does not wait.
 __device__ __forceinline__ bool mbarrier_test_wait(uint32_t barrier, int parity) {
-  int ended = 0;
-  WEFT_SM90_ASM(
-      "{\n.reg .pred done;\nmbarrier.test_wait.parity.shared::cta.b64 done, [%1], %2;\n"
-      "selp.s32 %0, 1, 0, done;\n}\n"
-      : "=r"(ended)
-      : "r"(barrier), "r"(parity)
-      : "memory");
-  return ended;
+  WEFT_MBARRIER_QUESTION("test_wait");
 }
-
-// A position in a ring of kSize buffers, and the parity of the round.
-template <int kSize>
-struct Ring {
-  int at = 0, parity = 0;
-
-  // Of buffer number n, where buffers are numbered on and on.
-  __device__ __forceinline__ static Ring of(int n) { return {n % kSize, n / kSize & 1}; }
-
-  __device__ __forceinline__ void advance() {
-    if (++at == kSize) at = 0, parity ^= 1;
-  }
-
-  // The index of the buffer n before this one; its position.
-  __device__ __forceinline__ int index_back(int n) const {
-    return at < n ? at - n + kSize : at - n;
-  }
-
-  __device__ __forceinline__ Ring back(int n) const {
-    return at < n ? Ring{at - n + kSize, parity ^ 1} : Ring{at - n, parity};
-  }
-};
 
 // What ordinary instructions and cp.async wrote to shared memory becomes visible to wgmma and TMA.
 __device__ __forceinline__ void fence_proxy_async() {
@@ -116,15 +90,23 @@ __device__ __forceinline__ int warpgroup_index() {
   return static_cast<int>(threadIdx.x / kWarpgroup);
 }
 
-// One thread of each warpgroup.
-__device__ __forceinline__ bool is_warpgroup_leader() { return threadIdx.x % kWarpgroup == 0; }
-
-// All threads of a warpgroup meet. Barrier 0 belongs to the thread block.
-__device__ __forceinline__ void warpgroup_sync(int group) {
-  asm volatile("bar.sync %0, 128;" ::"r"(group) : "memory");
+// threadIdx.x, read anew: the compiler would keep what it derives from it, and registers are
+// scarce.
+__device__ __forceinline__ int this_thread() {
+  int x;
+  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
+  return x;
 }
 
-__device__ __forceinline__ void warpgroup_sync() { warpgroup_sync(warpgroup_index()); }
+// gridDim.x, read anew for the same reason.
+__device__ __forceinline__ int this_grid() {
+  int x;
+  asm volatile("mov.u32 %0, %%nctaid.x;" : "=r"(x));
+  return x;
+}
+
+// One thread of each warpgroup.
+__device__ __forceinline__ bool is_warpgroup_leader() { return threadIdx.x % kWarpgroup == 0; }
 
 // ---- registers per thread of this warpgroup from here on ----
 
@@ -157,6 +139,12 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, int rank) {
   uint32_t r = 0;
   WEFT_SM90_ASM("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(address), "r"(rank));
   return r;
+}
+
+// Arrives at the same barrier of another thread block of the cluster.
+__device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, int rank) {
+  WEFT_SM90_ASM("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank))
+                : "memory");
 }
 
 // Stores to an address that mapa() gave. The mbarrier, of the same thread block, counts the bytes.

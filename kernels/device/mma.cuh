@@ -9,62 +9,11 @@
 #pragma once
 
 #include "kernels/device/mbarrier.cuh"
+#include "kernels/device/storage.cuh"
 #include "kernels/dtype.h"
 
 namespace weft::device {
 // ---- instructions ----
-
-__device__ __forceinline__ uint32_t shared_address(const void* p) {
-  return static_cast<uint32_t>(__cvta_generic_to_shared(p));
-}
-
-// Copies 16 (or 4) bytes to shared memory without a register in between; writes zeros where !valid.
-__device__ __forceinline__ void cp_async_16(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
-               "r"(valid ? 16 : 0));
-}
-
-__device__ __forceinline__ void cp_async_4(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(to), "l"(from),
-               "r"(valid ? 4 : 0));
-}
-
-__device__ __forceinline__ void cp_async_8(uint32_t to, const void* from, bool valid) {
-  asm volatile("cp.async.ca.shared.global [%0], [%1], 8, %2;" ::"r"(to), "l"(from),
-               "r"(valid ? 8 : 0));
-}
-
-// Copies since the last commit become one group; the last group may stay in flight.
-__device__ __forceinline__ void cp_async_commit_group() {
-  asm volatile("cp.async.commit_group;" ::: "memory");
-}
-
-__device__ __forceinline__ void cp_async_wait_all_but_last() {
-  asm volatile("cp.async.wait_group 1;" ::: "memory");
-}
-
-__device__ __forceinline__ void cp_async_wait_all() {
-  asm volatile("cp.async.wait_all;" ::: "memory");
-}
-
-// Shared memory, at addresses that are multiples of the size.
-__device__ __forceinline__ void st_shared_float(uint32_t address, float x) {
-  asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
-}
-
-__device__ __forceinline__ float2 ld_shared_float2(uint32_t address) {
-  float2 r;
-  asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(r.x), "=f"(r.y) : "r"(address));
-  return r;
-}
-
-__device__ __forceinline__ uint4 ld_shared_16(uint32_t address) {
-  uint4 r;
-  asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
-               : "r"(address));
-  return r;
-}
 
 // Four 8 x 8 matrices; lanes 8 i .. 8 i + 7 give the addresses of the rows of matrix i. `r[i]`
 // holds row g, columns 2t, 2t+1 of matrix i, or of its transpose.
@@ -83,6 +32,13 @@ __device__ __forceinline__ void ldmatrix_trans(uint32_t (&r)[4], uint32_t row) {
 // Four 8 x 8 matrices to shared memory: the reverse of ldmatrix().
 __device__ __forceinline__ void stmatrix(uint32_t row, const uint32_t (&r)[4]) {
   WEFT_SM90_ASM("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row),
+                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
+                : "memory");
+}
+
+// The same of their transposes: the reverse of ldmatrix_trans().
+__device__ __forceinline__ void stmatrix_trans(uint32_t row, const uint32_t (&r)[4]) {
+  WEFT_SM90_ASM("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row),
                 "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
                 : "memory");
 }
@@ -113,6 +69,13 @@ __device__ __forceinline__ uint32_t pack(float low, float high) {
   return r;
 }
 
+// The same in f16, where values above the largest number become that number; NaN stays NaN.
+__device__ __forceinline__ uint32_t pack_f16_saturated(float low, float high) {
+  uint32_t r;
+  asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;" : "=r"(r) : "f"(high), "f"(low));
+  return r;
+}
+
 template <class T>
 __device__ __forceinline__ float2 unpack(uint32_t x) {
   if constexpr (dtype_of<T> == DType::bf16)
@@ -135,6 +98,12 @@ __device__ __forceinline__ float exp2_fast(float x) {
   return y;
 }
 
+__device__ __forceinline__ float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
 // ---- tiles in shared memory ----
 
 // A tile has rows of P 16-bit elements in chunks of 16 bytes. Chunks are permuted within a row so
@@ -154,7 +123,8 @@ __device__ constexpr uint32_t chunk_offset(uint32_t row, uint32_t chunk) {
 // two B fragments side by side; read as B of A B^T, matrices 0 and 2 are one fragment, 1 and 3 the
 // next.
 template <int P>
-__device__ __forceinline__ uint32_t lane_address(uint32_t tile, int block_row, int block_column) {
+__device__ __forceinline__ uint32_t lane_address(SharedAddress tile, int block_row,
+                                                 int block_column) {
   const uint32_t lane = threadIdx.x & 31, row = lane & 15, chunk = lane >> 4;
   const uint32_t in_block =
       row * (P * 2) + (((chunk ^ swizzle<P>(row)) << 4) ^ (block_column * 32));

@@ -5,6 +5,7 @@
 #pragma once
 
 #include "kernels/device/mbarrier.cuh"
+#include "kernels/device/storage.cuh"
 #include "kernels/dtype.h"
 
 #include <array>
@@ -60,71 +61,100 @@ __device__ __forceinline__ void prefetch(const CUtensorMap& map) {
   WEFT_SM90_ASM("prefetch.tensormap [%0];" ::"l"(&map) : "memory");
 }
 
-// ---- global to shared memory: the box that begins at x (fastest) ...; `mbarrier` counts its bytes
+// ---- global to shared memory: the box that begins at x (fastest) ...; `full` counts its bytes
 
-__device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& from, int x, int y, int z,
-                                         int w, uint32_t mbarrier) {
+__device__ __forceinline__ void tma_load(SharedAddress to, const CUtensorMap& from, int x, int y,
+                                         SharedAddress full) {
   WEFT_SM90_ASM(
-      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
-      "{%2, %3, "
-      "%4, %5}], [%6];" ::"r"(to),
-      "l"(&from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(mbarrier)
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, "
+      "%3}], [%4];" ::"r"(uint32_t{to}),
+      "l"(&from), "r"(x), "r"(y), "r"(uint32_t{full})
       : "memory");
 }
 
-__device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& from, int x, int y, int z,
-                                         int w, int v, uint32_t mbarrier) {
+// The same to this address in the thread blocks of the cluster whose bits are set in `ranks`; the
+// bytes count at this barrier of each.
+__device__ __forceinline__ void tma_load_multicast(SharedAddress to, const CUtensorMap& from, int x,
+                                                   int y, SharedAddress full, int ranks) {
+  WEFT_SM90_ASM(
+      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::"
+      "cluster "
+      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(uint32_t{to}),
+      "l"(&from), "r"(x), "r"(y), "r"(uint32_t{full}), "h"(static_cast<uint16_t>(ranks))
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_load(SharedAddress to, const CUtensorMap& from, int x, int y,
+                                         int z, int w, SharedAddress full) {
+  WEFT_SM90_ASM(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
+      "{%2, %3, "
+      "%4, %5}], [%6];" ::"r"(uint32_t{to}),
+      "l"(&from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(uint32_t{full})
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_load(SharedAddress to, const CUtensorMap& from, int x, int y,
+                                         int z, int w, int v, SharedAddress full) {
   WEFT_SM90_ASM(
       "cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
       "{%2, %3, "
-      "%4, %5, %6}], [%7];" ::"r"(to),
-      "l"(&from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(mbarrier)
+      "%4, %5, %6}], [%7];" ::"r"(uint32_t{to}),
+      "l"(&from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v), "r"(uint32_t{full})
       : "memory");
 }
 
 // Contiguous bytes, without a tensor map: a multiple of 16, as both addresses.
-__device__ __forceinline__ void bulk_load(uint32_t to, const void* from, int bytes,
-                                          uint32_t mbarrier) {
+__device__ __forceinline__ void bulk_load(SharedAddress to, const void* from, int bytes,
+                                          SharedAddress full) {
   WEFT_SM90_ASM(
       "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::
-          "r"(to),
-      "l"(from), "r"(bytes), "r"(mbarrier)
+          "r"(uint32_t{to}),
+      "l"(from), "r"(bytes), "r"(uint32_t{full})
       : "memory");
 }
 
 // ---- shared to global memory, in a group of tma_store_commit_group(); parts outside are left out
 
-__device__ __forceinline__ void tma_store(const CUtensorMap& to, uint32_t from, int x, int y, int z,
-                                          int w, int v) {
+__device__ __forceinline__ void tma_store(const CUtensorMap& to, SharedAddress from, int x, int y) {
+  WEFT_SM90_ASM(
+      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&to),
+      "r"(uint32_t{from}), "r"(x), "r"(y)
+      : "memory");
+}
+
+__device__ __forceinline__ void tma_store(const CUtensorMap& to, SharedAddress from, int x, int y,
+                                          int z, int w, int v) {
   WEFT_SM90_ASM(
       "cp.async.bulk.tensor.5d.global.shared::cta.tile.bulk_group [%0, {%2, %3, %4, %5, %6}], "
       "[%1];" ::"l"(&to),
-      "r"(from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+      "r"(uint32_t{from}), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
       : "memory");
 }
 
 // The same, added to what is there.
-__device__ __forceinline__ void tma_reduce_add(const CUtensorMap& to, uint32_t from, int x, int y,
-                                               int z, int w, int v) {
+__device__ __forceinline__ void tma_reduce_add(const CUtensorMap& to, SharedAddress from, int x,
+                                               int y, int z, int w, int v) {
   WEFT_SM90_ASM(
       "cp.reduce.async.bulk.tensor.5d.global.shared::cta.add.tile.bulk_group [%0, {%2, %3, %4, %5, "
       "%6}], "
       "[%1];" ::"l"(&to),
-      "r"(from), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
+      "r"(uint32_t{from}), "r"(x), "r"(y), "r"(z), "r"(w), "r"(v)
       : "memory");
 }
 
 // Contiguous bytes, without a tensor map.
-__device__ __forceinline__ void bulk_store(float* to, uint32_t from, int bytes) {
-  WEFT_SM90_ASM("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to), "r"(from),
-                "r"(bytes)
+__device__ __forceinline__ void bulk_store(float* to, SharedAddress from, int bytes) {
+  WEFT_SM90_ASM("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;" ::"l"(to),
+                "r"(uint32_t{from}), "r"(bytes)
                 : "memory");
 }
 
-__device__ __forceinline__ void bulk_reduce_add(float* to, uint32_t from, int bytes) {
+__device__ __forceinline__ void bulk_reduce_add(float* to, SharedAddress from, int bytes) {
   WEFT_SM90_ASM(
       "cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;" ::"l"(to),
-      "r"(from), "r"(bytes)
+      "r"(uint32_t{from}), "r"(bytes)
       : "memory");
 }
 

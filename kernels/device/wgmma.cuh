@@ -12,21 +12,9 @@
 #pragma once
 
 #include "kernels/device/mma.cuh"
-
-#include <cstddef>
+#include "kernels/device/storage.cuh"
 
 namespace weft::device {
-inline constexpr int kPanel = 64 * 128, kPanelAlignment = 1024;  // bytes
-
-// Where the panels of a thread block begin: at the next multiple of 1024. Launches add 1024 bytes
-// for that.
-__device__ __forceinline__ uint32_t first_panel(const char* shared) {
-  return (shared_address(shared) + 1023) & ~1023u;
-}
-
-// In a struct of addresses: where a member of its SharedStorage lies, which begins at `base`.
-#define WEFT_AT(member) (base + int{offsetof(SharedStorage, member)})
-
 // Tells the compiler that x is the same in all lanes: descriptors are read from uniform registers.
 __device__ __forceinline__ int warp_uniform(int x) { return __reduce_max_sync(0xffffffffu, x); }
 
@@ -41,7 +29,7 @@ __device__ __forceinline__ int row_of(int half) {
 // in units of 16 bytes: groups of 8 rows are 1024 bytes apart, panels 8 KiB.
 using Descriptor = uint32_t;
 
-__device__ __forceinline__ Descriptor descriptor(uint32_t address) {
+__device__ __forceinline__ Descriptor descriptor(SharedAddress address) {
   constexpr uint32_t kPanels = kPanel / 16 << 16;
   return kPanels | address >> 4;  // shared memory ends below 2^18
 }
@@ -145,7 +133,7 @@ struct Owned {
   uint32_t a[kInRegisters ? P / 16 : 1][4];
   Descriptor tile;
 
-  __device__ __forceinline__ void load(uint32_t x) {
+  __device__ __forceinline__ void load(SharedAddress x) {
     tile = descriptor(x);
     if constexpr (kInRegisters) {
 #pragma unroll
@@ -169,7 +157,7 @@ struct Owned {
 
   // The same, same bits, for the rows of this warp alone: synchronous, by mma.sync.
   template <class T>
-  __device__ __forceinline__ void mma_abt_in_warp(float (&s)[32], uint32_t other) const {
+  __device__ __forceinline__ void mma_abt_in_warp(float (&s)[32], SharedAddress other) const {
     Accumulators<1, 64> c;
     c.clear();
 #pragma unroll(kInRegisters ? P / 16 : 1)
@@ -194,7 +182,7 @@ struct Owned {
 
 // c = A B^T over P columns of the tiles at two addresses.
 template <class T, int P, int N>
-__device__ __forceinline__ void mma_abt(float (&c)[N], uint32_t a, uint32_t b) {
+__device__ __forceinline__ void mma_abt(float (&c)[N], SharedAddress a, SharedAddress b) {
   const Descriptor da = descriptor(a), db = descriptor(b);
 #pragma unroll
   for (int k = 0; k < P / 16; ++k) {

@@ -20,6 +20,7 @@ struct RankState {
   std::chrono::milliseconds quiet{0};    // since its last progress
   std::chrono::milliseconds allowed{0};  // longest time without progress; 0: it is not watched
   bool waiting = false;                  // in a collective, for another rank
+  uint64_t collectives = 0;              // that it has ended
 
   bool is_over() const { return allowed.count() > 0 && quiet > allowed; }
 };

@@ -2,6 +2,7 @@
 // Time between two events around each run, and clocks that a kernel reads when it runs.
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/event.cuh"
+#include "kernels/device/global_memory.cuh"
 #include "kernels/diagnostics/timer.h"
 
 #include <cstddef>
@@ -15,18 +16,13 @@ namespace {
 constexpr int kReaderThreads = 1024;
 constexpr unsigned kReadersPerMultiprocessor = 4;
 
-__device__ int64_t nanoseconds_now() {
-  int64_t now = 0;
-  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now)::"memory");
-  return now;
-}
+__device__ int64_t nanoseconds_now() { return static_cast<int64_t>(device::global_timer()); }
 
 // Blocks on the same multiprocessor write the same row; any of their readings will do.
 __global__ void __launch_bounds__(kReaderThreads)
     read_clocks_kernel(ClockReading* readings, unsigned count) {
   if (threadIdx.x != 0) return;
-  unsigned multiprocessor = 0;
-  asm volatile("mov.u32 %0, %%smid;" : "=r"(multiprocessor));
+  const unsigned multiprocessor = device::multiprocessor_index();
   if (multiprocessor < count) readings[multiprocessor] = {clock64(), nanoseconds_now()};
 }
 

@@ -2,6 +2,7 @@
 // Embeddings on CUDA. Forward: a warp for each row. Backward, for each table: rows of dy are listed
 // by table row (embedding_listing.cuh), and warps add runs of kRun listed rows. Where the list of a
 // table row crosses the border of a run, a second kernel adds the parts in order.
+#include "kernels/device/dependent_launch.cuh"
 #include "kernels/layers/embedding.h"
 #include "kernels/layers/embedding_listing.cuh"
 
@@ -33,6 +34,8 @@ struct Forward {
 
 template <class T>
 __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
   if (row >= a.rows) return;
   const int64_t batch = row / a.count,
@@ -281,7 +284,7 @@ void compute(CudaQueue& q, const EmbeddingForward& k) {
       a.position_rows[axis] = static_cast<uint32_t>(std::min(k.axis[axis].table.shape[0], kMost));
       a.packed = a.packed && aligned16(k.axis[axis].table);
     }
-    forward<<<blocks_for(a.rows, kWarps), kThreads, 0, q.stream>>>(a);
+    launch_dependent(q, forward<T>, blocks_for(a.rows, kWarps), kThreads, a);
   });
 }
 

@@ -19,30 +19,29 @@
 namespace weft::linear_activation {
 // The producer, one thread: loads tiles into the ring of stages.
 template <class T, bool kBackward, int kChunks>
-__device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>& a,
-                                        TileScheduler tiles, int rank) {
-  Ring<kStages> place;
+__device__ __forceinline__ void produce(Memory& memory, const Arguments<T>& a, TileScheduler tiles,
+                                        int rank) {
+  PipelineState<kStages> place;
   const auto next = [&](auto&& load_stage) {
-    mbarrier_wait(memory.empty(place.at), place.parity ^ 1);
-    mbarrier_arrive_expect_tx(memory.full(place.at), kStage);
-    load_stage(memory.stage(place.at), memory.full(place.at));
+    memory.pipeline.acquire(place, kStage);
+    load_stage(memory.stages[place.stage], &memory.pipeline.full[place.stage]);
     place.advance();
   };
   for (bool new_columns = true; tiles.more(a); new_columns = tiles.advance(a)) {
     if (new_columns)
       for (int chunk = 0; chunk < kChunks; ++chunk)
-        next([&](uint32_t to, uint32_t full) {
+        next([&](Panel* to, SharedAddress full) {
 #pragma unroll
           for (int half = 0; half < 2; ++half) {
             const int first = tiles.column(rank) + half * kColumns;
-            if constexpr (kBackward) tma_load(to + half * kHalf, a.w, first, chunk * kChunk, full);
-            if constexpr (!kBackward) tma_load(to + half * kHalf, a.w, chunk * kChunk, first, full);
+            if constexpr (kBackward) tma_load(to[half], a.w, first, chunk * kChunk, full);
+            if constexpr (!kBackward) tma_load(to[half], a.w, chunk * kChunk, first, full);
           }
         });
     for (int chunk = 0; chunk < kChunks; ++chunk)
-      next([&](uint32_t to, uint32_t full) {
-        tma_load_multicast(to + rank * kHalf, a.x, chunk * kChunk,
-                           tiles.tile * kRows + rank * kRows / 2, full);
+      next([&](Panel* to, SharedAddress full) {
+        tma_load_multicast(to[rank], a.x, chunk * kChunk, tiles.tile * kRows + rank * kRows / 2,
+                           full);
       });
   }
 }
@@ -50,7 +49,7 @@ __device__ __forceinline__ void produce(const Memory& memory, const Arguments<T>
 // One thread for each consumer: stores its results, and loads h for as many halves of a tile as it
 // has slots.
 template <class T, bool kBackward>
-__device__ __forceinline__ void store_results(const Memory& memory, const Arguments<T>& a,
+__device__ __forceinline__ void store_results(Memory& memory, const Arguments<T>& a,
                                               const TileScheduler& first, int rank, int consumer) {
   struct Half {
     TileScheduler tiles;
@@ -66,35 +65,34 @@ __device__ __forceinline__ void store_results(const Memory& memory, const Argume
 
   const auto column = [&](const Half& of) { return of.tiles.column(rank) + consumer * kColumns; };
   Half ahead = {first, 0}, at = ahead;
-  Ring<kSlots> place;
+  PipelineState<kSlots> place;
   const auto open = [&](int slot) {
     if (!ahead.tiles.more(a)) return;
-    const uint32_t barrier = memory.open(consumer, slot);
+    Barrier& opened = memory.open[consumer][slot];
     if constexpr (kBackward) {
-      mbarrier_arrive_expect_tx(barrier, kHalf);
-      tma_load(memory.h(consumer, slot), a.h, column(ahead), ahead.row(), barrier);
+      opened.arrive_expect_tx(kPanel);
+      tma_load(memory.slots[consumer][slot].h, a.h, column(ahead), ahead.row(), &opened);
     } else {
-      mbarrier_arrive(barrier);
+      opened.arrive();
     }
     ahead.advance(a);
   };
   for (int slot = 0; slot < kSlots; ++slot) open(slot);
   for (; at.tiles.more(a); at.advance(a), place.advance()) {
-    mbarrier_wait(memory.done(consumer, place.at), place.parity);
-    if (kBackward || a.with_h)
-      put(kBackward ? a.dh : a.h, memory.h(consumer, place.at), column(at), at.row());
-    if (a.with_y) put(a.y, memory.y(consumer, place.at), column(at), at.row());
+    Memory::Slot& slot = memory.slots[consumer][place.stage];
+    memory.done[consumer][place.stage].wait(place.parity);
+    if (kBackward || a.with_h) tma_store(kBackward ? a.dh : a.h, slot.h, column(at), at.row());
+    if (a.with_y) tma_store(a.y, slot.y, column(at), at.row());
     tma_store_commit_group();
     tma_store_wait_group_read<0>();
-    open(place.at);
+    open(place.stage);
   }
 }
 
 template <class T, Activation kF, bool kBackward, int kChunks>
 class Consumer {
  public:
-  __device__ Consumer(const Memory& memory, const Arguments<T>& a, const TileScheduler& tiles,
-                      int rank)
+  __device__ Consumer(Memory& memory, const Arguments<T>& a, const TileScheduler& tiles, int rank)
       : memory_(memory),
         a_(a),
         tiles_(tiles),
@@ -106,7 +104,7 @@ class Consumer {
   }
 
   __device__ __forceinline__ void run() {
-    if (self_ == 1) named_barrier_arrive(multiply_barrier(0), 2 * kWarpgroup);
+    if (self_ == 1) named_barrier_arrive(turn_of(0), 2 * kWarpgroup);
     while (tiles_.more(a_)) {
       column_ = tiles_.column(rank_) + self_ * kColumns;
       uint32_t w[kChunks * 4][4];
@@ -118,18 +116,18 @@ class Consumer {
         float c[64];
         new_columns = tiles_.advance(a_);
         const bool other_waits = self_ == 0 || tiles_.more(a_);
-        named_barrier_sync(multiply_barrier(self_), 2 * kWarpgroup);
+        named_barrier_sync(turn_of(self_), 2 * kWarpgroup);
         multiply(c, w);
-        if (other_waits) named_barrier_arrive(multiply_barrier(self_ ^ 1), 2 * kWarpgroup);
+        if (other_waits) named_barrier_arrive(turn_of(self_ ^ 1), 2 * kWarpgroup);
         wgmma_wait_group<0>();
         pin(c);
         release();
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          mbarrier_wait(memory_.open(self_, slot_.at), slot_.parity);
+          memory_.open[self_][slot_.stage].wait(slot_.parity);
           kBackward ? finish_backward(c, half, bias, sum) : finish_forward(c, half, bias);
           fence_proxy_async();
-          mbarrier_arrive_warp(memory_.done(self_, slot_.at));
+          memory_.done[self_][slot_.stage].arrive_warp();
           slot_.advance();
         }
       }
@@ -138,7 +136,12 @@ class Consumer {
   }
 
  private:
-  __device__ static int multiply_barrier(int consumer) { return 1 + consumer; }
+  // The consumers multiply by turns: one waits for its turn, the other gives it.
+  enum class Turn : int { first = kFirstNamedBarrier };
+
+  __device__ static Turn turn_of(int consumer) {
+    return static_cast<Turn>(static_cast<int>(Turn::first) + consumer);
+  }
 
   __device__ static int warp() { return static_cast<int>(threadIdx.x) % kWarpgroup / 32; }
 
@@ -149,18 +152,19 @@ class Consumer {
 
   // The stage before place_ may be filled again.
   __device__ __forceinline__ void release() {
-    const int at = place_.at == 0 ? kStages - 1 : place_.at - 1;
+    const int at = place_.stage == 0 ? kStages - 1 : place_.stage - 1;
     __syncwarp();
     if (threadIdx.x % 32 != 0) return;
-    mbarrier_arrive(memory_.empty(at));
-    arrive_at(memory_.empty(at), rank_ ^ 1);
+    Barrier& empty = memory_.pipeline.empty[at];
+    empty.arrive();
+    mbarrier_arrive_cluster(empty.address(), rank_ ^ 1);
   }
 
   __device__ __forceinline__ void take_weights(uint32_t (&w)[kChunks * 4][4]) {
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      mbarrier_wait(memory_.full(place_.at), place_.parity);
-      const uint32_t from = memory_.stage(place_.at) + self_ * kHalf;
+      memory_.pipeline.wait(place_);
+      const uint32_t from = shared_address(memory_.stages[place_.stage][self_]);
 #pragma unroll
       for (int k = 0; k < 4; ++k) {
         if constexpr (kBackward) ldmatrix_trans(w[chunk * 4 + k], from + lane_offset_ + k * 2048);
@@ -176,9 +180,9 @@ class Consumer {
   __device__ __forceinline__ void multiply(float (&c)[64], const uint32_t (&w)[kChunks * 4][4]) {
 #pragma unroll
     for (int chunk = 0; chunk < kChunks; ++chunk) {
-      mbarrier_wait(memory_.full(place_.at), place_.parity);
+      memory_.pipeline.wait(place_);
       wgmma_fence();
-      const Descriptor x = descriptor(memory_.stage(place_.at));
+      const Descriptor x = descriptor(memory_.stages[place_.stage]);
 #pragma unroll
       for (int k = 0; k < 4; ++k)
         wgmma<T, true>(c, w[chunk * 4 + k], x + k * kColumnStep, chunk + k > 0);
@@ -205,8 +209,8 @@ class Consumer {
         const float low = v.x + bias[m % 2], high = v.y + bias[m % 2];
         y[m] = pack<T>(activated<kF>(low, gelu).y, activated<kF>(high, gelu).y);
       }
-      if (a_.with_h) stmatrix_trans(memory_.h(self_, slot_.at) + at, h);
-      stmatrix_trans(memory_.y(self_, slot_.at) + at, y);
+      if (a_.with_h) stmatrix_trans(shared_address(memory_.slots[self_][slot_.stage].h) + at, h);
+      stmatrix_trans(shared_address(memory_.slots[self_][slot_.stage].y) + at, y);
     }
   }
 
@@ -217,7 +221,7 @@ class Consumer {
     for (int i = 4 * half; i < 4 * half + 4; ++i) {
       const uint32_t at = lane_offset_ + i % 4 * 2048;
       uint32_t h[4], dh[4], y[4];
-      ldmatrix_trans(h, memory_.h(self_, slot_.at) + at);
+      ldmatrix_trans(h, shared_address(memory_.slots[self_][slot_.stage].h) + at);
 #pragma unroll
       for (int m = 0; m < 4; ++m) {
         const float2 two = unpack<T>(h[m]);
@@ -232,8 +236,8 @@ class Consumer {
         y[m] = pack<T>(v[0], v[1]);
         dh[m] = pack<T>(d[0], d[1]);
       }
-      stmatrix_trans(memory_.h(self_, slot_.at) + at, dh);
-      if (a_.with_y) stmatrix_trans(memory_.y(self_, slot_.at) + at, y);
+      stmatrix_trans(shared_address(memory_.slots[self_][slot_.stage].h) + at, dh);
+      if (a_.with_y) stmatrix_trans(shared_address(memory_.slots[self_][slot_.stage].y) + at, y);
     }
   }
 
@@ -247,12 +251,12 @@ class Consumer {
     }
   }
 
-  const Memory& memory_;
+  Memory& memory_;
   const Arguments<T>& a_;
   TileScheduler tiles_;
   const int rank_, self_;
-  Ring<kStages> place_;
-  Ring<kSlots> slot_;
+  PipelineState<kStages> place_;
+  PipelineState<kSlots> slot_;
   int column_ = 0;  // the first of this consumer
   uint32_t lane_offset_;
 };
@@ -262,21 +266,10 @@ __global__ void __launch_bounds__(kThreads, 1)
     linear_activation_kernel(const __grid_constant__ Arguments<T> a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) char shared[];
-  const Memory memory = {first_panel(shared)};
+  Memory& memory = shared_storage<Memory>(shared);
   const int rank = static_cast<int>(cluster_rank());
   const TileScheduler tiles = TileScheduler::of(a, static_cast<int>(blockIdx.x) / kCluster);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      mbarrier_init(memory.full(i), 1);
-      mbarrier_init(memory.empty(i), kCluster * kConsumers * kWarpgroup / 32);
-    }
-    for (int i = 0; i < kConsumers * kSlots; ++i) {
-      mbarrier_init(memory.open(0, i), 1);
-      mbarrier_init(memory.done(0, i), kWarpgroup / 32);
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    fence_proxy_async();
-  }
+  if (threadIdx.x == 0) memory.init();
   __syncwarp();
   cluster_sync();
   if (threadIdx.x < kWarpgroup) {
@@ -311,15 +304,15 @@ void schedule(Arguments<T>& a, int64_t rows, int64_t cols) {
 template <Activation kF, bool kBackward, int kChunks, class T>
 void start(CudaQueue& queue, const Arguments<T>& a) {
   const auto kernel = linear_activation_kernel<T, kF, kBackward, kChunks>;
-  WEFT_CUDA_CHECK(
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, Memory::kBytes));
+  WEFT_CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       kSharedBytes<Memory>));
   cudaLaunchAttribute cluster = {};
   cluster.id = cudaLaunchAttributeClusterDimension;
   cluster.val.clusterDim = {kCluster, 1, 1};
   cudaLaunchConfig_t config = {};
   config.gridDim = dim3(static_cast<unsigned>(a.columns * a.lanes * kCluster));
   config.blockDim = dim3(kThreads);
-  config.dynamicSmemBytes = Memory::kBytes;
+  config.dynamicSmemBytes = kSharedBytes<Memory>;
   config.stream = queue.stream;
   config.attrs = &cluster;
   config.numAttrs = 1;

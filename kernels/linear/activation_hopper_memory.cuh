@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// LinearActivation on Hopper (activation_hopper.cu): sizes, arguments, shared memory, instructions.
+// LinearActivation on Hopper (activation_hopper.cu): sizes, arguments, shared memory.
 #pragma once
 
 #include "kernels/layers/pointwise.h"
@@ -15,8 +15,8 @@ inline constexpr int kConsumers = 2, kThreads = (1 + kConsumers) * kWarpgroup;
 inline constexpr int kRows = 128;  // of a tile
 // of the result: of a consumer, of a thread block
 inline constexpr int kColumns = 64, kSlab = 2 * kColumns;
-inline constexpr int kChunk = 64;  // of the inner axis: a stage of the ring
-inline constexpr int kStage = kRows * kChunk * 2, kHalf = kStage / 2;  // bytes
+inline constexpr int kChunk = 64;                  // of the inner axis: a stage of the ring
+inline constexpr int kStage = kRows * kChunk * 2;  // bytes
 inline constexpr int kStages = 10, kSlots = 2;
 
 // Tensor maps have tiles of 64 rows and 64 columns.
@@ -64,70 +64,37 @@ struct TileScheduler {
   }
 };
 
-// Shared memory of a thread block: the stages, and slots for 64 rows of each consumer's y and h
-// (dh).
+// Shared memory of a thread block.
 struct Memory {
-  uint32_t base;  // a multiple of 1024
-  static constexpr int kSlotsAt = kStages * kStage;
-  static constexpr int kBarriers = kSlotsAt + kConsumers * kSlots * kStage;
-  static constexpr int kBytes = 1024 + kBarriers + (2 * kStages + 2 * kConsumers * kSlots) * 8;
+  // 64 rows of a consumer's results. Backward: of h, which dh replaces.
+  struct Slot {
+    Panel y, h;
+  };
 
-  __device__ uint32_t stage(int i) const { return base + i * kStage; }
+  Panel stages[kStages][kRows / 64];
+  Slot slots[kConsumers][kSlots];
+  Pipeline<kStages> pipeline;
+  // open: a slot may be written to, and backward it holds h; done: it was written.
+  Barrier open[kConsumers][kSlots], done[kConsumers][kSlots];
 
-  __device__ uint32_t y(int consumer, int slot) const {
-    return base + kSlotsAt + (consumer * kSlots + slot) * kStage;
-  }
-
-  __device__ uint32_t h(int consumer, int slot) const { return y(consumer, slot) + kHalf; }
-
-  // full, empty: of a stage. open: a slot may be written to, and backward it holds h; done: it was.
-  __device__ uint32_t full(int i) const { return base + kBarriers + i * 8; }
-
-  __device__ uint32_t empty(int i) const { return full(kStages + i); }
-
-  __device__ uint32_t open(int consumer, int slot) const {
-    return full(2 * kStages + consumer * kSlots + slot);
-  }
-
-  __device__ uint32_t done(int consumer, int slot) const {
-    return open(consumer, slot) + kConsumers * kSlots * 8;
+  // By one thread of each thread block of the cluster.
+  __device__ void init() {
+    constexpr int kWarps = kWarpgroup / 32;
+    pipeline.init(1, kCluster * kConsumers * kWarps);  // both blocks fill a stage with one half
+    for (int consumer = 0; consumer < kConsumers; ++consumer) {
+      for (int slot = 0; slot < kSlots; ++slot) {
+        open[consumer][slot].init(1);
+        done[consumer][slot].init(kWarps);
+      }
+    }
+    fence_mbarrier_init();
+    fence_proxy_async();
   }
 };
-
-// ---- instructions ----
-
-// Stores a TMA tile, in the group that tma_store_commit_group() ends.
-__device__ __forceinline__ void put(const CUtensorMap& to, uint32_t from, int column, int row) {
-  WEFT_SM90_ASM(
-      "cp.async.bulk.tensor.2d.global.shared::cta.tile.bulk_group [%0, {%2, %3}], [%1];" ::"l"(&to),
-      "r"(from), "r"(column), "r"(row)
-      : "memory");
-}
-
-// The reverse of ldmatrix_trans().
-__device__ __forceinline__ void stmatrix_trans(uint32_t row, const uint32_t (&r)[4]) {
-  WEFT_SM90_ASM("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};" ::"r"(row),
-                "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3])
-                : "memory");
-}
-
-__device__ __forceinline__ float reciprocal(float x) {
-  float y;
-  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
 
 __device__ __forceinline__ Activated<float> gelu(float v) {
   constexpr float slope = static_cast<float>(kGeluSlope);
   const float s = reciprocal(1.0f + device::exp2_fast(v * (-slope * device::kLog2E))), y = v * s;
   return {y, fmaf(slope, fmaf(-y, s, y), s)};
-}
-
-__device__ __forceinline__ void named_barrier_sync(int barrier, int threads) {
-  asm volatile("bar.sync %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
-}
-
-__device__ __forceinline__ void named_barrier_arrive(int barrier, int threads) {
-  asm volatile("bar.arrive %0, %1;" ::"r"(barrier), "r"(threads) : "memory");
 }
 }  // namespace weft::linear_activation

@@ -4,6 +4,8 @@
 #pragma once
 
 #include "kernels/device/cuda.cuh"
+#include "kernels/device/named_barrier.cuh"
+#include "kernels/device/pipeline.cuh"
 #include "kernels/device/tma.cuh"
 #include "kernels/device/wgmma.cuh"
 
@@ -12,34 +14,10 @@ using namespace device;  // the instructions
 
 inline constexpr int kCluster = 2;  // thread blocks
 
-// Arrives at the same barrier of another thread block of the cluster.
-__device__ __forceinline__ void arrive_at(uint32_t barrier, int rank) {
-  WEFT_SM90_ASM("mbarrier.arrive.shared::cluster.b64 _, [%0];" ::"r"(mapa(barrier, rank))
-                : "memory");
-}
-
-// Loads a TMA tile; its bytes count at `barrier`.
-__device__ __forceinline__ void tma_load(uint32_t to, const CUtensorMap& from, int column, int row,
-                                         uint32_t barrier) {
-  WEFT_SM90_ASM(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%0], [%1, "
-      "{%2, "
-      "%3}], [%4];" ::"r"(to),
-      "l"(&from), "r"(column), "r"(row), "r"(barrier)
-      : "memory");
-}
-
-// The same to this address in every thread block of the cluster; the bytes count at this barrier of
-// each.
-__device__ __forceinline__ void tma_load_multicast(uint32_t to, const CUtensorMap& from, int column,
-                                                   int row, uint32_t barrier) {
-  WEFT_SM90_ASM(
-      "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::"
-      "cluster "
-      "[%0], [%1, {%2, %3}], [%4], %5;" ::"r"(to),
-      "l"(&from), "r"(column), "r"(row), "r"(barrier),
-      "h"(static_cast<uint16_t>((1 << kCluster) - 1))
-      : "memory");
+// Loads a TMA tile to this address in every thread block of the cluster.
+__device__ __forceinline__ void tma_load_multicast(SharedAddress to, const CUtensorMap& from,
+                                                   int column, int row, SharedAddress full) {
+  device::tma_load_multicast(to, from, column, row, full, (1 << kCluster) - 1);
 }
 
 // ---- host ----

@@ -24,7 +24,6 @@ inline constexpr int kStage = (kXPanels + kYPanels) * kPanel;  // bytes
 inline constexpr int kStages = 5;
 inline constexpr int kThreads = 3 * kWarpgroup;
 inline constexpr int kReaders = 8 + kYPanels;  // warps that read a stage
-inline constexpr int kBytes = 1024 + kStages * kStage + 2 * kStages * 8;
 
 struct Arguments {
   CUtensorMap x, dy;      // tiles of 64 rows of x, of 64 / kCluster rows of dy, and 64 columns
@@ -34,19 +33,23 @@ struct Arguments {
 };
 
 struct Memory {
-  uint32_t base;  // a multiple of 1024
+  struct Stage {
+    Panel x[kXPanels], y[kYPanels];
+  };
 
-  __device__ uint32_t x(int stage) const { return base + stage * kStage; }
+  Stage stages[kStages];
+  Pipeline<kStages> pipeline;
 
-  __device__ uint32_t y(int stage) const { return x(stage) + kXPanels * kPanel; }
-
-  __device__ uint32_t full(int stage) const { return base + kStages * kStage + stage * 8; }
-
-  __device__ uint32_t empty(int stage) const { return full(kStages + stage); }
+  // By one thread of each thread block of the cluster.
+  __device__ void init() {
+    pipeline.init(1, kCluster * kReaders);  // every block fills a part of y
+    fence_mbarrier_init();
+    fence_proxy_async();
+  }
 };
 
 // The upper bits of an address in a cluster, the rank, would run into the descriptor's stride.
-__device__ __forceinline__ Descriptor rows_at(uint32_t address) {
+__device__ __forceinline__ Descriptor rows_at(SharedAddress address) {
   return descriptor(address & 0xffffff);
 }
 
@@ -67,45 +70,44 @@ struct Work {
 };
 
 // This warp has read the stage: tells every producer that fills it.
-__device__ __forceinline__ void release(uint32_t barrier) {
+__device__ __forceinline__ void release(Barrier& empty) {
   __syncwarp();
   if (const int lane = static_cast<int>(threadIdx.x) % 32; lane < kCluster)
-    arrive_at(barrier, lane);
+    mbarrier_arrive_cluster(empty.address(), lane);
 }
 
 // The producer, one thread: loads tiles into the ring of stages.
-__device__ __forceinline__ void produce(const Memory& memory, const Arguments& a, const Work& w) {
+__device__ __forceinline__ void produce(Memory& memory, const Arguments& a, const Work& w) {
   constexpr int kPart = kRows / kCluster;
   const int rank = w.x_tile % kCluster;
   griddepcontrol_wait();
   griddepcontrol_launch_dependents();
-  Ring<kStages> place;
+  PipelineState<kStages> place;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
-    mbarrier_wait(memory.empty(place.at), place.parity ^ 1);
-    const uint32_t full = memory.full(place.at);
-    mbarrier_arrive_expect_tx(full, kStage);
+    memory.pipeline.acquire(place, kStage);
+    const SharedAddress full = &memory.pipeline.full[place.stage];
+    auto& to = memory.stages[place.stage];
 #pragma unroll
     for (int panel = 0; panel < kXPanels; ++panel)
-      tma_load(memory.x(place.at) + panel * kPanel, a.x, w.x_tile * kXColumns + panel * 64,
-               stage * kRows, full);
+      tma_load(to.x[panel], a.x, w.x_tile * kXColumns + panel * 64, stage * kRows, full);
 #pragma unroll
     for (int panel = 0; panel < kYPanels; ++panel)
-      tma_load_multicast(memory.y(place.at) + panel * kPanel + rank * kPart * 128, a.dy,
-                         w.y_tile * kYColumns + panel * 64, stage * kRows + rank * kPart, full);
+      tma_load_multicast(to.y[panel] + rank * kPart * 128, a.dy, w.y_tile * kYColumns + panel * 64,
+                         stage * kRows + rank * kPart, full);
   }
 }
 
 // One warp: sums 64 columns of dy. A lane has eight columns of sixteen rows.
 template <class T>
-__device__ __forceinline__ void sum_columns(const Memory& memory, const Arguments& a, const Work& w,
+__device__ __forceinline__ void sum_columns(Memory& memory, const Arguments& a, const Work& w,
                                             int panel) {
   const int lane = static_cast<int>(threadIdx.x) % 32, chunk = lane % 8, first_row = lane / 8 * 16;
   float sum[8] = {};
-  Ring<kStages> place;
+  PipelineState<kStages> place;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
-    mbarrier_wait(memory.full(place.at), place.parity);
+    memory.pipeline.wait(place);
     if (stage % a.x_tiles == w.x_tile) {
-      const uint32_t from = memory.y(place.at) + panel * kPanel + first_row * 128;
+      const uint32_t from = shared_address(memory.stages[place.stage].y[panel]) + first_row * 128;
 #pragma unroll 4
       for (int row = 0; row < 16; ++row) {
         const uint4 eight = ld_shared_16(from + row * 128 + ((chunk ^ (row & 7)) << 4));
@@ -117,7 +119,7 @@ __device__ __forceinline__ void sum_columns(const Memory& memory, const Argument
         }
       }
     }
-    release(memory.empty(place.at));
+    release(memory.pipeline.empty[place.stage]);
   }
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
@@ -136,25 +138,25 @@ __device__ __forceinline__ void sum_columns(const Memory& memory, const Argument
 
 // A consumer warpgroup: MMAs over its share of the rows, then the accumulators to the workspace.
 template <class T>
-__device__ __forceinline__ void consume(const Memory& memory, const Arguments& a, const Work& w,
+__device__ __forceinline__ void consume(Memory& memory, const Arguments& a, const Work& w,
                                         int self) {
   float c[96];
-  Ring<kStages> place;
+  PipelineState<kStages> place;
   int before = 0;
   for (int stage = w.first; stage < w.end; ++stage, place.advance()) {
-    mbarrier_wait(memory.full(place.at), place.parity);
+    memory.pipeline.wait(place);
     wgmma_fence();
-    const Descriptor x = rows_at(memory.x(place.at) + self * kPanel),
-                     y = rows_at(memory.y(place.at));
+    const Descriptor x = rows_at(memory.stages[place.stage].x[self]),
+                     y = rows_at(memory.stages[place.stage].y);
     mma_atb<T>(c, x, y, stage > w.first);
     wgmma_commit_group();
     wgmma_wait_group<1>();
-    if (stage > w.first) release(memory.empty(before));
-    before = place.at;
+    if (stage > w.first) release(memory.pipeline.empty[before]);
+    before = place.stage;
   }
   wgmma_wait_group<0>();
   pin(c);
-  release(memory.empty(before));
+  release(memory.pipeline.empty[before]);
   const int lane = static_cast<int>(threadIdx.x) % 32,
             warp = static_cast<int>(threadIdx.x) % kWarpgroup / 32;
   const int k = w.x_tile * kXColumns + self * 64 + warp * 16 + lane / 4;
@@ -173,16 +175,9 @@ template <class T>
 __global__ void __launch_bounds__(kThreads, 1) rows_kernel(const __grid_constant__ Arguments a) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   extern __shared__ __align__(128) char shared[];
-  const Memory memory = {first_panel(shared)};
+  Memory& memory = shared_storage<Memory>(shared);
   const Work work = Work::of(a);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < kStages; ++i) {
-      mbarrier_init(memory.full(i), 1);
-      mbarrier_init(memory.empty(i), kCluster * kReaders);
-    }
-    asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    fence_proxy_async();
-  }
+  if (threadIdx.x == 0) memory.init();
   __syncwarp();
   cluster_sync();
   if (threadIdx.x < kWarpgroup) {
@@ -263,10 +258,10 @@ void start(CudaQueue& q, const LinearBackward& k) {
   a.partial = take_workspace<float>(q, offset, a.shares * k.dw.view.size(), LinearBackward::kName);
   a.sums =
       take_workspace<float>(q, offset, int64_t{a.shares} * a.x_tiles * a.m, LinearBackward::kName);
-  WEFT_CUDA_CHECK(
-      cudaFuncSetAttribute(rows_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
+  WEFT_CUDA_CHECK(cudaFuncSetAttribute(rows_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                       kSharedBytes<Memory>));
   const auto blocks = static_cast<unsigned>(a.x_tiles * a.y_tiles * a.shares);
-  launch_dependent(q, rows_kernel<T>, {blocks, kThreads, kBytes, kCluster}, a);
+  launch_dependent(q, rows_kernel<T>, {blocks, kThreads, kSharedBytes<Memory>, kCluster}, a);
   const Join join = {
       .dw = k.dw.view.as<float>(),
       .db = k.db.view.as<float>(),

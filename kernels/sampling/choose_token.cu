@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
-// A block chooses for one sample, without sorting. Each token has a key that grows with its
-// likelihood: 32 bits of the logit, then those of the token number. The last token kept, and the
-// one drawn, are each the largest key such that the tokens with at least that key fulfil a
-// condition on their number or sum. A binary search finds it bit by bit. Sums have a fixed order,
-// in which a sum of more tokens is never smaller.
-#include "kernels/device/cuda.cuh"
+// A block chooses for one sample. Each token has a key that grows with its likelihood: 32 bits of
+// the logit, then those of the token number.
+// Few tokens are ranked by counting: a thread has one token, then the one of its rank.
+// Of many the last token kept, and the one drawn, are each the largest key such that the tokens
+// with at least that key fulfil a condition on their number or sum. A binary search finds it bit by
+// bit. Sums have a fixed order, in which a sum of more tokens is never smaller.
+#include "kernels/device/dependent_launch.cuh"
 #include "kernels/sampling/choose_token.h"
 
 #include <bit>
@@ -66,9 +67,57 @@ struct Row {
   }
 };
 
+// Sums over this thread and those before it, in a fixed order.
+__device__ double running_sum(double x) {
+  __shared__ double of_warp[kThreads / kWarp];
+  const int lane = static_cast<int>(threadIdx.x) % kWarp,
+            warp = static_cast<int>(threadIdx.x) / kWarp;
+#pragma unroll
+  for (int offset = 1; offset < kWarp; offset *= 2) {
+    const double before = __shfl_up_sync(kFullWarp, x, offset);
+    if (lane >= offset) x += before;
+  }
+  if (lane == kWarp - 1) of_warp[warp] = x;
+  __syncthreads();
+  double before = 0;
+  for (int w = 0; w < warp; ++w) before += of_warp[w];
+  return before + x;
+}
+
+// Of at most kThreads tokens; the same on every thread.
+template <class T>
+__device__ int32_t choose_of_few(Row<T> row, const Choice& choice, double uniform) {
+  __shared__ Key keys[kThreads];
+  __shared__ int32_t ranked[kThreads];
+  __shared__ double sums[kThreads];
+  const int thread = static_cast<int>(threadIdx.x);
+  const bool exists = thread < row.vocab;
+  const Key mine = exists ? row.key(thread) : 0;
+  keys[thread] = mine;
+  if (__syncthreads_or(exists && !isfinite(row.logit(thread)))) return -1;
+  int rank = 0;
+#pragma unroll 8
+  for (int i = 0; i < kThreads; ++i) rank += keys[i] > mine;
+  if (exists) ranked[rank] = thread;
+  __syncthreads();
+  if (choice.temperature == 0) return ranked[0];
+  row.top = row.logit(ranked[0]);
+  const bool kept = exists && (choice.top_k == 0 || thread < choice.top_k);
+  const double sum = running_sum(kept ? row.weight(ranked[thread]) : 0.0);
+  sums[thread] = sum;
+  int last = __syncthreads_count(kept) - 1;
+  if (choice.top_p < 1) {
+    const double enough = choice.top_p * sums[last];
+    last = min(last, __syncthreads_count(kept && sum < enough));
+  }
+  const double drawn = uniform * sums[last];
+  return ranked[min(last, __syncthreads_count(kept && !(drawn < sum)))];
+}
+
 // The same on every thread.
 template <class T>
 __device__ int32_t choose(Row<T> row, const Choice& choice, double uniform) {
+  if (row.vocab <= kThreads) return choose_of_few(row, choice, uniform);
   Key best = 0, last = ~Key{0};
   bool finite = true;
   for (int32_t token = threadIdx.x; token < row.vocab; token += kThreads) {
@@ -98,6 +147,8 @@ __device__ int32_t choose(Row<T> row, const Choice& choice, double uniform) {
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     choose_kernel(const __grid_constant__ ChooseToken k, int number_bits) {
+  griddepcontrol_wait();
+  griddepcontrol_launch_dependents();
   const int64_t position = *k.position, b = blockIdx.x;
   const Philox4 counter = sample_counter(*k.first_sample + b, position);
   const uint4 bits = curand_Philox4x32_10(
@@ -118,7 +169,7 @@ void compute(CudaQueue& queue, const ChooseToken& k) {
   if (batch == 0) return;
   const int number_bits = std::bit_width(static_cast<uint32_t>(k.logits.cols() - 1));
   dispatch_cuda(k.logits.dtype, [&]<class T>() {
-    choose_kernel<T><<<blocks_for(batch, 1), kThreads, 0, queue.stream>>>(k, number_bits);
+    launch_dependent(queue, choose_kernel<T>, blocks_for(batch, 1), kThreads, k, number_bits);
   });
 }
 }  // namespace weft

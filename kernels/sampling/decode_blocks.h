@@ -65,7 +65,8 @@ WEFT_KERNEL(DecodeBlocks);
 int64_t prepared_bytes(const CpuQueue&, const DecodeBlocks& blocks);
 int64_t prepared_bytes(const CudaQueue&, const DecodeBlocks& blocks);
 // Fills `prepared`, which has these bytes: weights in the order in which the form reads them.
-// Needed again when weights change.
+// Needed again when weights change. Wait for the queue after it: a form may read them before
+// launches ahead of it have ended.
 void prepare(CpuQueue&, const DecodeBlocks& blocks);  // no form of the CPU wants any: Error
 void prepare(CudaQueue&, const DecodeBlocks& blocks);
 

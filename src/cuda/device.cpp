@@ -14,6 +14,7 @@
 #include <fstream>
 #include <memory>
 #include <string>
+#include <variant>
 
 namespace weft {
 namespace {
@@ -134,8 +135,7 @@ class CudaDevice : public Device {
     if (bytes == 0) return;
     if (CudaGraph* const graph = CudaGraph::in_capture())
       return graph->add_upload(staging_, dst, src, bytes);
-    WEFT_CUDA_CALL(
-        cudaMemcpyAsync(dst, staging_.stage(src, bytes), bytes, cudaMemcpyHostToDevice, stream_));
+    upload_pinned(std::get<CudaQueue>(queue), dst, staging_.stage(src, bytes), bytes);
     staging_.mark(stream_);
   }
 

@@ -3,11 +3,13 @@
 #include "src/cuda/graph.h"
 
 #include "kernels/diagnostics/last_launch.h"
+#include "src/cuda/memory_operations.h"
 #include "src/cuda/staging.h"
 
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -15,7 +17,16 @@
 
 namespace weft {
 namespace {
+// Launches between two counts: few enough to name a place, at less than 1 % of a step.
+constexpr uint32_t kInterval = 32;
+
 thread_local CudaGraph* recording = nullptr;
+
+CUresult write(const volatile uint32_t* word, std::size_t value, cudaStream_t stream) {
+  MemoryOperation operation =
+      write_word(reinterpret_cast<CUdeviceptr>(word), static_cast<uint32_t>(value));
+  return enqueue({&operation, 1}, stream);
+}
 
 // The copy that was recorded last on a stream: what comes next there depends on it alone.
 cudaGraphNode_t last_copy(cudaStream_t stream) {
@@ -41,21 +52,49 @@ cudaGraphNode_t last_copy(cudaStream_t stream) {
 }  // namespace
 
 CudaGraph::~CudaGraph() {
-  if (last_graph == text_.c_str()) last_graph = nullptr;
+  if (last_graph == &launches_) last_graph = nullptr;
   if (graph_) static_cast<void>(cudaGraphExecDestroy(graph_));
   if (recorded_) static_cast<void>(cudaGraphDestroy(recorded_));
+  if (count_) static_cast<void>(cudaFreeHost(count_));
+}
+
+// Drivers of virtual GPUs may not write words: their graphs do without a count.
+void CudaGraph::prepare_count(const CudaQueue& queue) {
+  constexpr uint32_t kNotBegun = UINT32_MAX;
+  void* word = nullptr;
+  WEFT_CUDA_CALL(cudaMallocHost(&word, sizeof *count_));
+  count_ = static_cast<uint32_t*>(word);
+  launches_.interval = kInterval;
+  if (write(count_, kNotBegun, queue.stream) == CUDA_SUCCESS) launches_.ended = count_;
+}
+
+void CudaGraph::note_count() {
+  if (!launches_.ended) return;
+  const CUresult result = write(launches_.ended, launches_.kernels.size(), queue_->stream);
+  WEFT_CHECK(result == CUDA_SUCCESS, "writing the count of launches: CUDA error ",
+             static_cast<int>(result));
+}
+
+void CudaGraph::add_launch(const char* kernel) {
+  launches_.kernels.push_back(kernel);
+  if (launches_.kernels.size() % kInterval == 0) note_count();
 }
 
 void CudaGraph::capture(const CudaQueue& queue, const std::function<void()>& work) {
+  prepare_count(queue);
   WEFT_CUDA_CALL(cudaStreamBeginCapture(queue.stream, cudaStreamCaptureModeThreadLocal));
   queue_ = &queue;
   recording = this;
+  on_captured_launch = [](const char* kernel) { recording->add_launch(kernel); };
   std::string trouble;
   try {
+    note_count();
     work();
+    note_count();
   } catch (const std::exception& error) {
     trouble = error.what();
   }
+  on_captured_launch = nullptr;
   recording = nullptr;
   queue_ = nullptr;
   // also after a failure: it must go on
@@ -63,7 +102,7 @@ void CudaGraph::capture(const CudaQueue& queue, const std::function<void()>& wor
   if (trouble.empty() && result == cudaSuccess)
     result = cudaGraphInstantiate(&graph_, recorded_, 0);
   if (trouble.empty() && result != cudaSuccess) trouble = cudaGetErrorString(result);
-  if (trouble.empty()) return describe();
+  if (trouble.empty()) return;
   static_cast<void>(cudaGetLastError());
   if (recorded_) static_cast<void>(cudaGraphDestroy(recorded_));
   recorded_ = nullptr;
@@ -72,14 +111,9 @@ void CudaGraph::capture(const CudaQueue& queue, const std::function<void()>& wor
        "; train.graph: false runs without one");
 }
 
-void CudaGraph::describe() {
-  std::size_t nodes = 0;
-  WEFT_CUDA_CALL(cudaGraphGetNodes(recorded_, nullptr, &nodes));
-  text_ = str("a CUDA graph of ", nodes, " nodes that ends with ", last_launch.load());
-}
-
 void CudaGraph::launch(const CudaQueue& queue) {
-  last_graph.store(text_.c_str(), std::memory_order_relaxed);
+  last_graph.store(&launches_, std::memory_order_release);
+  last_launch.store("nothing", std::memory_order_relaxed);
   for (const Upload& u : uploads_)
     WEFT_CUDA_CALL(cudaGraphExecMemcpyNodeSetParams1D(
         graph_, u.node, u.dst, u.ring->stage(u.src, u.bytes), u.bytes, cudaMemcpyHostToDevice));

@@ -2,11 +2,12 @@
 // A captured CUDA graph, without CUDA's headers.
 #pragma once
 
+#include "kernels/diagnostics/last_launch.h"
 #include "kernels/queue.h"
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
-#include <string>
 #include <vector>
 
 struct CUgraph_st;      // cudaGraph_t
@@ -33,7 +34,9 @@ class CudaGraph {
   void add_upload(StagingRing&, void* dst, const void* src, std::size_t bytes);
 
  private:
-  void describe();
+  void prepare_count(const CudaQueue&);
+  void note_count();
+  void add_launch(const char* kernel);
 
   struct Upload {
     StagingRing* ring;
@@ -47,6 +50,7 @@ class CudaGraph {
   CUgraph_st* recorded_ = nullptr;    // what uploads are named by
   CUgraphExec_st* graph_ = nullptr;
   std::vector<Upload> uploads_;
-  std::string text_;  // for people who wait for it
+  GraphLaunches launches_;
+  uint32_t* count_ = nullptr;  // in pinned memory: what launches_ shows of it
 };
 }  // namespace weft

@@ -12,6 +12,7 @@
 #include "src/files/stored_bytes.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstddef>
 #include <cstring>
 #include <fcntl.h>
@@ -25,6 +26,8 @@
 #include <vector>
 
 namespace weft {
+std::atomic<bool> may_fork = true;
+
 const char* name_of(StoredType type) { return row_of(type).name; }
 
 std::string shape_text(const std::vector<int64_t>& shape) { return "(" + joined(shape) + ")"; }
@@ -44,12 +47,12 @@ struct Hdf5File::Handle {
   // Of open(): what is read. Of a large file that is made: memory, with holes where others fill
   // values in.
   std::shared_ptr<const Descriptor> fd;
-  std::unique_ptr<AnswerProcess> reader;
+  std::function<std::string(const std::string& question)> reader;
   std::map<std::string, StoredPlace> places;  // of the datasets that were listed
 
   std::string ask(const char* what, const std::string& name) const {
     WEFT_CHECK(reader, path, ": is read before it is complete");
-    return reader->ask(path, what + name);
+    return reader(what + name);
   }
 
   StoredPlace place_of(const std::string& dataset) const {
@@ -83,6 +86,26 @@ struct Hdf5File::Handle {
   }
 };
 
+namespace {
+using Reader = std::function<std::string(const std::string& question)>;
+
+Reader reader_here(const std::string& path, int file, int64_t size) {
+  const auto reader = std::make_shared<Hdf5Reader>(path, file, size);
+  return [reader](const std::string& question) { return reader->answer(question); };
+}
+
+// Damage, or a read that fails, can bring down the process that HDF5 runs in.
+Reader reader_in_a_child(const std::string& path, int file, int64_t size) {
+  std::optional<Hdf5Reader> reader;
+  const auto answer = [&](const std::string& question) {
+    if (!reader) reader.emplace(path, file, size);
+    return reader->answer(question);
+  };
+  const auto child = std::make_shared<AnswerProcess>(answer, 20 + size / 1'000'000);
+  return [child, path](const std::string& question) { return child->ask(path, question); };
+}
+}  // namespace
+
 Hdf5File::Hdf5File()
     : handle_(std::make_unique<Handle>()) {}
 
@@ -104,14 +127,9 @@ Hdf5File Hdf5File::open(const std::string& path) {
   if (S_ISDIR(info.st_mode)) fail(path, ": is a folder, expected an HDF5 file");
   if (!S_ISREG(info.st_mode)) fail(path, ": is not a regular file, expected an HDF5 file");
   if (info.st_size == 0) fail(path, ": is empty, expected an HDF5 file");
-  check_seal(path, h.fd->get());
-  // Damage, or a read that fails, can bring down the process that HDF5 runs in.
-  std::optional<Hdf5Reader> reader;
-  const auto answer = [&, fd = h.fd->get()](const std::string& question) {
-    if (!reader) reader.emplace(path, fd, info.st_size);
-    return reader->answer(question);
-  };
-  h.reader = std::make_unique<AnswerProcess>(answer, 20 + info.st_size / 1'000'000);
+  const bool seal_holds = check_seal(path, h.fd->get()) && verify_seals;
+  h.reader = seal_holds && !may_fork ? reader_here(path, h.fd->get(), info.st_size)
+                                     : reader_in_a_child(path, h.fd->get(), info.st_size);
   h.ask("h", "/");
   return f;
 }

@@ -6,6 +6,7 @@
 #include "kernels/dtype.h"
 #include "src/files/stored_bytes.h"
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,6 +21,10 @@ std::string shape_text(const std::vector<int64_t>& shape);  // "(2, 3)"
 
 // Writes bytes first .. first + size - 1 of the values of a dataset.
 using FillBytes = std::function<void(int64_t first, std::span<char>)>;
+
+// false, for a library in a program that fork() may not copy: this process itself parses what has a
+// seal that holds, and one thread at a time opens and reads files.
+extern std::atomic<bool> may_fork;  // one for all libraries, true at first
 
 class Hdf5File {
  public:

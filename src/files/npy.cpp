@@ -14,7 +14,7 @@
 
 namespace weft {
 namespace {
-constexpr std::string_view kMagic = "\x93NUMPY";
+constexpr std::string_view kNpyMagic = "\x93NUMPY";
 constexpr std::size_t kMostDimensions = 32;
 
 // The dict of the header, read from left to right.
@@ -156,12 +156,12 @@ int64_t NpyArray::value(int64_t index) const {
   return static_cast<int64_t>(raw);
 }
 
-bool is_npy(std::string_view bytes) { return bytes.starts_with(kMagic); }
+bool is_npy(std::string_view bytes) { return bytes.starts_with(kNpyMagic); }
 
 NpyArray parse_npy(std::string_view bytes, const std::string& where) {
   if (!is_npy(bytes))
     fail(where, ": is not a .npy file (", bytes.size(), " bytes of something else)");
-  const std::size_t version_at = kMagic.size(), length_at = version_at + 2;
+  const std::size_t version_at = kNpyMagic.size(), length_at = version_at + 2;
   const int version = bytes.size() > version_at ? bytes[version_at] : 0;
   const std::size_t length_bytes = version == 1 ? 2 : 4, header_at = length_at + length_bytes;
   if (bytes.size() < header_at)
@@ -192,10 +192,10 @@ std::string npy_header(std::string_view type, const std::vector<int64_t>& shape)
   for (const int64_t size : shape) dict += str(size, ", ");
   if (shape.size() > 1) dict.resize(dict.size() - 2);  // a tuple of one keeps its comma
   dict += "), }";
-  const std::size_t preamble = kMagic.size() + 4;  // magic, version, length of the header
+  const std::size_t preamble = kNpyMagic.size() + 4;  // magic, version, length of the header
   dict.append(63 - (preamble + dict.size()) % 64, ' ').push_back('\n');
   const char version_and_length[4] = {1, 0, static_cast<char>(dict.size() & 0xff),
                                       static_cast<char>(dict.size() >> 8)};
-  return std::string(kMagic).append(version_and_length, 4).append(dict);
+  return std::string(kNpyMagic).append(version_and_length, 4).append(dict);
 }
 }  // namespace weft

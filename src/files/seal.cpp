@@ -15,14 +15,14 @@
 
 namespace weft {
 namespace {
-constexpr char kMagic[] = "weft: length and hash of what follows\n";
+constexpr char kSealMagic[] = "weft: length and hash of what follows\n";
 
 struct Seal {
   char magic[40];
   uint64_t size, hash;
 };
 
-static_assert(sizeof kMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
+static_assert(sizeof kSealMagic <= sizeof Seal::magic && sizeof(Seal) == 56);
 
 // How many bytes differ.
 std::size_t different(const char* a, const char* b, std::size_t size) {
@@ -33,7 +33,7 @@ std::size_t different(const char* a, const char* b, std::size_t size) {
 
 void write_seal(char* block, std::size_t size, uint64_t hash) {
   Seal seal{{}, size, hash};
-  std::memcpy(seal.magic, kMagic, sizeof kMagic);
+  std::memcpy(seal.magic, kSealMagic, sizeof kSealMagic);
   std::memcpy(block, &seal, sizeof seal);
 }
 
@@ -49,8 +49,8 @@ bool check_seal(const std::string& path, int file) {
   };
   char block[kSealBlock], whole[kSealBlock] = {};
   if (size < kSealBlock || !get(0, sizeof block, block)) return false;
-  const std::size_t differ = different(block, kMagic, sizeof kMagic);
-  if (differ > sizeof kMagic / 2) return false;  // another file
+  const std::size_t differ = different(block, kSealMagic, sizeof kSealMagic);
+  if (differ > sizeof kSealMagic / 2) return false;  // another file
   Seal seal{};
   std::memcpy(&seal, block, sizeof seal);
   write_seal(whole, seal.size, seal.hash);

@@ -181,12 +181,6 @@ weft_part(ladder WEFT_WITH_LADDER "attention as a ladder, from plain loops to th
   FOLDERS kernels/attention/ladder
   REQUIRES bench
   REGISTERS_NOTHING
-  NO_GPU_TESTS
   HOLDS ladder)
-# CMakeLists.txt lists the folders of kernels that it builds, and decode's are the last of them. The
-# rungs join that list, so that they are compiled as the kernels are.
-if(weft_part_ladder)
-  list(APPEND weft_part_decode kernels/attention/ladder/cpu)
-endif()
 
 weft_write_parts()

@@ -3,9 +3,9 @@
 // and a query sees the column above it, its residue class mod l:
 //   S_i = {j : j <= i, (i - j) mod l = 0}      A^(2) of arXiv 1904.10509, section 4.3
 // Kernels work on tiles of 64 x 64 (query, key) pairs and skip empty ones. Were tiles cut from
-// neighbouring positions, none would be empty, and only one pair in l would be needed. Tiles
-// therefore take the positions column by column: each column is a short causal sequence, and its
-// tiles are full below the diagonal.
+// neighbouring positions, only one pair in l would be needed, and while l < 128 no tile below the
+// diagonal would be empty. Tiles therefore take the positions column by column: each column is a
+// short causal sequence, and its tiles are full below the diagonal.
 #include "src/patterns/pattern.h"
 
 #include <memory>

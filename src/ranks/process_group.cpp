@@ -59,6 +59,10 @@ struct ProcessGroup::State {
                " still expects something of it");
   }
 
+  void end_collective() const {
+    change([&](Pace& p) { p.known.collectives = number; });
+  }
+
   void send(int rank, Kind kind, const std::string& body) const {
     const Waiting waiting(*this, rank);
     if (!send_frame(to(rank), kind, body, number)) lost(rank);
@@ -99,18 +103,21 @@ std::vector<std::string> ProcessGroup::gather(const std::string& mine) {
   std::vector<std::string> all;
   if (rank() != 0) {
     state_->send(0, Kind::gather, mine);
-    return all;
+  } else {
+    all.push_back(mine);
+    for (int rank = 1; rank < size(); ++rank) all.push_back(state_->receive(rank, Kind::gather));
   }
-  all.push_back(mine);
-  for (int rank = 1; rank < size(); ++rank) all.push_back(state_->receive(rank, Kind::gather));
+  state_->end_collective();
   return all;
 }
 
 std::string ProcessGroup::broadcast(const std::string& of_rank_0) {
   ++state_->number;
-  if (rank() != 0) return state_->receive(0, Kind::broadcast);
-  for (int rank = 1; rank < size(); ++rank) state_->send(rank, Kind::broadcast, of_rank_0);
-  return of_rank_0;
+  std::string text = rank() == 0 ? of_rank_0 : state_->receive(0, Kind::broadcast);
+  if (rank() == 0)
+    for (int rank = 1; rank < size(); ++rank) state_->send(rank, Kind::broadcast, text);
+  state_->end_collective();
+  return text;
 }
 
 std::vector<std::string> ProcessGroup::all_gather(const std::string& mine) {

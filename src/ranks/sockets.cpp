@@ -65,7 +65,7 @@ void set_option(const Descriptor& socket, int level, int name, const Value& valu
 
 // ---- Rank 0 receives; the others visit. What does not speak like a rank is let in, and sent away.
 
-constexpr uint64_t kLongest = 1 << 20;  // bytes of a frame
+constexpr uint64_t kLongestGreeting = 1 << 20;  // bytes of a frame
 
 enum : std::size_t { kRank, kSize, kChannel, kHost, kPid, kRun, kIdentity, kHelloFields };
 
@@ -136,7 +136,7 @@ class Reception {
     set_patience(visitor, seconds(1));
     Frame frame;
     std::vector<std::string> fields;
-    if (receive_frame(visitor, frame, kLongest) && frame.kind == Kind::hello &&
+    if (receive_frame(visitor, frame, kLongestGreeting) && frame.kind == Kind::hello &&
         unpack(frame.body, fields) && fields.size() == kHelloFields) {
       if (fields[kRun] == world_.run)
         seat(std::move(visitor), fields);
@@ -215,7 +215,7 @@ Meeting visit(const World& world, const std::string& identity, seconds patience)
     const bool answered = send_frame(words, Kind::hello, hello(world, "words", identity)) &&
                           send_frame(watch, Kind::hello, hello(world, "watch", identity)) &&
                           poll(both, 2, longest) > 0 && both[0].revents != 0 &&
-                          receive_frame(words, answer, kLongest);
+                          receive_frame(words, answer, kLongestGreeting);
     if (answered && answer.kind == Kind::refusal) {
       std::this_thread::sleep_for(seconds(1));  // rank 0 speaks before a launcher ends it
       leave_quietly();

@@ -36,18 +36,31 @@ constexpr milliseconds kEqualFailure{2000};  // in which rank 0 says itself what
 constexpr milliseconds kFarewell{1000};
 // of one that failed: rank 0 speaks before this process ends
 constexpr milliseconds kLongFarewell{10000};
-constexpr uint64_t kLongest = 1 << 16;  // bytes of a frame
+constexpr uint64_t kLongestReport = 1 << 16;  // bytes of a frame
 
 constexpr const char* kRest = "; the other processes end too, the last checkpoint is whole";
 }  // namespace
 
+namespace {
+// A rank may say that it waits and have all that it waits for: then others have ended its
+// collective.
+bool is_held_up(const std::vector<std::optional<RankState>>& ranks, std::size_t rank) {
+  if (!ranks[rank]->waiting) return false;
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    if (i != rank && ranks[i] && ranks[i]->collectives <= ranks[rank]->collectives) return true;
+  return false;
+}
+}  // namespace
+
 std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, int awaited) {
+  const auto progress_of = [&](std::size_t rank) {
+    return std::pair(ranks[rank]->collectives, ranks[rank]->step);
+  };
   std::vector<int> hung;
   for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (!ranks[i] || ranks[i]->waiting) continue;
-    const auto step_of = [&](int rank) { return ranks[rank]->step; };
-    if (!hung.empty() && ranks[i]->step > step_of(hung[0])) continue;
-    if (!hung.empty() && ranks[i]->step < step_of(hung[0])) hung.clear();
+    if (!ranks[i] || is_held_up(ranks, i)) continue;
+    if (!hung.empty() && progress_of(i) > progress_of(hung[0])) continue;
+    if (!hung.empty() && progress_of(i) < progress_of(hung[0])) hung.clear();
     hung.push_back(static_cast<int>(i));
   }
   if (hung.empty() && awaited >= 0 && ranks[awaited]) hung = {awaited};
@@ -136,7 +149,7 @@ struct Watcher::State {
 
   void hear(Line& line) {
     Frame frame;
-    if (!receive_frame(line.socket, frame, kLongest)) {
+    if (!receive_frame(line.socket, frame, kLongestReport)) {
       line.ended = true;
       if (!others_failure.empty()) return;
       end_for({line.rank}, line.said.step, "its connection is lost: it ended, or was killed");
@@ -209,7 +222,7 @@ struct Watcher::State {
       while (line.socket && since(began) < longest) {
         pollfd waiting{line.socket.get(), POLLIN, 0};
         Frame frame;
-        if (poll(&waiting, 1, 50) > 0 && !receive_frame(line.socket, frame, kLongest)) break;
+        if (poll(&waiting, 1, 50) > 0 && !receive_frame(line.socket, frame, kLongestReport)) break;
       }
     }
   }

@@ -15,8 +15,8 @@
 
 namespace weft {
 // Returns the ranks that hold up the others for longer than allowed, or none. These are the ranks
-// at the lowest step that are in no collective. When all are in one, it is the rank that rank 0
-// waits for (`awaited`; -1: none). A rank that has left is null in `ranks`.
+// that have come least far (collectives, then steps) and wait for no other. When all wait, it is
+// the rank that rank 0 waits for (`awaited`; -1: none). A rank that has left is null in `ranks`.
 std::vector<int> find_hung(const std::vector<std::optional<RankState>>& ranks, int awaited);
 
 class Watcher {

@@ -77,10 +77,19 @@ std::vector<PassKernels> kernels_on(int compute_capability, const PackedMaps& pa
   f.k = heads_in(columns, x.qk_size, heads, n.keys, x);
   f.v = heads_in(columns, x.v_size, heads, n.keys, x);
   f.y = heads_in(heads * x.v_size, x.v_size, heads, n.queries, x);
-  std::vector<int> of_parts;
-  for (int kernel = 0; kernel < attention::kKernels; ++kernel)
-    if (attention::added_kernel(static_cast<attention::Kernel>(kernel))) of_parts.push_back(kernel);
-  return choose_kernels(f, backward_of(f, f.q, f.k, f.v, {}, f.y), compute_capability, of_parts);
+  using namespace attention;
+  constexpr bool kBuilt = true;  // as for every GPU that is named
+  AttentionBackward g = backward_of(f, f.q, f.k, f.v, {}, f.y);
+  // As in training. Whether the address is null is all that select() asks of scratch memory.
+  if (wanted_scratch(g, compute_capability, Scratch::kWhereFaster, kBuilt) > 0) g.scratch.data = &g;
+  std::vector<PassKernels> kernels;
+  for (int p = 0; p < f.maps.passes; ++p) {
+    const auto name = [&](const auto& of) {
+      return name_of(select(Problem::of(of), of.maps.pass[p], compute_capability, kBuilt));
+    };
+    kernels.push_back({name(f), name(g)});
+  }
+  return kernels;
 }
 
 std::string arch_text(const AttentionPattern& pattern, int heads, Lengths n, const ArchProblem& x,

@@ -4,7 +4,6 @@
 
 #include "kernels/attention/attention.h"
 #include "src/patterns/packed_maps.h"
-#include "train/inspect/kernel_choice.h"
 
 #include <cstdint>
 #include <string>
@@ -22,7 +21,14 @@ struct ArchProblem {
   bool documents = false;             // data.separator: no query sees another document
 };
 
-// Of each pass, as training launches them: q, k and v in a packed projection.
+struct PassKernels {
+  std::string forward, backward;  // name_of(attention::Kernel)
+
+  friend bool operator==(const PassKernels&, const PassKernels&) = default;
+};
+
+// Of each pass, as training launches them: q, k and v in a packed projection. attention::select()
+// answers as in a build with machine code for every GPU.
 std::vector<PassKernels> kernels_on(int compute_capability, const PackedMaps&, int heads, Lengths,
                                     const ArchProblem&);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 #include "train/inspect/tile_image.h"
 
-#include "train/inspect/letters.h"
 #include "train/inspect/tile_text.h"
+#include "train/program/letters.h"
 
 #include <algorithm>
 #include <cmath>
@@ -12,9 +12,9 @@
 
 namespace weft {
 namespace {
-constexpr int64_t kPanel = 640;       // pixels of the longest side of a panel, about
-constexpr int64_t kMostCells = 256;   // of a side, where there are more slots
-constexpr int64_t kMostPairs = 1024;  // slots of a side of which each pair is drawn
+constexpr int64_t kPanel = 640;             // pixels of the longest side of a panel, about
+constexpr int64_t kMostCellsOfImage = 256;  // of a side, where there are more slots
+constexpr int64_t kMostPairs = 1024;        // slots of a side of which each pair is drawn
 constexpr int64_t kMargin = 24, kLine = kLetterHeight + 8;
 constexpr int64_t kRowLabels = 6 * kLetterWidth;  // "q12345"
 constexpr Rgb kPaper{255, 255, 255}, kInk{40, 40, 40}, kPale{110, 110, 110};
@@ -139,7 +139,7 @@ TilePanel panel_of(const TileTables& t) {
     panel.zoom = std::max<int64_t>(1, kPanel / (longest * t.edge));
     return panel;
   }
-  const TileCells grid = tile_cells(t, kMostCells);
+  const TileCells grid = tile_cells(t, kMostCellsOfImage);
   panel.rows = grid.rows, panel.columns = grid.columns, panel.tiles_a_cell = grid.tiles_a_side;
   panel.zoom = std::max<int64_t>(3, kPanel / std::max(grid.rows, grid.columns));
   return panel;

@@ -14,7 +14,7 @@
 namespace weft {
 namespace {
 constexpr std::size_t kColumns = 100;    // of a line
-constexpr int64_t kMostCells = 64;       // of the matrix of tiles, a side
+constexpr int64_t kMostCharacters = 64;  // of the matrix of tiles, a side
 constexpr std::size_t kMostSlots = 80;   // a side: pairs are drawn slot by slot
 constexpr std::size_t kMostMasks = 4;    // drawn where there are more slots
 constexpr std::size_t kMaskSlots = 512;  // up to which they are
@@ -74,7 +74,7 @@ char character_of(const TileCounts& cell, bool single) {
 }
 
 std::string matrix_text(const TileTables& t) {
-  const TileCells grid = tile_cells(t, kMostCells);
+  const TileCells grid = tile_cells(t, kMostCharacters);
   const int64_t side = grid.tiles_a_side;
   const bool single = side == 1;
   std::string text =

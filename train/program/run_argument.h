@@ -30,7 +30,7 @@ struct ResumedRun {
   bool is_own = true;     // that config is the run's: it holds all that was set
   std::string out;        // the run folder; "": runs/<name of the config>
   std::string text = "";  // how the run was found, where the command line does not say it
-  std::string kept_in;    // the file with the run's options, of write_options()
+  std::string kept_in{};  // the file with the run's options, of write_options()
   // As written there, "--set=train.steps=300"; empty where there is none.
   std::vector<std::string> options = {};
 };

@@ -69,12 +69,12 @@ class BlockedSignals {
   sigset_t mask_, before_;
 };
 
-class Launcher {
+class ChildProcesses {
  public:
-  explicit Launcher(int count)
+  explicit ChildProcesses(int count)
       : count_(count) {}
 
-  ~Launcher() { end_all(); }
+  ~ChildProcesses() { end_all(); }
 
   void run() {
     start_all();
@@ -254,10 +254,10 @@ void launch_ranks(int count, const std::string& device) {
     fail("--gpus ", count, ": expected at most ", most, " processes on the ", omp_get_num_procs(),
          " cores of this machine");
   // from here on signals are blocked in threads that the driver may start
-  Launcher launcher(count);
+  ChildProcesses children(count);
   if (const int gpus = device == "cpu" ? count : gpu_count(); gpus < count)
     fail("--gpus ", count, ": this machine has ", gpus, gpus == 1 ? " GPU" : " GPUs",
          "; --device cpu starts processes without any");
-  launcher.run();
+  children.run();
 }
 }  // namespace weft

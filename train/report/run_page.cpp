@@ -32,23 +32,25 @@ constexpr int64_t kMostBytes = int64_t{1} << 28;  // of a file that is read
 constexpr std::size_t kMostSamples = 12;          // on a page: the last ones
 
 constexpr const char* kStyle = R"(<style>
-:root{--bg:#fff;--fg:#1b1f24;--dim:#667;--box:#f5f6f8;--grid:#e3e5e9;--c0:#1f5aa6;--c1:#c8371a;--c2:#2e8540;
---c3:#8a4fbe;--c4:#b7791f;--c5:#0b7f86;--c6:#a23b72;--c7:#555}
-@media(prefers-color-scheme:dark){:root{--bg:#14171a;--fg:#e6e8ea;--dim:#9aa2ab;--box:#1e2328;--grid:#2c3238;
---c0:#6aa7f0;--c1:#ff8264;--c2:#6fcf83;--c3:#c79bf2;--c4:#e5b567;--c5:#5fd0d6;--c6:#ef8dbd;--c7:#aaa}}
-*{box-sizing:border-box}body{margin:0 auto;max-width:1100px;padding:16px;background:var(--bg);color:var(--fg);
-font:16px/1.5 system-ui,sans-serif}h1{font-size:1.5rem;margin:.2em 0}h2{font-size:1.15rem;margin:1.6em 0 .5em}
-.f{display:grid;grid-template-columns:repeat(auto-fit,minmax(min(100%,330px),1fr));gap:12px}
-figure{margin:0;padding:10px;background:var(--box);border-radius:8px;min-width:0}figcaption{font-weight:600}
-svg{width:100%;height:auto;display:block}svg text{font-size:12px;fill:var(--dim)}.g{stroke:var(--grid)}
-polyline{fill:none;stroke:var(--c);stroke-width:2}circle{fill:var(--c)}.k{margin:4px 0 0;font-size:.85rem;
-color:var(--dim)}.k span{margin-right:1em;white-space:nowrap}.k span:before{content:"";display:inline-block;
-width:.8em;height:.8em;border-radius:2px;background:var(--c);margin-right:.35em}pre{margin:0;padding:10px;
-background:var(--box);border-radius:8px;overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;
-font:13px/1.45 ui-monospace,monospace}img{max-width:100%;image-rendering:pixelated}summary{cursor:pointer;
-font-weight:600}b{color:var(--fg)}.d{color:var(--dim)}.t polyline{stroke-width:1;opacity:.5}label{margin:0 1em 0 .2em}
-.w{border-left:4px solid var(--c1);padding-left:10px}#x0:checked~:is(.x1,.x2),#x1:checked~:is(.x0,.x2),
-#x2:checked~:is(.x0,.x1){display:none}
+:root{--bg:#fff;--fg:#1b1f24;--dim:#667;--box:#f5f6f8;--grid:#e3e5e9;--c0:#1f5aa6;--c1:#c8371a;
+--c2:#2e8540;--c3:#8a4fbe;--c4:#b7791f;--c5:#0b7f86;--c6:#a23b72;--c7:#555}
+@media(prefers-color-scheme:dark){:root{--bg:#14171a;--fg:#e6e8ea;--dim:#9aa2ab;--box:#1e2328;
+--grid:#2c3238;--c0:#6aa7f0;--c1:#ff8264;--c2:#6fcf83;--c3:#c79bf2;--c4:#e5b567;--c5:#5fd0d6;
+--c6:#ef8dbd;--c7:#aaa}}*{box-sizing:border-box}body{margin:0 auto;max-width:1100px;padding:16px;
+background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-serif}h1{font-size:1.5rem;
+margin:.2em 0}h2{font-size:1.15rem;margin:1.6em 0 .5em}.f{display:grid;
+grid-template-columns:repeat(auto-fit,minmax(min(100%,330px),1fr));gap:12px}figure{margin:0;
+padding:10px;background:var(--box);border-radius:8px;min-width:0}figcaption{font-weight:600}svg{
+width:100%;height:auto;display:block}svg text{font-size:12px;fill:var(--dim)}.g{stroke:var(--grid)}
+polyline{fill:none;stroke:var(--c);stroke-width:2}circle{fill:var(--c)}.k{margin:4px 0 0;
+font-size:.85rem;color:var(--dim)}.k span{margin-right:1em;white-space:nowrap}.k span:before{
+content:"";display:inline-block;width:.8em;height:.8em;border-radius:2px;background:var(--c);
+margin-right:.35em}pre{margin:0;padding:10px;background:var(--box);border-radius:8px;
+overflow-x:auto;white-space:pre-wrap;overflow-wrap:anywhere;font:13px/1.45 ui-monospace,monospace}
+img{max-width:100%;image-rendering:pixelated}summary{cursor:pointer;font-weight:600}b{
+color:var(--fg)}.d{color:var(--dim)}.t polyline{stroke-width:1;opacity:.5}label{margin:0 1em 0 .2em}
+.w{border-left:4px solid var(--c1);padding-left:10px}
+#x0:checked~:is(.x1,.x2),#x1:checked~:is(.x0,.x2),#x2:checked~:is(.x0,.x1){display:none}
 </style>)";
 
 std::string text_of(const fs::path& file) { return read_text(file.string(), kMostBytes); }

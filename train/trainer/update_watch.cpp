@@ -8,11 +8,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstddef>
 #include <cstdlib>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <unistd.h>
 #include <utility>
@@ -21,10 +23,21 @@ namespace weft {
 namespace {
 using std::chrono::milliseconds;
 
+std::string text_of(const GraphLaunches& graph) {
+  const std::span<const char* const> kernels = graph.kernels;
+  const std::string text = str("a CUDA graph of ", kernels.size(), " launches");
+  if (!graph.ended) return text;
+  const std::size_t ended = *graph.ended;
+  if (ended >= kernels.size()) return str(text, ", none of which runs");
+  const std::size_t count = std::min<std::size_t>(graph.interval, kernels.size() - ended);
+  return str(text, ", of which ", ended,
+             " have ended and one of these runs: ", joined(kernels.subspan(ended, count)));
+}
+
 std::string hung_text(const RankState& state) {
-  const char* graph = last_graph;
+  const GraphLaunches* graph = last_graph;
   return str("no update for ", seconds_text(state.allowed), ", ", after_step(state.step),
-             "; launched last: ", graph ? str(graph, ", then ") : "", last_launch.load(),
+             "; launched last: ", graph ? str(text_of(*graph), "; then ") : "", last_launch.load(),
              graph ? " (WEFT_DEBUG=2 with --set train.graph=false names the one that runs)" : "");
 }
 }  // namespace

@@ -214,11 +214,7 @@ class Stream {
   __device__ int mask() const { return mask_; }
 
   __device__ uint64_t mask_word(int row) const {
-    uint64_t word;
-    asm volatile("ld.shared.u64 %0, [%1];"
-                 : "=l"(word)
-                 : "r"(at(stage_, Layout::kMasks) + row * 8));
-    return word;
+    return ld_shared_u64(at(stage_, Layout::kMasks) + row * 8);
   }
 
   // The same where there are segments, for the kRows rows of the block that the warp owns from
@@ -244,10 +240,7 @@ class Stream {
     if (__all_sync(0xffffffffu, word == 0)) return kSkip;
     __syncwarp();  // the words have been read by both halves of the warp where kRows is 16
     if (threadIdx.x % 32 < kRows)
-      asm volatile(
-          "st.shared.u64 [%0], %1;" ::"r"(at(stage_, Layout::kMasks) + (first_row + row) * 8),
-          "l"(word)
-          : "memory");
+      st_shared_u64(at(stage_, Layout::kMasks) + (first_row + row) * 8, word);
     __syncwarp();
     return 0;
   }
@@ -266,9 +259,7 @@ class Stream {
   }
 
   __device__ int slot(int stage, int row) const {
-    int r;
-    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(r) : "r"(at(stage, Layout::kSlots) + row * 4));
-    return r;
+    return ld_shared_int(at(stage, Layout::kSlots) + row * 4);
   }
 
   // Segment of a slot of the current tile. Its slot numbers in shared memory are being replaced

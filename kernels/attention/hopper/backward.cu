@@ -16,14 +16,14 @@ void launch_backward(CudaQueue& queue, const AttentionBackward& g, const Attenti
     const bool described = describe(by_rows, pass.query_run, g.q, g.dy, pass.key_run, g.k, g.v) &&
                            describe(by_columns, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy);
     with_bool(described, [&]<bool kTma>() {
-      using Rows = typename QueryStationaryShape<Dqk, Dv, kTma>::M;
-      using Columns = typename KeyStationaryShape<Dqk, Dv, kTma>::M;
-      start(queue, query_stationary_kernel<T, Dqk, Dv, kTma>,
-            blocks_for(g.q, pass.query_tiles, Rows::kOwners), Rows::kThreads, Rows::kBytes, g, pass,
-            by_rows);
-      start(queue, key_stationary_kernel<T, Dqk, Dv, kTma>,
-            blocks_for(g.q, pass.key_tiles, Columns::kOwners), Columns::kThreads, Columns::kBytes,
-            g, pass, by_columns);
+      using ByRows = QueryStationaryKernel<T, Dqk, Dv, kTma>;
+      using ByColumns = KeyStationaryKernel<T, Dqk, Dv, kTma>;
+      launch_persistent<ByRows>(queue,
+                                blocks_for(g.q, pass.query_tiles, ByRows::SharedStorage::kOwners),
+                                g, pass, by_rows);
+      launch_persistent<ByColumns>(
+          queue, blocks_for(g.q, pass.key_tiles, ByColumns::SharedStorage::kOwners), g, pass,
+          by_columns);
     });
   });
 }
@@ -41,9 +41,9 @@ void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g,
   with_type(g, [&]<class T>() {
     const auto blocks = static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock);
     begin_fused_kernel<T><<<blocks, kRowThreads, 0, queue.stream>>>(g, pass, scratch);
-    start_dependent(queue, backward_fused_kernel<T>,
-                    blocks_for(g.q, pass.key_tiles, FusedMemory::kOwners), FusedMemory::kThreads,
-                    FusedMemory::kBytes, g, pass, tensor_maps, scratch);
+    launch_persistent_dependent<FusedKernel<T>>(
+        queue, blocks_for(g.q, pass.key_tiles, FusedMemory::kOwners), g, pass, tensor_maps,
+        scratch);
   });
 }
 }  // namespace weft::attention::hopper

@@ -22,13 +22,15 @@ struct ForwardShape {
   static constexpr bool kQueriesInRegisters = kTwo || (Dqk == 64 && Dv == 64 && !kFour);
   static constexpr int kStages = kTwo ? 5 : Dqk == 128 ? 3 : Dv == 128 ? 4 : kTma ? 6 : 8;
   using M = Memory<kOwners, Dqk, Dv, false, false, kStages, 2, kTma>;
-  static constexpr int kProducerRegisters = kTwo            ? 40
-                                            : kTma || kFour ? 32
-                                                            : 56,
-                       kConsumerRegisters = kFour  ? 112
-                                            : kTwo ? 232
-                                            : kTma ? 160
-                                                   : 152;
+  static constexpr RegisterSplit kRegisters = {
+      .producer = kTwo            ? 40
+                  : kTma || kFour ? 32
+                                  : 56,
+      .consumer = kFour  ? 112
+                  : kTwo ? 232
+                  : kTma ? 160
+                         : 152,
+  };
 };
 
 // Goes on from y and lse that earlier passes left in this thread's rows.
@@ -63,16 +65,15 @@ __device__ __forceinline__ void store_forward(const AttentionForward& f, const S
 }
 
 template <class T, int Dqk, int Dv, bool kTma>
-__device__ __forceinline__ void consume_forward(
-    const typename ForwardShape<Dqk, Dv, kTma>::M& memory, char* shared, const AttentionForward& f,
-    int tiles) {
+__device__ __forceinline__ void consume_forward(typename ForwardShape<Dqk, Dv, kTma>::M& memory,
+                                                const AttentionForward& f, int tiles) {
   using Shape = ForwardShape<Dqk, Dv, kTma>;
   using M = typename Shape::M;
-  Consumer<M> stream(memory, shared);
+  Consumer<M> stream(memory);
   for (TileScheduler scheduler(f.q, tiles, M::kOwners); scheduler.next();) {
     const auto& work = stream.take_work();
     Owned<Dqk, Shape::kQueriesInRegisters> q;
-    q.load(stream.own_x());
+    q.load(stream.own_tile().x);
     ForwardAccumulators<T, Dv> acc(static_cast<float>(f.scale) * kLog2E);
     {
       const int position[2] = {position_of(work, stream.own(), 0),
@@ -94,36 +95,45 @@ __device__ __forceinline__ void consume_forward(
 }
 
 template <class T, int Dqk, int Dv, bool kTma>
-__global__ void __launch_bounds__(ForwardShape<Dqk, Dv, kTma>::M::kThreads, 1)
-    forward_kernel(const __grid_constant__ AttentionForward f,
-                   const __grid_constant__ AttentionPass pass,
-                   const __grid_constant__ TensorMaps tensor_maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+struct ForwardKernel {
   using Shape = ForwardShape<Dqk, Dv, kTma>;
-  extern __shared__ __align__(128) char shared[];
-  const auto memory = Shape::M::of(shared);
-  memory.init();
-  if (threadIdx.x < kWarpgroup) {
-    setmaxnreg_dec<Shape::kProducerRegisters>();
-    produce<Direction::query_stationary>(memory, shared, f.maps, pass, pass.query_tiles,
-                                         {f.q, f.v, f.k, f.v, f.lse, f.lse}, tensor_maps);
-  } else {
-    setmaxnreg_inc<Shape::kConsumerRegisters>();
-    consume_forward<T, Dqk, Dv, kTma>(memory, shared, f, pass.query_tiles);
+  using SharedStorage = typename Shape::M;
+  static constexpr int kThreads = SharedStorage::kThreads;
+  static constexpr RegisterSplit kRegisters = Shape::kRegisters;
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const auto&...) {
+    memory.init();
   }
-#endif
-}
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const AttentionForward& f,
+                                                 const AttentionPass& pass,
+                                                 const TensorMaps& tensor_maps) {
+    hopper::produce<Direction::query_stationary>(memory, f.maps, pass, pass.query_tiles,
+                                                 {f.q, f.v, f.k, f.v, f.lse, f.lse}, tensor_maps);
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const AttentionForward& f,
+                                                 const AttentionPass& pass,
+                                                 const TensorMaps& tensor_maps) {
+    consume_forward<T, Dqk, Dv, kTma>(memory, f, pass.query_tiles);
+  }
+};
+
+// The memory map of README.md.
+static_assert(sizeof(ForwardShape<64, 64, true>::M) == 164'160);
+static_assert(sizeof(ForwardShape<64, 128, true>::M) == 147'696);
+static_assert(sizeof(ForwardShape<128, 128, true>::M) == 229'648);
 
 void launch_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   with_head_sizes(f, [&]<class T, int Dqk, int Dv>() {
     TensorMaps tensor_maps{};
-    with_bool(describe(tensor_maps, pass.query_run, f.q, f.q, pass.key_run, f.k, f.v),
-              [&]<bool kTma>() {
-                using M = typename ForwardShape<Dqk, Dv, kTma>::M;
-                start(queue, forward_kernel<T, Dqk, Dv, kTma>,
-                      blocks_for(f.q, pass.query_tiles, M::kOwners), M::kThreads, M::kBytes, f,
-                      pass, tensor_maps);
-              });
+    const bool described = describe(tensor_maps, pass.query_run, f.q, f.q, pass.key_run, f.k, f.v);
+    with_bool(described, [&]<bool kTma>() {
+      using Kernel = ForwardKernel<T, Dqk, Dv, kTma>;
+      launch_persistent<Kernel>(queue,
+                                blocks_for(f.q, pass.query_tiles, Kernel::SharedStorage::kOwners),
+                                f, pass, tensor_maps);
+    });
   });
 }
 }  // namespace weft::attention::hopper

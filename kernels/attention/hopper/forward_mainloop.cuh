@@ -36,13 +36,15 @@ struct StageDescriptors {
   Descriptor first;
 
   __device__ __forceinline__ explicit StageDescriptors(const M& memory)
-      : first(descriptor(memory.x(0))) {}
+      : first(descriptor(memory.stages[0].x)) {}
 
   __device__ __forceinline__ Descriptor keys(int stage) const {
-    return first + stage * (M::kStage / 16);
+    return first + stage * static_cast<int>(sizeof(M::stages[0]) / 16);
   }
 
-  __device__ __forceinline__ Descriptor values(int stage) const { return keys(stage) + M::kX / 16; }
+  __device__ __forceinline__ Descriptor values(int stage) const {
+    return keys(stage) + static_cast<int>(sizeof(M::stages[0].x) / 16);
+  }
 };
 
 // Rows that are gathered have many masks: those of a tile are loaded while the one before is worked
@@ -89,7 +91,7 @@ __device__ __forceinline__ int forward_iteration(ForwardAccumulators<T, Dv>& acc
   // The branch keeps the compiler from waiting for P V ahead of the exp2.
   const bool failed = acc.softmax.failed();
   if (failed) {  // in this warp, not in its group
-    q.template mma_abt_in_warp<T>(acc.s, memory.x(stage));
+    q.template mma_abt_in_warp<T>(acc.s, memory.stages[stage].x);
     if (mask >= 0) hide(acc.s, hidden_at(masks, mask), mask);
     acc.softmax.begin(acc.s);
   }
@@ -128,7 +130,7 @@ __device__ __forceinline__ int forward_iteration_interleaved(
   round_to_operand<T>(p, acc.s);
   stream.release(before);
   if (acc.softmax.failed()) {  // in this warp, not in its group
-    q.template mma_abt_in_warp<T>(acc.s, memory.x(stage));
+    q.template mma_abt_in_warp<T>(acc.s, memory.stages[stage].x);
     if (mask >= 0) hide(acc.s, hidden_at(masks, mask), mask);
     acc.softmax.begin(acc.s);
     acc.softmax.rescale(acc.y);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/attention/hopper/stream.cuh"
+#include "kernels/device/global_memory.cuh"
 
 namespace weft::attention::hopper {
 // Two mask words, shifted so that bit 8 j and 8 j + 1 are this thread's columns.
@@ -66,10 +67,7 @@ __device__ __forceinline__ void round_probabilities(uint32_t (&a)[4][4], const f
     round_to_operand<T>(a, s);
   } else {
 #pragma unroll
-    for (int i = 0; i < 16; ++i)
-      asm("cvt.rn.satfinite.f16x2.f32 %0, %1, %2;"
-          : "=r"(a[i / 4][i % 4])
-          : "f"(s[2 * i + 1]), "f"(s[2 * i]));
+    for (int i = 0; i < 16; ++i) a[i / 4][i % 4] = pack_f16_saturated(s[2 * i], s[2 * i + 1]);
   }
 }
 
@@ -86,7 +84,7 @@ __device__ __forceinline__ void prefetch_rows(const int (&position)[2], const Ro
   for (int half = 0; half < 2; ++half)
     for (uint32_t chunk = threadIdx.x % 4 * 2; position[half] >= 0 && chunk < out.chunks;
          chunk += 8)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(out.at(position[half], chunk)));
+      prefetch_l2(out.at(position[half], chunk));
 }
 
 // Rounds this thread's part of a row (64 or 128 columns of `c`) times `factor` and stores it at

@@ -11,21 +11,15 @@
 #include "kernels/device/dependent_launch.cuh"
 
 namespace weft::attention::hopper {
-// As the registers allow: 512 a lane for a producer, two owners and the warpgroup that accumulates
-// dQ.
-inline constexpr int kFusedProducerRegisters = 48, kFusedOwnerRegisters = 200,
-                     kFusedQueryRegisters = 64;
-
 // ---- owners: dK and dV ----
 
 // FusedScratch::scalars of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct FusedScalars {
   float lse[2], delta[2];
 
-  __device__ __forceinline__ void load(uint32_t scalars, int j) {
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(lse[0]), "=f"(delta[0]), "=f"(lse[1]), "=f"(delta[1])
-                 : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
+  __device__ __forceinline__ void load(SharedAddress scalars, int j) {
+    const float4 x = ld_shared_float4(scalars + threadIdx.x % 4 * 16 + j * 64);
+    lse[0] = x.x, delta[0] = x.y, lse[1] = x.z, delta[1] = x.w;
   }
 };
 
@@ -35,7 +29,7 @@ inline constexpr int kEarlyNumbers = 2;
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS.
 template <class T, bool kMasked>
 __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[32],
-                                                    uint32_t scalars,
+                                                    SharedAddress scalars,
                                                     const FusedScalars (&early)[kEarlyNumbers],
                                                     float scale, const MaskWords& words) {
 #pragma unroll
@@ -58,7 +52,7 @@ __device__ __forceinline__ void differentiate_fused(float (&s)[32], float (&dp)[
 // Hands an owner's dS^T over to the warpgroup that accumulates dQ.
 class DsOut {
  public:
-  __device__ DsOut(const FusedMemory& memory, int own)
+  __device__ DsOut(FusedMemory& memory, int own)
       : memory_(memory),
         own_(own) {}
 
@@ -72,21 +66,22 @@ class DsOut {
   // Waits for what was stored: better a while later.
   __device__ __forceinline__ void announce() {
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.ds_full(own_, at_.at));
+    memory_.ds_pipeline[own_].full[at_.stage].arrive_warp();
     at_.advance();
   }
 
  private:
   __device__ __forceinline__ void store(const uint32_t (&ds)[4][4]) {
-    mbarrier_wait(memory_.ds_free(own_, at_.at), at_.parity ^ 1);
+    memory_.ds_pipeline[own_].acquire(at_);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      stmatrix(lane_address<64>(memory_.ds(own_, at_.at), threadIdx.x % kWarpgroup / 32, k), ds[k]);
+      stmatrix(lane_address<64>(memory_.ds[own_][at_.stage], threadIdx.x % kWarpgroup / 32, k),
+               ds[k]);
   }
 
-  const FusedMemory& memory_;
+  FusedMemory& memory_;
   int own_;
-  Ring<FusedMemory::kBuffers> at_;
+  PipelineState<FusedMemory::kBuffers> at_;
 };
 
 // The MMAs that end an iteration are issued after those that begin the next one, and overlap its
@@ -104,16 +99,16 @@ __device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc,
     if (mask >= 0) words.load(masks, mask);
     const int following = stream.step();
 #pragma unroll
-    for (int j = 0; j < kEarlyNumbers; ++j) early[j].load(memory.scalars(stage), j);
+    for (int j = 0; j < kEarlyNumbers; ++j) early[j].load(memory.scalars[stage], j);
     return following;
   };
   const auto differentiate = [&](int stage) {
     pin(acc.s), pin(acc.ds);
     if (mask >= 0) {
       const MaskWords copy = words;  // without it a register is spilled
-      differentiate_fused<T, true>(acc.s, acc.ds, memory.scalars(stage), early, acc.scale, copy);
+      differentiate_fused<T, true>(acc.s, acc.ds, memory.scalars[stage], early, acc.scale, copy);
     } else {
-      differentiate_fused<T, false>(acc.s, acc.ds, memory.scalars(stage), early, acc.scale, words);
+      differentiate_fused<T, false>(acc.s, acc.ds, memory.scalars[stage], early, acc.scale, words);
     }
     pin(acc.s), pin(acc.ds);
   };
@@ -129,8 +124,8 @@ __device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc,
       const int stage = warp_uniform(stream.stage()), before = warp_uniform(stream.stage_before());
       acc.issue_scores(memory, stage, k, v);
       out.announce();
-      acc.issue_values(memory.y(before));
-      acc.issue_keys(memory.x(before));
+      acc.issue_values(memory.stages[before].y);
+      acc.issue_keys(memory.stages[before].x);
       following = look_ahead(stage);
       wgmma_wait_group<2>();
       differentiate(stage);
@@ -141,8 +136,8 @@ __device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc,
     }
     const int last = stream.last_tile(mask);
     out.announce();
-    acc.issue_values(memory.y(last));
-    acc.issue_keys(memory.x(last));
+    acc.issue_values(memory.stages[last].y);
+    acc.issue_keys(memory.stages[last].x);
     at_end();
     wgmma_wait_group<0>();
     pin(acc.dk), pin(acc.dv);
@@ -152,10 +147,8 @@ __device__ __forceinline__ void fused_mainloop(KeyAccumulators<T, 64, 64>& acc,
 }
 
 template <class T>
-__device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* shared,
-                                         const AttentionBackward& g) {
-  const FusedMemory memory{{static_cast<uint32_t>(warp_uniform(static_cast<int>(memory_in.base)))}};
-  Consumer<FusedMemory> stream(memory, shared);
+__device__ __forceinline__ void own_keys(FusedMemory& memory, const AttentionBackward& g) {
+  Consumer<FusedMemory> stream(memory);
   DsOut out(memory, stream.own());
   const float scale = static_cast<float>(g.scale) * kLog2E;
   for (;;) {
@@ -163,8 +156,8 @@ __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* sha
     if (warp_uniform(work.end)) break;
     const uint64_t* const masks = work.masks;
     Owned<64, false> k, v;
-    k.load(warp_uniform(stream.own_x()));
-    v.load(warp_uniform(stream.own_y()));
+    k.load(stream.own_tile().x);
+    v.load(stream.own_tile().y);
     KeyAccumulators<T, 64, 64> acc(scale);
     int position[2] = {-1, -1}, place = 0;  // looked up at the end: registers are scarce
     fused_mainloop(acc, stream, out, memory, masks, k, v, [&] {
@@ -186,35 +179,44 @@ __device__ __forceinline__ void own_keys(const FusedMemory& memory_in, char* sha
 // ---- the kernel ----
 
 template <class T>
-__global__ void __launch_bounds__(FusedMemory::kThreads, 1)
-    backward_fused_kernel(const __grid_constant__ AttentionBackward g,
-                          const __grid_constant__ AttentionPass pass,
-                          const __grid_constant__ TensorMaps tensor_maps,
-                          const __grid_constant__ FusedScratch scratch) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ __align__(128) char shared[];
-  const auto memory = FusedMemory::of(shared);
-  memory.init();
-  griddepcontrol_wait();
-  const int group = warp_uniform(warpgroup_index());
-  if (group == 0) {
-    setmaxnreg_dec<kFusedProducerRegisters>();
+struct FusedKernel {
+  using SharedStorage = FusedMemory;
+  static constexpr int kThreads = FusedMemory::kThreads;
+  static constexpr RegisterSplit kRegisters = {.producer = 48, .consumer = 200, .extra = 64};
+
+  __device__ __forceinline__ static void init(FusedMemory& memory, const auto&...) {
+    memory.init();
+    griddepcontrol_wait();
+  }
+
+  __device__ __forceinline__ static void produce(FusedMemory& memory, const AttentionBackward& g,
+                                                 const AttentionPass& pass,
+                                                 const TensorMaps& tensor_maps,
+                                                 const FusedScratch& scratch) {
     constexpr int kProducers = FusedMemory::kProducingWarps;
     if (threadIdx.x < kProducers * 32) {
       TensorView scalars = g.lse;
       scalars.data = scratch.scalars;
-      Producer<Direction::key_stationary, FusedMemory>(memory, shared)
-          .run(g.maps, pass, pass.key_tiles, {g.k, g.v, g.q, g.dy, scalars, scalars}, tensor_maps);
+      Producer<Direction::key_stationary, FusedMemory>(memory).run(
+          g.maps, pass, pass.key_tiles, {g.k, g.v, g.q, g.dy, scalars, scalars}, tensor_maps);
     } else if (threadIdx.x % 32 == 0) {
       TurnTaker(memory, scratch, static_cast<int>(threadIdx.x / 32) - kProducers).run();
     }
-  } else if (group > FusedMemory::kOwners) {
-    setmaxnreg_dec<kFusedQueryRegisters>();
-    FusedDqAccumulator<T>(memory, shared, g, pass, scratch).run();
-  } else {
-    setmaxnreg_inc<kFusedOwnerRegisters>();
-    own_keys<T>(memory, shared, g);
   }
-#endif
-}
+
+  __device__ __forceinline__ static void consume(FusedMemory& memory, const AttentionBackward& g,
+                                                 const AttentionPass& pass,
+                                                 const TensorMaps& tensor_maps,
+                                                 const FusedScratch& scratch) {
+    own_keys<T>(memory, g);
+  }
+
+  __device__ __forceinline__ static void consume_extra(FusedMemory& memory,
+                                                       const AttentionBackward& g,
+                                                       const AttentionPass& pass,
+                                                       const TensorMaps& tensor_maps,
+                                                       const FusedScratch& scratch) {
+    FusedDqAccumulator<T>(memory, g, pass, scratch).run();
+  }
+};
 }  // namespace weft::attention::hopper

@@ -7,6 +7,7 @@
 #include "kernels/attention/hopper/producer.cuh"
 #include "kernels/attention/hopper/query_stationary.cuh"
 #include "kernels/device/dependent_launch.cuh"
+#include "kernels/device/global_memory.cuh"
 
 namespace weft::attention::hopper {
 // dQ of a query tile (-1: no more) on its way to global memory; `turn` work items have added to it.
@@ -15,70 +16,39 @@ struct QueryPlace {
 };
 
 struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
-  using Base = Memory<kTaskTiles, 64, 64, true, true, 5, 2, true>;
   static constexpr bool kFused = true;
   static constexpr int kProducingWarps = 2;
-  static constexpr int kWarps = kWarpgroup / 32, kThreads = (2 + kOwners) * kWarpgroup,
-                       // of dS of each owner, and of dQ: one thread of the producer sends each
-      kBuffers = 2;
-  static constexpr int kDqBytes = kTile * 64 * 4;
+  // Of dS of each owner, and of dQ: one thread of the producer sends each.
+  static constexpr int kBuffers = 2;
+  static constexpr int kThreads = (2 + kOwners) * kWarpgroup;
 
-  struct SharedStorage {
-    Base::SharedStorage base;
-    alignas(kPanelAlignment) Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
-    char dq[kBuffers][kDqBytes];
-    QueryPlace place[kBuffers];
-    uint64_t ds_full[kOwners][kBuffers], ds_free[kOwners][kBuffers], dq_full[kBuffers],
-        dq_free[kBuffers];
-  };
-
-  static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
-  static_assert(kBytes <= 227 * 1024);
-
-  __device__ static FusedMemory of(const char* shared) { return {Base::of(shared)}; }
-
-  __device__ uint32_t ds(int owner, int buffer) const {
-    return WEFT_AT(ds) + (owner * kBuffers + buffer) * kPanel;
-  }
-
-  __device__ uint32_t dq(int buffer) const { return WEFT_AT(dq) + buffer * kDqBytes; }
-
-  __device__ uint32_t place(int buffer) const { return WEFT_AT(place) + buffer * 8; }
-
-  __device__ uint32_t ds_full(int owner, int buffer) const {
-    return WEFT_AT(ds_full) + (owner * kBuffers + buffer) * 8;
-  }
-
-  __device__ uint32_t ds_free(int owner, int buffer) const {
-    return ds_full(kOwners + owner, buffer);
-  }
-
-  __device__ uint32_t dq_full(int buffer) const { return ds_full(2 * kOwners, buffer); }
-
-  __device__ uint32_t dq_free(int buffer) const { return dq_full(kBuffers + buffer); }
+  alignas(kPanelAlignment) Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
+  float4 dq[kBuffers][8][kWarpgroup];
+  QueryPlace place[kBuffers];
+  Pipeline<kBuffers> ds_pipeline[kOwners], dq_pipeline;
 
   // Behind a stage's mask indices: its query tile, and whose turn it is to add (TileMap::col_turn).
-  __device__ void write_turn(int stage, int tile, int turn) const {
-    asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(info(stage) + 8), "r"(tile), "r"(turn)
-                 : "memory");
+  __device__ void write_turn(int stage, int tile, int turn) {
+    st_shared_int2(shared_address(&info[stage][2]), {tile, turn});
   }
 
-  __device__ void init() const {
+  __device__ void init() {
     if (threadIdx.x == 0) {
-      constexpr int kReaders = (kOwners + 1) * kWarps;
-      for (int i = 0; i < kStages; ++i)
-        mbarrier_init(full(i), 1 + 32), mbarrier_init(free(i), kReaders);
-      for (int i = 0; i < kOwnStages; ++i)
-        mbarrier_init(own_full(i), 1), mbarrier_init(own_free(i), kReaders);
-      for (int i = 0; i < kOwners * kBuffers; ++i)
-        mbarrier_init(ds_full(0, i), kWarps), mbarrier_init(ds_free(0, i), kWarps);
-      for (int i = 0; i < kBuffers; ++i)
-        mbarrier_init(dq_full(i), kWarps), mbarrier_init(dq_free(i), 1);
+      // A thread of the producer, for itself and TMA; the lanes whose cp.async fetch scalars.
+      constexpr int kProducers = 1 + 32;
+      constexpr int kReaders = (kOwners + 1) * kWarps;  // the owners, and who accumulates dQ
+      pipeline.init(kProducers, kReaders);
+      own_pipeline.init(1, kReaders);
+      for (auto& of_owner : ds_pipeline) of_owner.init(kWarps, kWarps);
+      dq_pipeline.init(kWarps, 1);
       fence_proxy_async();
     }
     __syncthreads();
   }
 };
+
+// The memory map of README.md.
+static_assert(sizeof(FusedMemory) == 217'088);
 
 // In global memory: of each row less_lse() and delta times kProbabilityUnit (fragments.cuh); of
 // each query tile dQ, in the order of the lanes that hold it, and how many work items have added to
@@ -95,11 +65,7 @@ struct FusedScratch {
 
   // Until earlier work items have added their parts.
   __device__ __forceinline__ void wait_for_turn(QueryPlace place) const {
-    for (int turn = -1; turn != place.turn;)
-      asm volatile("ld.acquire.gpu.global.s32 %0, [%1];"
-                   : "=r"(turn)
-                   : "l"(turns + place.tile)
-                   : "memory");
+    while (ld_acquire_gpu(turns + place.tile) != place.turn) {}
   }
 
   static FusedScratch of(const AttentionBackward& g, const AttentionPass& pass) {
@@ -118,22 +84,21 @@ struct FusedScratch {
 template <class T>
 class FusedDqAccumulator {
  public:
-  __device__ FusedDqAccumulator(const FusedMemory& memory, char* shared, const AttentionBackward& g,
+  __device__ FusedDqAccumulator(FusedMemory& memory, const AttentionBackward& g,
                                 const AttentionPass& pass, const FusedScratch& scratch)
       : memory_(memory),
-        shared_(shared),
         g_(g),
         pass_(pass),
         scratch_(scratch) {}
 
   __device__ __forceinline__ void run() {
     for (;;) {
-      mbarrier_wait(memory_.own_full(own_stage_.at), own_stage_.parity);
-      const auto& work = memory_.work(shared_, own_stage_.at);
+      memory_.own_pipeline.wait(own_stage_);
+      const auto& work = memory_.work[own_stage_.stage];
       if (warp_uniform(work.end)) break;
       const int pair = warp_uniform(work.b * static_cast<int>(g_.q.heads) + work.h);
       for (bool more = !warp_uniform(work.empty); more;) more = step(pair);
-      mbarrier_arrive_warp(memory_.own_free(own_stage_.at));
+      memory_.own_pipeline.release(own_stage_.stage);
       own_stage_.advance();
     }
     for (int i = 0; i < FusedMemory::kBuffers; ++i) open(), close({-1, 0});
@@ -142,15 +107,11 @@ class FusedDqAccumulator {
  private:
   // A query tile of one (batch, head); false: it was the last of the work item.
   __device__ __forceinline__ bool step(int pair) {
-    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
-    int info[2];
-    QueryPlace place;
-    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(info[0]), "=r"(info[1]), "=r"(place.tile), "=r"(place.turn)
-                 : "r"(memory_.info(stage_.at)));
-    info[0] = warp_uniform(info[0]), info[1] = warp_uniform(info[1]);
-    place.turn = warp_uniform(place.turn);
-    mbarrier_arrive_warp(memory_.free(stage_.at));
+    memory_.pipeline.wait(stage_);
+    const int4 told = ld_shared_int4(shared_address(memory_.info[stage_.stage]));
+    const int info[2] = {warp_uniform(told.x), warp_uniform(told.y)};
+    QueryPlace place{told.z, warp_uniform(told.w)};
+    memory_.pipeline.release(stage_.stage);
     stage_.advance();
     const bool has[2] = {info[0] >> 1 != kSkip, info[1] >> 1 != kSkip};
     float dq[32];
@@ -163,10 +124,8 @@ class FusedDqAccumulator {
       open();
 #pragma unroll
       for (int i = 0; i < 8; ++i)
-        asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(
-                         memory_.dq(out_.at) + (i * kWarpgroup + threadIdx.x % kWarpgroup) * 16),
-                     "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
-                     : "memory");
+        st_shared_float4(shared_address(&memory_.dq[out_.stage][i][threadIdx.x % kWarpgroup]),
+                         {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]});
       close(place);
     }
     return !(info[0] & 1);
@@ -203,8 +162,8 @@ class FusedDqAccumulator {
   }
 
   __device__ __forceinline__ void sum(float (&dq)[32], const bool (&has)[2]) {
-    if (has[0]) mbarrier_wait(memory_.ds_full(0, ds_[0].at), ds_[0].parity);
-    if (has[1]) mbarrier_wait(memory_.ds_full(1, ds_[1].at), ds_[1].parity);
+    if (has[0]) memory_.ds_pipeline[0].wait(ds_[0]);
+    if (has[1]) memory_.ds_pipeline[1].wait(ds_[1]);
     if (has[0] && has[1])
       add<0, 1>(dq);
     else
@@ -219,8 +178,8 @@ class FusedDqAccumulator {
     wgmma_fence();
 #pragma unroll
     for (int owner = kFirst; owner <= kLast; ++owner) {
-      const Descriptor ds = descriptor(memory_.ds(owner, ds_[owner].at)),
-                       k = descriptor(memory_.own_x(own_stage_.at, owner));
+      const Descriptor ds = descriptor(memory_.ds[owner][ds_[owner].stage]),
+                       k = descriptor(memory_.own[own_stage_.stage][owner].x);
       mma_atb<T>(dq, ds, k, 1);
     }
     wgmma_commit_group();
@@ -229,55 +188,48 @@ class FusedDqAccumulator {
   }
 
   __device__ __forceinline__ void release(int owner) {
-    mbarrier_arrive_warp(memory_.ds_free(owner, ds_[owner].at));
+    memory_.ds_pipeline[owner].release(ds_[owner].stage);
     ds_[owner].advance();
   }
 
   // A buffer for dQ, from when it is free to when it is full.
-  __device__ __forceinline__ void open() {
-    mbarrier_wait(memory_.dq_free(out_.at), out_.parity ^ 1);
-  }
+  __device__ __forceinline__ void open() { memory_.dq_pipeline.acquire(out_); }
 
   __device__ __forceinline__ void close(QueryPlace place) {
     if (is_warpgroup_leader())
-      asm volatile("st.shared.v2.s32 [%0], {%1, %2};" ::"r"(memory_.place(out_.at)),
-                   "r"(place.tile), "r"(place.turn)
-                   : "memory");
+      st_shared_int2(shared_address(&memory_.place[out_.stage]), {place.tile, place.turn});
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.dq_full(out_.at));
+    memory_.dq_pipeline.full[out_.stage].arrive_warp();
     out_.advance();
   }
 
-  const FusedMemory& memory_;
-  char* shared_;
+  FusedMemory& memory_;
   const AttentionBackward& g_;
   const AttentionPass& pass_;
   const FusedScratch& scratch_;
-  Ring<FusedMemory::kStages> stage_;
-  Ring<FusedMemory::kOwnStages> own_stage_;
-  Ring<FusedMemory::kBuffers> ds_[2];
-  Ring<FusedMemory::kBuffers> out_;
+  PipelineState<FusedMemory::kStages> stage_;
+  PipelineState<FusedMemory::kOwnStages> own_stage_;
+  PipelineState<FusedMemory::kBuffers> ds_[2];
+  PipelineState<FusedMemory::kBuffers> out_;
 };
 
 // One thread for each buffer of dQ.
 class TurnTaker {
  public:
-  __device__ TurnTaker(const FusedMemory& memory, const FusedScratch& scratch, int buffer)
+  __device__ TurnTaker(FusedMemory& memory, const FusedScratch& scratch, int buffer)
       : memory_(memory),
         scratch_(scratch),
         buffer_(buffer) {}
 
   __device__ __forceinline__ void run() {
     for (int parity = 0;; parity ^= 1) {
-      mbarrier_wait(memory_.dq_full(buffer_), parity);
-      QueryPlace place;
-      asm volatile("ld.shared.v2.s32 {%0, %1}, [%2];"
-                   : "=r"(place.tile), "=r"(place.turn)
-                   : "r"(memory_.place(buffer_)));
+      memory_.dq_pipeline.full[buffer_].wait(parity);
+      const int2 told = ld_shared_int2(shared_address(&memory_.place[buffer_]));
+      const QueryPlace place{told.x, told.y};
       if (place.tile < 0) break;
       scratch_.wait_for_turn(place);
       send(place);
-      mbarrier_arrive(memory_.dq_free(buffer_));
+      memory_.dq_pipeline.empty[buffer_].arrive();
       finish(place);
     }
   }
@@ -286,10 +238,9 @@ class TurnTaker {
   // Returns when shared memory has been read.
   __device__ __forceinline__ void send(QueryPlace place) const {
     float* to = scratch_.dq_of(place.tile);
-    const uint32_t from = memory_.dq(buffer_);
+    const auto& from = memory_.dq[buffer_];
     fence_proxy_async_global();
-    place.turn == 0 ? bulk_store(to, from, FusedMemory::kDqBytes)
-                    : bulk_reduce_add(to, from, FusedMemory::kDqBytes);
+    place.turn == 0 ? bulk_store(to, from, sizeof(from)) : bulk_reduce_add(to, from, sizeof(from));
     tma_store_commit_group();
     tma_store_wait_group_read<0>();
   }
@@ -298,12 +249,10 @@ class TurnTaker {
   __device__ __forceinline__ void finish(QueryPlace place) const {
     tma_store_wait_all();
     fence_proxy_async_global();
-    asm volatile("st.release.gpu.global.s32 [%0], %1;" ::"l"(scratch_.turns + place.tile),
-                 "r"(place.turn + 1)
-                 : "memory");
+    st_release_gpu(scratch_.turns + place.tile, place.turn + 1);
   }
 
-  const FusedMemory& memory_;
+  FusedMemory& memory_;
   const FusedScratch& scratch_;
   int buffer_;
 };

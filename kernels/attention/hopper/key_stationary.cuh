@@ -13,24 +13,26 @@ struct KeyStationaryShape {
   static constexpr bool kDelayed = Dqk == 64 && Dv == 64, kInRegisters = kDelayed && kTma;
   static constexpr int kStages = Dv == 128 ? 4 : 6, kOwnStages = Dqk == 128 ? 1 : 2;
   using M = Memory<2, Dqk, Dv, true, true, kStages, kOwnStages, kTma>;
-  static constexpr int kProducerRegisters = kTma ? 40 : 56, kConsumerRegisters = kTma ? 232 : 224;
+  static constexpr RegisterSplit kRegisters = {
+      .producer = kTma ? 40 : 56,
+      .consumer = kTma ? 232 : 224,
+  };
 };
 
 // lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct StageScalars {
   float lse[2], delta[2];
 
-  __device__ __forceinline__ StageScalars(uint32_t scalars, int j) {
-    asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                 : "=f"(lse[0]), "=f"(lse[1]), "=f"(delta[0]), "=f"(delta[1])
-                 : "r"(scalars + threadIdx.x % 4 * 16 + j * 64));
+  __device__ __forceinline__ StageScalars(SharedAddress scalars, int j) {
+    const float4 x = ld_shared_float4(scalars + threadIdx.x % 4 * 16 + j * 64);
+    lse[0] = x.x, lse[1] = x.y, delta[0] = x.z, delta[1] = x.w;
   }
 };
 
 // Transposed scores and dP into probabilities times 2^kProbabilityBits and dS; kMasked: by `words`.
 template <class T, bool kMasked>
 __device__ __forceinline__ void differentiate_transposed(float (&s)[32], float (&dp)[32],
-                                                         uint32_t scalars, float scale,
+                                                         SharedAddress scalars, float scale,
                                                          const MaskWords& words) {
 #pragma unroll
   for (int j = 0; j < 8; ++j) {
@@ -63,26 +65,26 @@ struct KeyAccumulators {
   __device__ __forceinline__ void issue_scores(const M& memory, int stage, const K& k, const V& v) {
     pin(s), pin(ds);
     wgmma_fence();
-    k.template mma_abt<T>(s, descriptor(memory.x(stage)));
-    v.template mma_abt<T>(ds, descriptor(memory.y(stage)));
+    k.template mma_abt<T>(s, descriptor(memory.stages[stage].x));
+    v.template mma_abt<T>(ds, descriptor(memory.stages[stage].y));
     wgmma_commit_group();
   }
 
-  __device__ __forceinline__ void issue_values(uint32_t y) {
+  __device__ __forceinline__ void issue_values(SharedAddress y) {
     pin(dv);
     wgmma_fence();
     mma_ab<T>(dv, p_operand, descriptor(y), 1);
     wgmma_commit_group();
   }
 
-  __device__ __forceinline__ void issue_keys(uint32_t x) {
+  __device__ __forceinline__ void issue_keys(SharedAddress x) {
     pin(dk);
     wgmma_fence();
     mma_ab<T>(dk, ds_operand, descriptor(x), 1);
     wgmma_commit_group();
   }
 
-  __device__ __forceinline__ void differentiate(uint32_t scalars, int mask) {
+  __device__ __forceinline__ void differentiate(SharedAddress scalars, int mask) {
     pin(s), pin(ds);
     if (mask >= 0)
       differentiate_transposed<T, true>(s, ds, scalars, scale, words);
@@ -107,25 +109,25 @@ __device__ __forceinline__ void overlapped_mainloop(KeyAccumulators<T, Dqk, Dv>&
     acc.issue_scores(memory, first, k, v);
     int following = look_ahead();
     wgmma_wait_group<0>();
-    acc.differentiate(memory.scalars(first), mask);
+    acc.differentiate(memory.scalars[first], mask);
     round_probabilities<T>(acc.p_operand, acc.s);
     round_to_operand<T>(acc.ds_operand, acc.ds);
     while (is_tile(mask = following)) {
       const int stage = stream.stage(), before = stream.stage_before();
       acc.issue_scores(memory, stage, k, v);
-      acc.issue_values(memory.y(before));
-      acc.issue_keys(memory.x(before));
+      acc.issue_values(memory.stages[before].y);
+      acc.issue_keys(memory.stages[before].x);
       following = look_ahead();
       wgmma_wait_group<0>();
       pin(acc.dk), pin(acc.dv), pin(acc.p_operand), pin(acc.ds_operand);
       stream.release(before);
-      acc.differentiate(memory.scalars(stage), mask);
+      acc.differentiate(memory.scalars[stage], mask);
       round_probabilities<T>(acc.p_operand, acc.s);
       round_to_operand<T>(acc.ds_operand, acc.ds);
     }
     const int last = stream.last_tile(mask);
-    acc.issue_values(memory.y(last));
-    acc.issue_keys(memory.x(last));
+    acc.issue_values(memory.stages[last].y);
+    acc.issue_keys(memory.stages[last].x);
     wgmma_wait_group<0>();
     pin(acc.dk), pin(acc.dv);
     stream.release(last);
@@ -144,11 +146,11 @@ __device__ __forceinline__ void plain_mainloop(KeyAccumulators<T, Dqk, Dv>& acc,
     if (mask >= 0) acc.words.load(masks, mask);
     const int following = stream.step();
     wgmma_wait_group<0>();
-    acc.differentiate(memory.scalars(stage), mask);
+    acc.differentiate(memory.scalars[stage], mask);
     round_probabilities<T>(acc.p_operand, acc.s);
     round_to_operand<T>(acc.ds_operand, acc.ds);
-    acc.issue_values(memory.y(stage));
-    acc.issue_keys(memory.x(stage));
+    acc.issue_values(memory.stages[stage].y);
+    acc.issue_keys(memory.stages[stage].x);
     wgmma_wait_group<0>();
     pin(acc.dk), pin(acc.dv);
     stream.release(stage);
@@ -179,11 +181,10 @@ __device__ __forceinline__ void store_dk_dv(const Sums& acc, const AttentionBack
 
 template <class T, int Dqk, int Dv, bool kTma>
 __device__ __forceinline__ void consume_key_stationary(
-    const typename KeyStationaryShape<Dqk, Dv, kTma>::M& memory, char* shared,
-    const AttentionBackward& g) {
+    typename KeyStationaryShape<Dqk, Dv, kTma>::M& memory, const AttentionBackward& g) {
   using Shape = KeyStationaryShape<Dqk, Dv, kTma>;
   using M = typename Shape::M;
-  Consumer<M> stream(memory, shared);
+  Consumer<M> stream(memory);
   const float scale = static_cast<float>(g.scale) * kLog2E;
   for (;;) {
     const auto& work = stream.take_work();
@@ -202,8 +203,8 @@ __device__ __forceinline__ void consume_key_stationary(
     const uint64_t* const masks = work.masks;
     Owned<Dqk, Shape::kInRegisters> k;
     Owned<Dv, Shape::kInRegisters> v;
-    k.load(stream.own_x());
-    v.load(stream.own_y());
+    k.load(stream.own_tile().x);
+    v.load(stream.own_tile().y);
     if constexpr (Shape::kInRegisters) stream.release_work();
 
     KeyAccumulators<T, Dqk, Dv> acc(scale);
@@ -218,23 +219,31 @@ __device__ __forceinline__ void consume_key_stationary(
 }
 
 template <class T, int Dqk, int Dv, bool kTma>
-__global__ void __launch_bounds__(KeyStationaryShape<Dqk, Dv, kTma>::M::kThreads, 1)
-    key_stationary_kernel(const __grid_constant__ AttentionBackward g,
-                          const __grid_constant__ AttentionPass pass,
-                          const __grid_constant__ TensorMaps tensor_maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+struct KeyStationaryKernel {
   using Shape = KeyStationaryShape<Dqk, Dv, kTma>;
-  extern __shared__ __align__(128) char shared[];
-  const auto memory = Shape::M::of(shared);
-  memory.init();
-  if (threadIdx.x < kWarpgroup) {
-    setmaxnreg_dec<Shape::kProducerRegisters>();
-    produce<Direction::key_stationary>(memory, shared, g.maps, pass, pass.key_tiles,
-                                       {g.k, g.v, g.q, g.dy, g.lse, g.delta}, tensor_maps);
-  } else {
-    setmaxnreg_inc<Shape::kConsumerRegisters>();
-    consume_key_stationary<T, Dqk, Dv, kTma>(memory, shared, g);
+  using SharedStorage = typename Shape::M;
+  static constexpr int kThreads = SharedStorage::kThreads;
+  static constexpr RegisterSplit kRegisters = Shape::kRegisters;
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const auto&...) {
+    memory.init();
   }
-#endif
-}
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const AttentionBackward& g,
+                                                 const AttentionPass& pass,
+                                                 const TensorMaps& tensor_maps) {
+    hopper::produce<Direction::key_stationary>(memory, g.maps, pass, pass.key_tiles,
+                                               {g.k, g.v, g.q, g.dy, g.lse, g.delta}, tensor_maps);
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const AttentionBackward& g,
+                                                 const auto&...) {
+    consume_key_stationary<T, Dqk, Dv, kTma>(memory, g);
+  }
+};
+
+// The memory map of README.md.
+static_assert(sizeof(KeyStationaryShape<64, 64, true>::M) == 167'216);
+static_assert(sizeof(KeyStationaryShape<64, 128, true>::M) == 198'896);
+static_assert(sizeof(KeyStationaryShape<128, 128, true>::M) == 198'848);
 }  // namespace weft::attention::hopper

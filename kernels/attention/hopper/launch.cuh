@@ -6,10 +6,13 @@
 #include "kernels/attention/launch.cuh"
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/dependent_launch.cuh"
+#include "kernels/device/warp_roles.cuh"
 
 #include <algorithm>
 
 namespace weft::attention::hopper {
+using namespace device;
+
 // select() asks first whether TMA takes the strides of the tensors.
 inline constexpr const char* kTmaRefuses =
     "attention: TMA does not take these tensors, or the driver is older than CUDA 12";
@@ -36,22 +39,22 @@ inline unsigned persistent_blocks(int64_t work_items) {
   return static_cast<unsigned>(std::min<int64_t>(work_items, multiprocessors()));
 }
 
-// Starts a persistent kernel.
-template <class... Args>
-void start(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads,
-           int shared_bytes, const Args&... args) {
-  attention::start(queue, kernel, persistent_blocks(work_items), threads, shared_bytes, args...);
+// Starts a Kernel of kernels/device/warp_roles.cuh with as many thread blocks as run at a time.
+template <class Kernel, class... Args>
+void launch_persistent(CudaQueue& queue, int64_t work_items, const Args&... args) {
+  constexpr int kBytes = kSharedBytes<typename Kernel::SharedStorage>;
+  void (*const kernel)(Args...) = warp_specialized<Kernel, Args...>;
+  attention::start(queue, kernel, persistent_blocks(work_items), Kernel::kThreads, kBytes, args...);
 }
 
 // The same, as launch_dependent() does it.
-template <class... Args>
-void start_dependent(CudaQueue& queue, void (*kernel)(Args...), int64_t work_items, int threads,
-                     int shared_bytes, const Args&... args) {
+template <class Kernel, class... Args>
+void launch_persistent_dependent(CudaQueue& queue, int64_t work_items, const Args&... args) {
   if (work_items == 0) return;
-  allow_shared_memory(kernel, shared_bytes);
-  launch_dependent(queue, kernel,
-                   {persistent_blocks(work_items), static_cast<unsigned>(threads),
-                    static_cast<unsigned>(shared_bytes)},
+  constexpr int kBytes = kSharedBytes<typename Kernel::SharedStorage>;
+  void (*const kernel)(Args...) = warp_specialized<Kernel, Args...>;
+  allow_shared_memory(kernel, kBytes);
+  launch_dependent(queue, kernel, {persistent_blocks(work_items), Kernel::kThreads, kBytes},
                    args...);
 }
 }  // namespace weft::attention::hopper

@@ -45,9 +45,8 @@ inline bool describe(TensorMaps& tensor_maps, int own_run, const HeadsView& own_
 template <auto kSide, class M>
 class Producer {
  public:
-  __device__ Producer(const M& memory, char* shared)
+  __device__ explicit Producer(M& memory)
       : memory_(memory),
-        shared_(shared),
         warp_(warp_uniform(static_cast<int>(threadIdx.x / 32))) {}
 
   __device__ __forceinline__ void run(const AttentionMaps& maps, const AttentionPass& pass,
@@ -78,7 +77,7 @@ class Producer {
       }
       while (key != kEnd) {
         const Direction d = direction();
-        const bool mine = stage_.at % kWarps == warp_;
+        const bool mine = stage_.stage % kWarps == warp_;
         Step step{};
         int mask = kSkip;
         if (mine) {
@@ -97,11 +96,12 @@ class Producer {
       }
     }
     if (warp_ != 0 && M::kTma) return;
-    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
-    if constexpr (!M::kTma) cp_async_mbarrier_arrive(memory_.own_full(own_stage_.at));
-    if (warp_ != 0 || !speaks()) return;
-    memory_.work(shared_, own_stage_.at).end = true;
-    mbarrier_arrive(memory_.own_full(own_stage_.at));
+    memory_.own_pipeline.acquire(own_stage_);
+    Barrier& full = memory_.own_pipeline.full[own_stage_.stage];
+    if constexpr (!M::kTma) full.arrive_cp_async();
+    if (warp_ != 0 || !is_lane_0()) return;
+    memory_.work[own_stage_.stage].end = true;
+    full.arrive();
   }
 
  private:
@@ -178,7 +178,7 @@ class Producer {
 
   __device__ static unsigned lane() { return threadIdx.x % 32; }
 
-  __device__ static bool speaks() { return lane() == 0; }
+  __device__ static bool is_lane_0() { return lane() == 0; }
 
   // First position of this lane's box; past the end, which reads as zeros, where the slots are
   // empty.
@@ -206,8 +206,8 @@ class Producer {
   // The rows of a tile in both matrices; eight lanes copy a row. Empty slots and columns beyond the
   // true size become zeros.
   template <int kXPanels, int kYPanels>
-  __device__ __forceinline__ static void gather(const int (&position)[2], uint32_t to_x,
-                                                const Rows& x, uint32_t to_y, const Rows& y) {
+  __device__ __forceinline__ static void gather(const int (&position)[2], SharedAddress to_x,
+                                                const Rows& x, SharedAddress to_y, const Rows& y) {
     const uint32_t chunk = lane() % 8, row = lane() / 8, even = row * 128 + ((chunk ^ row) << 4),
                    odd = (row + 4) * 128 + ((chunk ^ (row + 4)) << 4);
 #pragma unroll 4
@@ -227,23 +227,24 @@ class Producer {
   }
 
   template <int kPanels>
-  __device__ __forceinline__ static void copy(uint32_t to, const CUtensorMap& from, int run,
-                                              int row, int h, int b, uint32_t barrier) {
+  __device__ __forceinline__ static void copy(SharedAddress to, const CUtensorMap& from, int run,
+                                              int row, int h, int b, Barrier& full) {
     if (static_cast<int>(lane()) * run >= kTile) return;
 #pragma unroll
     for (int panel = 0; panel < kPanels; ++panel)
-      tma_load(to + panel * kPanel + lane() * run * 128, from, panel * 64, row, h, b, barrier);
+      tma_load(to + panel * kPanel + lane() * run * 128, from, panel * 64, row, h, b, &full);
   }
 
   __device__ __forceinline__ void open_work(const Direction& d, int own, int b, int h, bool empty,
                                             bool accumulate, const TensorMaps& tensor_maps,
                                             const Sources& from) {
-    const uint32_t full = memory_.own_full(own_stage_.at);
-    mbarrier_wait(memory_.own_free(own_stage_.at), own_stage_.parity ^ 1);
-    WorkItem<kOwners>& work = memory_.work(shared_, own_stage_.at);
+    memory_.own_pipeline.acquire(own_stage_);
+    Barrier& full = memory_.own_pipeline.full[own_stage_.stage];
+    auto& tiles = memory_.own[own_stage_.stage];
+    WorkItem<kOwners>& work = memory_.work[own_stage_.stage];
     if (lane() < kOwners && warp_ == 0) work.tile[lane()] = own;
     __syncwarp();
-    if (speaks() && warp_ == 0) {
+    if (is_lane_0() && warp_ == 0) {
       work.b = b;
       work.h = h;
       work.empty = empty;
@@ -252,30 +253,28 @@ class Producer {
       work.own_order = d.own_order;
       work.masks = d.masks;
       if constexpr (M::kTma)
-        mbarrier_arrive_expect_tx(full, M::kOwnTiles);
+        full.arrive_expect_tx(sizeof(tiles));
       else
-        mbarrier_arrive(full);
+        full.arrive();
     }
     __syncwarp();
     if constexpr (!M::kTma) {
       for (int i = warp_; i < kOwners; i += kWarps) {
         int position[2];
         positions_of(position, d.own_order, __shfl_sync(0xffffffffu, own, i));
-        gather<M::kXPanels, M::kOwnsY ? M::kYPanels : 0>(
-            position, memory_.own_x(own_stage_.at, i), Rows::of(from.own_x, b, h),
-            memory_.own_y(own_stage_.at, i), Rows::of(from.own_y, b, h));
+        gather<M::kXPanels, M::kOwnsY ? M::kYPanels : 0>(position, tiles[i].x,
+                                                         Rows::of(from.own_x, b, h), tiles[i].y,
+                                                         Rows::of(from.own_y, b, h));
       }
-      cp_async_mbarrier_arrive(full);
+      full.arrive_cp_async();
     }
 #pragma unroll
     for (int i = 0; i < (M::kTma ? kOwners : 0); ++i) {
       const int row = first_row(d.own_order, __shfl_sync(0xffffffffu, own, i), tensor_maps.own_run,
                                 static_cast<int>(from.own_x.time));
-      copy<M::kXPanels>(memory_.own_x(own_stage_.at, i), tensor_maps.own_x, tensor_maps.own_run,
-                        row, h, b, full);
+      copy<M::kXPanels>(tiles[i].x, tensor_maps.own_x, tensor_maps.own_run, row, h, b, full);
       if constexpr (M::kOwnsY)
-        copy<M::kYPanels>(memory_.own_y(own_stage_.at, i), tensor_maps.own_y, tensor_maps.own_run,
-                          row, h, b, full);
+        copy<M::kYPanels>(tiles[i].y, tensor_maps.own_y, tensor_maps.own_run, row, h, b, full);
     }
     own_stage_.advance();
   }
@@ -284,52 +283,53 @@ class Producer {
   __device__ __forceinline__ void feed(int mask, bool last, const Step& step, int b, int h,
                                        const TensorMaps& tensor_maps, const Sources& from,
                                        const float* lse, const float* delta) {
-    const uint32_t full = memory_.full(stage_.at);
-    mbarrier_wait(memory_.free(stage_.at), stage_.parity ^ 1);
-    if (lane() < kOwners) write_info(memory_.info(stage_.at) + lane() * 4, mask, last);
+    memory_.pipeline.acquire(stage_);
+    Barrier& full = memory_.pipeline.full[stage_.stage];
+    auto& tile = memory_.stages[stage_.stage];
+    if (lane() < kOwners) write_info(&memory_.info[stage_.stage][lane()], mask, last);
     if constexpr (M::kFused) {
-      if (speaks()) memory_.write_turn(stage_.at, step.tile, step.turn);
+      if (is_lane_0()) memory_.write_turn(stage_.stage, step.tile, step.turn);
     }
     __syncwarp();
     if constexpr (M::kTma) {
-      if (speaks()) mbarrier_arrive_expect_tx(full, M::kStage);
+      if (is_lane_0()) full.arrive_expect_tx(sizeof(tile));
       __syncwarp();
-      copy<M::kXPanels>(memory_.x(stage_.at), tensor_maps.x, tensor_maps.run, step.row, h, b, full);
-      copy<M::kYPanels>(memory_.y(stage_.at), tensor_maps.y, tensor_maps.run, step.row, h, b, full);
+      copy<M::kXPanels>(tile.x, tensor_maps.x, tensor_maps.run, step.row, h, b, full);
+      copy<M::kYPanels>(tile.y, tensor_maps.y, tensor_maps.run, step.row, h, b, full);
     } else {
-      if (speaks()) mbarrier_arrive(full);
-      gather<M::kXPanels, M::kYPanels>(step.number, memory_.x(stage_.at), Rows::of(from.x, b, h),
-                                       memory_.y(stage_.at), Rows::of(from.y, b, h));
+      if (is_lane_0()) full.arrive();
+      gather<M::kXPanels, M::kYPanels>(step.number, tile.x, Rows::of(from.x, b, h), tile.y,
+                                       Rows::of(from.y, b, h));
     }
     if constexpr (M::kScalars) {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int at = max(step.number[i], 0);
         if constexpr (M::kFused) {
-          cp_async_8(memory_.scalars(stage_.at) + (lane() + 32 * i) * 8, lse + 2 * at,
-                     step.number[i] >= 0);
+          cp_async_8(shared_address(memory_.scalars[stage_.stage]) + (lane() + 32 * i) * 8,
+                     lse + 2 * at, step.number[i] >= 0);
         } else {
-          const uint32_t to = memory_.scalar(stage_.at, lane() + 32 * i);
-          cp_async_4(to, lse + at, step.number[i] >= 0);
-          cp_async_4(to + 8, delta + at, step.number[i] >= 0);
+          const unsigned row = lane() + 32 * i;
+          auto& to = memory_.scalars[stage_.stage][row / 2];
+          cp_async_4(shared_address(&to.lse[row % 2]), lse + at, step.number[i] >= 0);
+          cp_async_4(shared_address(&to.delta[row % 2]), delta + at, step.number[i] >= 0);
         }
       }
     }
-    if constexpr (M::kScalars || !M::kTma) cp_async_mbarrier_arrive(full);
+    if constexpr (M::kScalars || !M::kTma) full.arrive_cp_async();
   }
 
-  const M& memory_;
-  char* shared_;
+  M& memory_;
   int warp_;
-  Ring<M::kStages> stage_;
-  Ring<M::kOwnStages> own_stage_;
+  PipelineState<M::kStages> stage_;
+  PipelineState<M::kOwnStages> own_stage_;
 };
 
 template <auto kSide, class M>
-__device__ __forceinline__ void produce(const M& memory, char* shared, const AttentionMaps& maps,
+__device__ __forceinline__ void produce(M& memory, const AttentionMaps& maps,
                                         const AttentionPass& pass, int tiles, const Sources& from,
                                         const TensorMaps& tensor_maps) {
   if (threadIdx.x < M::kProducingWarps * 32)
-    Producer<kSide, M>(memory, shared).run(maps, pass, tiles, from, tensor_maps);
+    Producer<kSide, M>(memory).run(maps, pass, tiles, from, tensor_maps);
 }
 }  // namespace weft::attention::hopper

@@ -12,10 +12,12 @@ struct QueryStationaryShape {
   static constexpr int kOwners = Dqk == 128 ? 2 : 3;  // as the registers allow
   static constexpr int kStages = Dqk == 128 ? 4 : Dv == 128 ? 5 : 6, kOwnStages = Dv == 128 ? 1 : 2;
   using M = Memory<kOwners, Dqk, Dv, true, false, kStages, kOwnStages, kTma>;
-  static constexpr int kProducerRegisters = !kTma          ? 56
-                                            : kOwners == 3 ? 32
-                                                           : 40,
-                       kConsumerRegisters = kOwners == 3 ? (kTma ? 160 : 152) : (kTma ? 232 : 224);
+  static constexpr RegisterSplit kRegisters = {
+      .producer = !kTma          ? 56
+                  : kOwners == 3 ? 32
+                                 : 40,
+      .consumer = kOwners == 3 ? (kTma ? 160 : 152) : (kTma ? 232 : 224),
+  };
 };
 
 template <class T>
@@ -36,7 +38,7 @@ struct QueryScalars {
   // Computes delta from y and the stationary dy, and leaves it in g.delta for the other kernel.
   template <class T, int Dv>
   __device__ __forceinline__ void load(const AttentionBackward& g, int b, int h,
-                                       const int (&position)[2], uint32_t dy) {
+                                       const int (&position)[2], SharedAddress dy) {
     const int64_t first = (b * g.q.heads + h) * g.q.time;
     const Rows y = Rows::of(g.y, b, h);
     uint4 of_y[2][Dv / 32];
@@ -101,12 +103,12 @@ struct QueryAccumulators {
                                                const Dy& dy) {
     pin(s), pin(ds);
     wgmma_fence();
-    q.template mma_abt<T>(s, descriptor(memory.x(stage)));
-    dy.template mma_abt<T>(ds, descriptor(memory.y(stage)));
+    q.template mma_abt<T>(s, descriptor(memory.stages[stage].x));
+    dy.template mma_abt<T>(ds, descriptor(memory.stages[stage].y));
     wgmma_commit_group();
   }
 
-  __device__ __forceinline__ void issue_queries(uint32_t x) {
+  __device__ __forceinline__ void issue_queries(SharedAddress x) {
     pin(dq);
     wgmma_fence();
     mma_ab<T>(dq, ds_operand, descriptor(x), 1);
@@ -144,7 +146,7 @@ __device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, D
     while (is_tile(mask = following)) {
       const int stage = stream.stage(), before = stream.stage_before();
       acc.issue_scores(memory, stage, q, dy);
-      acc.issue_queries(memory.x(before));
+      acc.issue_queries(memory.stages[before].x);
       following = look_ahead();
       wgmma_wait_group<1>();
       acc.differentiate(scalars, mask);
@@ -154,7 +156,7 @@ __device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, D
       round_to_operand<T>(acc.ds_operand, acc.ds);
     }
     const int last = stream.last_tile(mask);
-    acc.issue_queries(memory.x(last));
+    acc.issue_queries(memory.stages[last].x);
     wgmma_wait_group<0>();
     pin(acc.dq);
     stream.release(last);
@@ -164,10 +166,9 @@ __device__ __forceinline__ void query_stationary_mainloop(QueryAccumulators<T, D
 
 template <class T, int Dqk, int Dv, bool kTma>
 __device__ __forceinline__ void consume_query_stationary(
-    const typename QueryStationaryShape<Dqk, Dv, kTma>::M& memory, char* shared,
-    const AttentionBackward& g) {
+    typename QueryStationaryShape<Dqk, Dv, kTma>::M& memory, const AttentionBackward& g) {
   using M = typename QueryStationaryShape<Dqk, Dv, kTma>::M;
-  Consumer<M> stream(memory, shared);
+  Consumer<M> stream(memory);
   const auto scale = static_cast<float>(g.scale);
   for (;;) {
     const auto& work = stream.take_work();
@@ -177,11 +178,11 @@ __device__ __forceinline__ void consume_query_stationary(
     if (work.accumulate) prefetch_rows(position, Rows::of(g.dq, work.b, work.h));
     const uint64_t* const masks = work.masks;
     QueryScalars scalars;
-    scalars.load<T, Dv>(g, work.b, work.h, position, stream.own_y());
+    scalars.load<T, Dv>(g, work.b, work.h, position, stream.own_tile().y);
     Owned<Dqk, false> q;
     Owned<Dv, false> dy;
-    q.load(stream.own_x());
-    dy.load(stream.own_y());
+    q.load(stream.own_tile().x);
+    dy.load(stream.own_tile().y);
     QueryAccumulators<T, Dqk> acc(scale * kLog2E);
     query_stationary_mainloop(acc, stream, memory, masks, q, dy, scalars);
     const Rows out = Rows::of(g.dq, work.b, work.h);
@@ -196,23 +197,31 @@ __device__ __forceinline__ void consume_query_stationary(
 }
 
 template <class T, int Dqk, int Dv, bool kTma>
-__global__ void __launch_bounds__(QueryStationaryShape<Dqk, Dv, kTma>::M::kThreads, 1)
-    query_stationary_kernel(const __grid_constant__ AttentionBackward g,
-                            const __grid_constant__ AttentionPass pass,
-                            const __grid_constant__ TensorMaps tensor_maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+struct QueryStationaryKernel {
   using Shape = QueryStationaryShape<Dqk, Dv, kTma>;
-  extern __shared__ __align__(128) char shared[];
-  const auto memory = Shape::M::of(shared);
-  memory.init();
-  if (threadIdx.x < kWarpgroup) {
-    setmaxnreg_dec<Shape::kProducerRegisters>();
-    produce<Direction::query_stationary>(memory, shared, g.maps, pass, pass.query_tiles,
-                                         {g.q, g.dy, g.k, g.v, g.lse, g.delta}, tensor_maps);
-  } else {
-    setmaxnreg_inc<Shape::kConsumerRegisters>();
-    consume_query_stationary<T, Dqk, Dv, kTma>(memory, shared, g);
+  using SharedStorage = typename Shape::M;
+  static constexpr int kThreads = SharedStorage::kThreads;
+  static constexpr RegisterSplit kRegisters = Shape::kRegisters;
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const auto&...) {
+    memory.init();
   }
-#endif
-}
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const AttentionBackward& g,
+                                                 const AttentionPass& pass,
+                                                 const TensorMaps& tensor_maps) {
+    hopper::produce<Direction::query_stationary>(
+        memory, g.maps, pass, pass.query_tiles, {g.q, g.dy, g.k, g.v, g.lse, g.delta}, tensor_maps);
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const AttentionBackward& g,
+                                                 const auto&...) {
+    consume_query_stationary<T, Dqk, Dv, kTma>(memory, g);
+  }
+};
+
+// The memory map of README.md.
+static_assert(sizeof(QueryStationaryShape<64, 64, true>::M) == 196'912);
+static_assert(sizeof(QueryStationaryShape<64, 128, true>::M) == 196'832);
+static_assert(sizeof(QueryStationaryShape<128, 128, true>::M) == 196'800);
 }  // namespace weft::attention::hopper

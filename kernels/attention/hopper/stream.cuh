@@ -8,13 +8,11 @@
 #pragma once
 
 #include "kernels/attention/direction.cuh"
+#include "kernels/device/pipeline.cuh"
+#include "kernels/device/warp_roles.cuh"
 #include "kernels/device/wgmma.cuh"
 
-#include <cstddef>
-
 namespace weft::attention::hopper {
-using Panel = char[kPanel];
-
 // What the producer tells the consumers of a work item.
 template <int kOwners>
 struct WorkItem {
@@ -35,81 +33,38 @@ struct Memory {
   static constexpr bool kOwnsY = kOwnsY_, kScalars = kScalars_, kTma = kTma_;
   static constexpr int kProducingWarps = 3;
   static constexpr bool kFused = false;  // one kernel for all three gradients: fused.cuh
-  static constexpr int kXPanels = Dqk / 64, kYPanels = Dv / 64, kX = kXPanels * kPanel,
-                       kY = kYPanels * kPanel;
-  static constexpr int kThreads = (1 + kOwners) * kWarpgroup;
+  static constexpr int kXPanels = Dqk / 64, kYPanels = Dv / 64;
+  static constexpr int kWarps = kWarpgroup / 32, kThreads = (1 + kOwners) * kWarpgroup;
 
-  static constexpr int kWorkItem = (sizeof(WorkItem<kOwners>) + 15) / 16 * 16;  // bytes
+  struct Tile {
+    Panel x[kXPanels], y[kYPanels];
+  };
 
   struct Own {
     Panel x[kXPanels], y[kOwnsY ? kYPanels : 0];
   };
 
-  struct SharedStorage {
-    struct {
-      Panel x[kXPanels], y[kYPanels];
-    } stages[kStages];
-
-    Own own[kOwnStages][kOwners];
-    float scalars[kStages][kScalars ? 2 * kTile : 0];
-    int info[kStages][4];  // write_info()
-    char work[kOwnStages][kWorkItem];
-    uint64_t full[kStages], free[kStages], own_full[kOwnStages], own_free[kOwnStages];
+  // lse of two rows, then their delta.
+  struct Scalars {
+    float lse[2], delta[2];
   };
 
-  static constexpr int kStage = kX + kY, kOwnTiles = sizeof(Own) * kOwners,
-                       kBytes = sizeof(SharedStorage) + kPanelAlignment;
+  Tile stages[kStages];
+  Own own[kOwnStages][kOwners];
+  Scalars scalars[kStages][kScalars ? kTile / 2 : 0];
+  alignas(16) int info[kStages][4];  // what write_info() writes for each owner
+  alignas(16) WorkItem<kOwners> work[kOwnStages];
+  Pipeline<kStages> pipeline;         // of stages
+  Pipeline<kOwnStages> own_pipeline;  // of work items and their stationary tiles
 
-  uint32_t base;
-
-  __device__ static Memory of(const char* shared) { return {first_panel(shared)}; }
-
-  __device__ uint32_t x(int stage) const { return base + stage * kStage; }
-
-  __device__ uint32_t y(int stage) const { return x(stage) + kX; }
-
-  __device__ uint32_t own_x(int own_stage, int owner) const {
-    return WEFT_AT(own) + own_stage * kOwnTiles + owner * int{sizeof(Own)};
-  }
-
-  __device__ uint32_t own_y(int own_stage, int owner) const { return own_x(own_stage, owner) + kX; }
-
-  __device__ uint32_t scalars(int stage) const {
-    return WEFT_AT(scalars) + stage * (kScalars ? 2 * kTile * 4 : 0);
-  }
-
-  // lse of a row; delta 8 bytes on. Two rows share 16 bytes.
-  __device__ uint32_t scalar(int stage, int row) const {
-    return scalars(stage) + row / 2 * 16 + row % 2 * 4;
-  }
-
-  __device__ uint32_t info(int stage) const { return WEFT_AT(info) + stage * 16; }
-
-  __device__ WorkItem<kOwners>& work(char* shared, int own_stage) const {
-    char* const first =
-        shared + (base - shared_address(shared)) + int{offsetof(SharedStorage, work)};
-    return *reinterpret_cast<WorkItem<kOwners>*>(first + own_stage * kWorkItem);
-  }
-
-  __device__ uint32_t full(int stage) const { return WEFT_AT(full) + stage * 8; }
-
-  __device__ uint32_t free(int stage) const { return full(kStages + stage); }
-
-  __device__ uint32_t own_full(int own_stage) const { return full(2 * kStages + own_stage); }
-
-  __device__ uint32_t own_free(int own_stage) const { return own_full(kOwnStages + own_stage); }
-
-  // By all threads of the block, before anything else. A buffer is full once one thread of the
-  // producer, TMA and each thread whose cp.async fills it have arrived, and free once each warp of
-  // the consumers has.
-  __device__ void init() const {
+  // By all threads of the block, before anything else.
+  __device__ void init() {
     if (threadIdx.x == 0) {
-      const int of_stage = kScalars || !kTma ? 32 : 0, of_own = kTma ? 0 : 32 * kProducingWarps;
-      for (int i = 0; i < kStages; ++i)
-        mbarrier_init(full(i), 1 + of_stage), mbarrier_init(free(i), kOwners * kWarpgroup / 32);
-      for (int i = 0; i < kOwnStages; ++i)
-        mbarrier_init(own_full(i), 1 + of_own),
-            mbarrier_init(own_free(i), kOwners * kWarpgroup / 32);
+      // A thread of the producer, for itself and TMA; each lane whose cp.async fills the stage.
+      constexpr int kLanes = kScalars || !kTma ? 32 : 0,
+                    kOwnLanes = kTma ? 0 : 32 * kProducingWarps, kReaders = kOwners * kWarps;
+      pipeline.init(1 + kLanes, kReaders);
+      own_pipeline.init(1 + kOwnLanes, kReaders);
       fence_proxy_async();
     }
     __syncthreads();
@@ -154,9 +109,8 @@ class TileScheduler {
 };
 
 // What a consumer is told of a stage: its mask index, and whether it is the last of the work item.
-__device__ __forceinline__ void write_info(uint32_t to, int mask, bool last) {
-  asm volatile("st.shared.s32 [%0], %1;" ::"r"(to), "r"(mask << 1 | static_cast<int>(last))
-               : "memory");
+__device__ __forceinline__ void write_info(SharedAddress to, int mask, bool last) {
+  st_shared_int(to, mask << 1 | static_cast<int>(last));
 }
 
 // A mask index that is neither kSkip nor kEnd.
@@ -168,26 +122,24 @@ __device__ __forceinline__ bool is_tile(int mask) {
 template <class M>
 class Consumer {
  public:
-  __device__ Consumer(const M& memory, char* shared)
+  __device__ explicit Consumer(M& memory)
       : memory_(memory),
-        shared_(shared),
         own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
 
   __device__ __forceinline__ const WorkItem<M::kOwners>& take_work() {
-    mbarrier_wait(memory_.own_full(own_stage_.at), own_stage_.parity);
-    const WorkItem<M::kOwners>& work = memory_.work(shared_, own_stage_.at);
+    memory_.own_pipeline.wait(own_stage_);
+    const WorkItem<M::kOwners>& work = memory_.work[own_stage_.stage];
     ended_ = warp_uniform(work.empty);
-    show();
+    fence_gathered();
     return work;
   }
 
-  __device__ uint32_t own_x() const { return memory_.own_x(own_stage_.at, own_); }
-
-  __device__ uint32_t own_y() const { return memory_.own_y(own_stage_.at, own_); }
+  // The stationary tile of this warpgroup.
+  __device__ auto& own_tile() const { return memory_.own[own_stage_.stage][own_]; }
 
   // The work item and its stationary tiles are not read any more.
   __device__ __forceinline__ void release_work() {
-    mbarrier_arrive_warp(memory_.own_free(own_stage_.at));
+    memory_.own_pipeline.release(own_stage_.stage);
     own_stage_.advance();
   }
 
@@ -204,37 +156,35 @@ class Consumer {
     if (mask == kSkip)
       release(stage());
     else
-      show();
+      fence_gathered();
     return mask;
   }
 
   // Parts of step(); callers release skipped stages. Whether the next stage is full, without
   // waiting.
   __device__ __forceinline__ bool has_step() const {
-    return mbarrier_test_wait(memory_.full(stage_.at), stage_.parity);
+    return memory_.pipeline.full[stage_.stage].test(stage_.parity);
   }
 
   // Waits for it, unless has_step() said yes or the work item has ended.
   __device__ __forceinline__ void await_step(bool has) const {
-    if (!has && !ended_) mbarrier_wait(memory_.full(stage_.at), stage_.parity);
+    if (!has && !ended_) memory_.pipeline.wait(stage_);
   }
 
   // The stage's info word; undefined after the last stage.
   __device__ __forceinline__ int look_at_step() const {
-    int info;
-    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(info) : "r"(memory_.info(stage_.at) + own_ * 4));
-    return warp_uniform(info);
+    return warp_uniform(ld_shared_int(shared_address(&memory_.info[stage_.stage][own_])));
   }
 
   // Goes to it; without branches.
   __device__ __forceinline__ int take_step(int info) {
-    Ring<M::kStages> next = stage_;
+    PipelineState<M::kStages> next = stage_;
     next.advance();
-    stage_.at = ended_ ? stage_.at : next.at;
+    stage_.stage = ended_ ? stage_.stage : next.stage;
     stage_.parity = ended_ ? stage_.parity : next.parity;
     const int mask = ended_ ? kEnd : info >> 1;
     ended_ |= info & 1;
-    if (mask != kSkip) show();
+    if (mask != kSkip) fence_gathered();
     return mask;
   }
 
@@ -246,29 +196,28 @@ class Consumer {
 
   // Of the last iteration; of the one before. Computed anew from the ring's position, which the
   // compiler knows to be the same in all lanes: descriptors stay in uniform registers.
-  __device__ __forceinline__ int stage() const { return stage_.index_back(1); }
+  __device__ __forceinline__ int stage() const { return stage_.stage_back(1); }
 
-  __device__ __forceinline__ int stage_before() const { return stage_.index_back(2); }
+  __device__ __forceinline__ int stage_before() const { return stage_.stage_back(2); }
 
   // Of the last iteration that had a tile, after one that had none.
   __device__ __forceinline__ int last_tile(int mask) const {
-    return stage_.index_back(mask == kSkip ? 2 : 1);
+    return stage_.stage_back(mask == kSkip ? 2 : 1);
   }
 
-  __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.free(stage)); }
+  __device__ __forceinline__ void release(int stage) { memory_.pipeline.release(stage); }
 
   __device__ int own() const { return own_; }
 
  private:
   // What TMA wrote is visible to wgmma already.
-  __device__ __forceinline__ static void show() {
+  __device__ __forceinline__ static void fence_gathered() {
     if constexpr (!M::kTma) fence_proxy_async();
   }
 
-  const M& memory_;
-  char* shared_;
-  Ring<M::kStages> stage_;
-  Ring<M::kOwnStages> own_stage_;
+  M& memory_;
+  PipelineState<M::kStages> stage_;
+  PipelineState<M::kOwnStages> own_stage_;
   int own_, ended_ = 0;
 };
 }  // namespace weft::attention::hopper

@@ -134,10 +134,7 @@ class Rows16Stream {
   // Rows of the current step in the segment of the owned row lane % 16.
   __device__ __forceinline__ uint32_t within_segments() const {
     const int lane = threadIdx.x % 32, own_segment = task_.own_segment(lane % 16);
-    int other;
-    asm volatile("ld.shared.s32 %0, [%1];"
-                 : "=r"(other)
-                 : "r"(at(stage_, Layout::kSegments) + lane % kRows * 4));
+    const int other = ld_shared_int(at(stage_, Layout::kSegments) + lane % kRows * 4);
     uint32_t bits = 0;
 #pragma unroll 1
     for (int r = 0; r < 16; ++r) {

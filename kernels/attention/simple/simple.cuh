@@ -45,12 +45,6 @@ struct Simple {
 
 __device__ inline int column_thread() { return threadIdx.x % kColumnThreads; }
 
-template <class T>
-__device__ T* row_of(const HeadsView& x, const BlockIndex& at, int position) {
-  return static_cast<T*>(x.data) + at.b * x.batch_stride + position * x.time_stride +
-         at.h * x.head_stride;
-}
-
 // Copies the rows in `order` to shared memory, P columns each; zeros beyond the size and in empty
 // slots.
 template <class S>
@@ -60,7 +54,7 @@ __device__ void gather(float* to, const HeadsView& x, const BlockIndex& at, cons
     const int row = item / kChunks, column = item % kChunks * kChunk, position = order[row];
     float value[kChunk] = {};
     if (position >= 0 && column < x.size)
-      load(value, row_of<const typename S::T>(x, at, position) + column, kChunk, true);
+      load(value, head_row<const typename S::T>(x, at, position) + column, kChunk, true);
 #pragma unroll
     for (int i = 0; i < kChunk; i += 4)
       *reinterpret_cast<float4*>(to + row * S::kPitch + column + i) =
@@ -151,7 +145,7 @@ __device__ void for_each_sum(const HeadsView& x, const BlockIndex& at, const int
 #pragma unroll
     for (int j = 0; j < S::P / 64; ++j) {
       const int column = j * 64 + column_thread() * 4;
-      if (column < x.size) f(row_of<typename S::T>(x, at, position) + column, i, j);
+      if (column < x.size) f(head_row<typename S::T>(x, at, position) + column, i, j);
     }
   }
 }
@@ -176,13 +170,6 @@ __device__ void load_rows(const HeadsView& in, const BlockIndex& at, const int32
     load(four, from, 4, true);
     sums[i][j] = {four[0], four[1], four[2], four[3]};
   });
-}
-
-// lse or delta of the row in a slot.
-__device__ inline float scalar(const TensorView& x, const BlockIndex& at, int position) {
-  return position < 0 ? 0.0f
-                      : static_cast<const float*>(
-                            x.data)[(at.b * x.shape[1] + at.h) * x.shape[2] + position];
 }
 
 // Segment number of the position in a slot, -1 where there is none; 0 for all without segments.

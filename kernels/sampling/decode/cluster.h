@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// DecodeBlocks by clusters of thread blocks on Hopper, for up to eight sequences, in f16 and bf16:
-// a BlocksDecoder.
+// DecodeBlocks by clusters of thread blocks on Hopper, in f16 and bf16, for runs of up to four
+// texts: a BlocksDecoder.
 #pragma once
 
 #include "kernels/sampling/decode_blocks.h"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Attention of one head by the ranks of a cluster. A rank has an eighth of the list of keys, a warp
-// four keys of each step of 32, eight lanes a key: each has eight features. Softmaxes over keys are
-// merged by lanes, warps and ranks, always in the same order.
+// four keys of each half of a slot, eight lanes a key: each has eight features. Softmaxes over keys
+// are merged by lanes, warps and ranks, always in the same order.
 #pragma once
 
-#include "kernels/sampling/decode/cluster_scene.cuh"
+#include "kernels/sampling/decode/cluster_context.cuh"
 
 namespace weft::decode_cluster {
 // Softmax and sums of values, of kCount features.
@@ -40,34 +40,72 @@ __device__ __forceinline__ Attended<2> merged(const float (&values)[8][kHeadSize
   return all;
 }
 
-template <class T, int kWidth, int kRows>
-class Attention {
- public:
-  __device__ __forceinline__ explicit Attention(const Scene<T, kWidth, kRows>& scene)
-      : c_(scene),
-        s_(scene.s),
-        piece_(scene.lane % 8),
-        key_(scene.warp * 4 + scene.lane / 8),
-        stage_{scene.a.stages.keys} {}
+// p times a value, eight features.
+template <class T>
+__device__ __forceinline__ void add_value(Attended<8>& found, const uint4& v, float p) {
+  const uint32_t words[4] = {v.x, v.y, v.z, v.w};
+  found.softmax.sum += p;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float2 two = device::unpack<T>(words[i]);
+    found.y[2 * i] = fmaf(p, two.x, found.y[2 * i]);
+    found.y[2 * i + 1] = fmaf(p, two.y, found.y[2 * i + 1]);
+  }
+}
 
-  // This warp's keys of a row: softmax and sums to shared memory.
-  __device__ __forceinline__ void run(int layer, int row) {
-    const int count = s_.lists[c_.a.of_layer[layer].layout].count;
-    float q[8];
+// The first of the two features that a lane has after joined().
+__device__ __forceinline__ int first_joined(int lane) {
+  return lane % 8 * 8 + (lane & 16 ? 4 : 0) + (lane & 8 ? 2 : 0);
+}
+
+// The sums of a warp's four keys joined; a lane keeps two of its eight features.
+__device__ __forceinline__ Attended<2> joined(Attended<8>& found, int lane) {
+  float top = found.softmax.top;
+  top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 8));
+  top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 16));
+  const float share = device::exp2_fast(found.softmax.top - finite_base(top));
+  float sum = found.softmax.sum * share;
+  sum += __shfl_xor_sync(kFullWarp, sum, 8);
+  sum += __shfl_xor_sync(kFullWarp, sum, 16);
+  float(&y)[8] = found.y;
+#pragma unroll
+  for (float& v : y) v *= share;
+  const bool upper = lane & 16, odd = lane & 8;
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    const float given = upper ? y[i] : y[i + 4], kept = upper ? y[i + 4] : y[i];
+    y[i] = kept + __shfl_xor_sync(kFullWarp, given, 16);
+  }
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const float given = odd ? y[i] : y[i + 2], kept = odd ? y[i + 2] : y[i];
+    y[i] = kept + __shfl_xor_sync(kFullWarp, given, 8);
+  }
+  return {{top, sum}, {y[0], y[1]}};
+}
+
+// The new queries, keys and values: a lane has eight features.
+template <class AnyContext>
+class NewRows {
+  using T = typename AnyContext::Element;
+
+ public:
+  __device__ __forceinline__ explicit NewRows(const AnyContext& context)
+      : c_(context),
+        piece_(context.lane % 8) {}
+
+  // The query times the scale of scores.
+  __device__ __forceinline__ void query(float (&q)[8], int row) const {
     read(q, row, 0);
     change(q, row);
 #pragma unroll
-    for (float& x : q) x *= s_.settings.scale;
-    Attended<8> found;
-    for (int first = 0; first < count; first += kStepsAtOnce * kStepKeys)
-      use(found, q, row, count - first);
-    leave(found, row);
+    for (float& x : q) x *= c_.s.settings.scale;
   }
 
   // The new key and value to the cache, by one warp once they are there.
   __device__ __forceinline__ void keep(int layer, int row) const {
     const Layer<T>& of = c_.a.of_layer[layer];
-    const List& list = s_.lists[of.layout];
+    const List& list = c_.s.lists[of.layout];
     if (list.own < 0) return;
     const uint4 key = own_key(row), value = own_value(row);
     const int64_t at =
@@ -76,26 +114,26 @@ class Attention {
     if (c_.lane >= 8 && c_.lane < 16) *reinterpret_cast<uint4*>(of.v + at) = value;
   }
 
- private:
+ protected:
   // Eight features of the new query, key or value.
   __device__ __forceinline__ void read(float (&x)[8], int row, int which) const {
     const float4* from =
-        reinterpret_cast<const float4*>(&s_.qkv[row][which * kHeadSize + piece_ * 8]);
+        reinterpret_cast<const float4*>(&c_.s.qkv[row][which * kHeadSize + piece_ * 8]);
     reinterpret_cast<float4*>(x)[0] = from[0];
     reinterpret_cast<float4*>(x)[1] = from[1];
   }
 
   // Normalised and rotated: QkForward.
   __device__ __forceinline__ void change(float (&x)[8], int row) const {
-    if (!s_.settings.changes) return;
+    if (!c_.s.settings.changes) return;
     float squares = 0, turns[8];
 #pragma unroll
     for (const float v : x) squares = fmaf(v, v, squares);
     squares = warp_sum<8>(squares);
     const float scale =
-        s_.settings.norm ? rsqrtf(squares * (1.0f / kHeadSize) + s_.settings.eps) : 1.0f;
+        c_.s.settings.norm ? rsqrtf(squares * (1.0f / kHeadSize) + c_.s.settings.eps) : 1.0f;
 #pragma unroll
-    for (int i = 0; i < 8; ++i) turns[i] = s_.turns[row][piece_ * 8 + i];
+    for (int i = 0; i < 8; ++i) turns[i] = c_.s.turns[row][piece_ * 8 + i];
     rotate_eight(x, scale, turns);
   }
 
@@ -116,119 +154,100 @@ class Attention {
     return packed(v);
   }
 
-  __device__ __forceinline__ uint4 piece_of(int slot, int which) const {
-    return device::ld_shared_16(c_.keys + slot * kSlotBytes + which * (kSlotBytes / 2) +
-                                key_ * kRowBytes + piece_ * 16);
+  const AnyContext& c_;
+  int piece_;  // of a row, 16 bytes
+};
+
+template <class T, int kWidth, int kRows>
+class Attention : NewRows<BlockContext<T, kWidth, kRows>> {
+  using Rows = NewRows<BlockContext<T, kWidth, kRows>>;
+  using Rows::piece_;
+  static constexpr int kSlotBytes = slot_bytes(kSlotKeys);
+
+ public:
+  using Rows::keep;
+
+  __device__ __forceinline__ explicit Attention(const BlockContext<T, kWidth, kRows>& context)
+      : Rows(context),
+        c_(context),
+        s_(context.s),
+        key_(context.warp * 4 + context.lane / 8),
+        stage_{context.a.stages.keys} {}
+
+  // This warp's keys of a row: softmax and sums to shared memory.
+  __device__ __forceinline__ void run(int layer, int row) {
+    const int count = s_.lists[c_.a.of_layer[layer].layout].count;
+    float q[8];
+    this->query(q, row);
+    Attended<8> found;
+#pragma unroll 1
+    for (int first = 0; first < count; first += kSlotKeys) use(found, q, row, count - first);
+    leave(found, row);
   }
 
-  // This lane's pieces of keys and values of some steps, the new ones in their places.
+ private:
+  __device__ __forceinline__ uint4 piece_of(int slot, int half, int which) const {
+    return device::ld_shared_16(c_.keys + slot * kSlotBytes + which * (kSlotBytes / 2) +
+                                (half * kHalfKeys + key_) * kRowBytes + piece_ * 16);
+  }
+
+  // This lane's pieces of a slot's keys and values, the new ones in their places.
   struct Pieces {
-    uint4 key[kStepsAtOnce] = {}, value[kStepsAtOnce] = {};
+    uint4 key[2], value[2];
   };
 
-  // Takes the next steps off the ring.
-  __device__ __forceinline__ Pieces take(int steps, int row) {
-    const Stage first = stage_;
-    const auto slot = [&](int i) {
-      return first.at + i < first.size ? first.at + i : first.at + i - first.size;
-    };
+  __device__ __forceinline__ Pieces take(int row) {
+    const int slot = stage_.at;
+    wait(s_.keys_full[slot], stage_.parity);
     Pieces pieces;
-    unsigned own = 0, mine = 0;
 #pragma unroll
-    for (int i = 0; i < kStepsAtOnce; ++i) {
-      if (i >= steps) continue;
-      wait(s_.keys_full[stage_.at], stage_.parity);
-      stage_.advance();
+    for (int half = 0; half < 2; ++half) {
+      pieces.key[half] = piece_of(slot, half, 0);
+      pieces.value[half] = piece_of(slot, half, 1);
     }
-#pragma unroll
-    for (int i = 0; i < kStepsAtOnce; ++i) {
-      if (i >= steps) continue;
-      pieces.key[i] = piece_of(slot(i), 0);
-      pieces.value[i] = piece_of(slot(i), 1);
-      const unsigned of_slot = s_.own[slot(i)];
-      own |= of_slot;
-      mine |= (of_slot >> key_ & 1) << i;
+    const uint2 own = s_.own[slot];
+    if (((own.x | own.y) >> (key_ & ~3) & 15) != 0) {
+      const uint4 key = this->own_key(row), value = this->own_value(row);
+      if (own.x >> key_ & 1) pieces.key[0] = key, pieces.value[0] = value;
+      if (own.y >> key_ & 1) pieces.key[1] = key, pieces.value[1] = value;
     }
-    if (own != 0) {
-      const uint4 key = own_key(row), value = own_value(row);
-#pragma unroll
-      for (int i = 0; i < kStepsAtOnce; ++i)
-        if (mine >> i & 1) pieces.key[i] = key, pieces.value[i] = value;
-    }
-    __syncwarp();
-    if (c_.lane < steps) device::mbarrier_arrive(address(s_.keys_empty[slot(c_.lane)]));
+    device::mbarrier_arrive_warp(address(s_.keys_empty[slot]));
+    stage_.advance();
     return pieces;
   }
 
-  // Up to kStepsAtOnce steps; `left`: keys from here on.
+  // A slot, without branches; `left`: keys from here on.
   __device__ __forceinline__ void use(Attended<8>& found, const float (&q)[8], int row, int left) {
-    const int steps = min(kStepsAtOnce, (left + kStepKeys - 1) / kStepKeys);
-    const Pieces pieces = take(steps, row);
-    float score[kStepsAtOnce], top = found.softmax.top;
+    const Pieces pieces = take(row);
+    float score[2];
 #pragma unroll
-    for (int i = 0; i < kStepsAtOnce; ++i) {
-      score[i] = -INFINITY;
-      if (i >= steps) continue;
-      const float products = warp_sum<8>(dot<T>(pieces.key[i], q, 0));
-      if (i * kStepKeys + key_ < left) score[i] = products;
-      top = fmaxf(top, score[i]);
+    for (int half = 0; half < 2; ++half) {
+      const float products = warp_sum<8>(dot<T>(pieces.key[half], q, 0));
+      score[half] = half * kHalfKeys + key_ < left ? products : -INFINITY;
     }
-    const float base = finite_base(top), shrink = device::exp2_fast(found.softmax.top - base);
+    const float top = fmaxf(found.softmax.top, fmaxf(score[0], score[1])), base = finite_base(top),
+                shrink = device::exp2_fast(found.softmax.top - base);
     found.softmax = {top, found.softmax.sum * shrink};
 #pragma unroll
     for (float& y : found.y) y *= shrink;
 #pragma unroll
-    for (int i = 0; i < kStepsAtOnce; ++i) {
-      if (i >= steps) continue;
+    for (int half = 0; half < 2; ++half) {
       // A row that was never written may hold NaN.
-      const uint4 v = i * kStepKeys + key_ < left ? pieces.value[i] : uint4{};
-      add_value(found, v, device::exp2_fast(score[i] - base));
+      const uint4 v = half * kHalfKeys + key_ < left ? pieces.value[half] : uint4{};
+      add_value<T>(found, v, device::exp2_fast(score[half] - base));
     }
   }
 
-  __device__ __forceinline__ static void add_value(Attended<8>& found, const uint4& v, float p) {
-    const uint32_t words[4] = {v.x, v.y, v.z, v.w};
-    found.softmax.sum += p;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 two = device::unpack<T>(words[i]);
-      found.y[2 * i] = fmaf(p, two.x, found.y[2 * i]);
-      found.y[2 * i + 1] = fmaf(p, two.y, found.y[2 * i + 1]);
-    }
-  }
-
-  // The four keys' sums joined; a lane keeps two of its eight features.
   __device__ __forceinline__ void leave(Attended<8>& found, int row) const {
-    float& top = found.softmax.top;
-    const float before = top;
-    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 8));
-    top = fmaxf(top, __shfl_xor_sync(kFullWarp, top, 16));
-    const float share = device::exp2_fast(before - finite_base(top));
-    float sum = found.softmax.sum * share;
-    sum += __shfl_xor_sync(kFullWarp, sum, 8);
-    sum += __shfl_xor_sync(kFullWarp, sum, 16);
-    float(&y)[8] = found.y;
-#pragma unroll
-    for (float& v : y) v *= share;
-    const bool upper = c_.lane & 16, odd = c_.lane & 8;
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float given = upper ? y[i] : y[i + 4], kept = upper ? y[i + 4] : y[i];
-      y[i] = kept + __shfl_xor_sync(kFullWarp, given, 16);
-    }
-#pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const float given = odd ? y[i] : y[i + 2], kept = odd ? y[i + 2] : y[i];
-      y[i] = kept + __shfl_xor_sync(kFullWarp, given, 8);
-    }
-    const int feature = piece_ * 8 + (upper ? 4 : 0) + (odd ? 2 : 0);
-    *reinterpret_cast<float2*>(&s_.of_warps[row][c_.warp][feature]) = {y[0], y[1]};
-    if (c_.lane == 0) s_.of_warp[row][c_.warp] = {top, sum};
+    const Attended<2> all = joined(found, c_.lane);
+    *reinterpret_cast<float2*>(&s_.of_warps[row][c_.warp][first_joined(c_.lane)]) = {all.y[0],
+                                                                                     all.y[1]};
+    if (c_.lane == 0) s_.of_warp[row][c_.warp] = all.softmax;
   }
 
-  const Scene<T, kWidth, kRows>& c_;
+  const BlockContext<T, kWidth, kRows>& c_;
   Shared<kWidth, kRows>& s_;
-  int piece_, key_;  // of a row, 16 bytes; of a step
+  int key_;  // of a half of a slot
   Stage stage_;
 };
 }  // namespace weft::decode_cluster

@@ -14,12 +14,12 @@ class Compute {
   using P = Packing<kWidth>;
 
  public:
-  __device__ __forceinline__ explicit Compute(const Scene<T, kWidth, kRows>& scene)
-      : c_(scene),
-        s_(scene.s),
-        attention_(scene),
-        attention_stage_{scene.a.stages.attention},
-        mlp_stage_{scene.a.stages.mlp} {}
+  __device__ __forceinline__ explicit Compute(const BlockContext<T, kWidth, kRows>& context)
+      : c_(context),
+        s_(context.s),
+        attention_(context),
+        attention_stage_{context.a.stages.attention},
+        mlp_stage_{context.a.stages.mlp} {}
 
   __device__ __forceinline__ void run() {
 #pragma unroll 1
@@ -206,7 +206,7 @@ class Compute {
                      sums[0].y + sums[1].y, device::mapa(address(s_.down_here[row]), owner));
   }
 
-  const Scene<T, kWidth, kRows>& c_;
+  const BlockContext<T, kWidth, kRows>& c_;
   Shared<kWidth, kRows>& s_;
   Attention<T, kWidth, kRows> attention_;
   Stage attention_stage_, mlp_stage_;

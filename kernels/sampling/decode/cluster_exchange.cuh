@@ -12,12 +12,12 @@ class Exchange {
   using P = Packing<kWidth>;
 
  public:
-  __device__ __forceinline__ explicit Exchange(const Scene<T, kWidth, kRows>& scene)
-      : c_(scene),
-        s_(scene.s),
-        first_(scene.warp - kFirstExchange),
-        at_(scene.lane % P::kWords),
-        owns_(scene.lane < P::kWords) {}
+  __device__ __forceinline__ explicit Exchange(const BlockContext<T, kWidth, kRows>& context)
+      : c_(context),
+        s_(context.s),
+        first_(context.warp - kFirstExchange),
+        at_(context.lane % P::kWords),
+        owns_(context.lane < P::kWords) {}
 
   __device__ __forceinline__ void run() {
     Stage attention{c_.a.stages.attention}, mlp{c_.a.stages.mlp};
@@ -151,7 +151,7 @@ class Exchange {
               device::pack<T>(sum[0].x + bias.x, sum[0].y + bias.y));
   }
 
-  const Scene<T, kWidth, kRows>& c_;
+  const BlockContext<T, kWidth, kRows>& c_;
   Shared<kWidth, kRows>& s_;
   int first_, at_;  // row; pair of the rank's columns
   bool owns_;       // else the lane repeats another one's

@@ -38,9 +38,8 @@ __device__ void put_constants(float* sums, float* biases, int i, const T* w, con
   if (lane == 0) sums[i] = sum, biases[i] = shift + to_float(*bias);
 }
 
-template <class T, int kWidth>
+template <class P, int kWidth, class T>
 __device__ void pack_attention(unsigned char* to, const From<T>& from, int head, int rank) {
-  using P = Packing<kWidth>;
   using C = typename P::OfAttention;
   float* constants = reinterpret_cast<float*>(to);
   const int thread = static_cast<int>(threadIdx.x);
@@ -57,16 +56,15 @@ __device__ void pack_attention(unsigned char* to, const From<T>& from, int head,
   }
   T* qkv = reinterpret_cast<T*>(to + P::kMatrices);
   for (int i = thread; i < kQkvColumns * kWidth; i += kThreads)
-    qkv[i] = from.qkv[int64_t{P::qkv_row(head, rank, i / kWidth)} * kWidth + P::inner_of(i)];
+    qkv[i] = from.qkv[int64_t{P::qkv_row(head, rank, P::qkv_column(i))} * kWidth + P::qkv_inner(i)];
   T* proj = reinterpret_cast<T*>(to + P::kProj);
   for (int i = thread; i < P::kOwned * kHeadSize; i += kThreads)
     proj[i] = from.proj[int64_t{rank * P::kOwned + P::proj_column(i)} * kWidth + head * kHeadSize +
                         P::proj_feature(i)];
 }
 
-template <class T, int kWidth>
+template <class P, int kWidth, class T>
 __device__ void pack_mlp(unsigned char* to, const From<T>& from, int head, int rank) {
-  using P = Packing<kWidth>;
   using C = typename P::OfMlp;
   float* constants = reinterpret_cast<float*>(to);
   const int thread = static_cast<int>(threadIdx.x), first = (head * kRanks + rank) * kHidden;
@@ -81,22 +79,21 @@ __device__ void pack_mlp(unsigned char* to, const From<T>& from, int head, int r
   }
   T* up = reinterpret_cast<T*>(to + P::kMatrices);
   for (int i = thread; i < kHidden * kWidth; i += kThreads)
-    up[i] = from.up[int64_t{first + i / kWidth} * kWidth + P::inner_of(i)];
+    up[i] = from.up[int64_t{first + P::up_column(i)} * kWidth + P::up_inner(i)];
   T* down = reinterpret_cast<T*>(to + P::kDown);
   for (int i = thread; i < kHidden * kWidth; i += kThreads)
     down[i] = from.down[int64_t{P::down_column(i)} * 4 * kWidth + first + P::down_unit(i)];
 }
 
 // A thread block for each layer and thread block of the decoding kernel.
-template <class T, int kWidth>
+template <class T, class P, int kWidth>
 __global__ void __launch_bounds__(kThreads)
     pack_kernel(const __grid_constant__ PackArguments<T> a) {
-  using P = Packing<kWidth>;
   const int layer = static_cast<int>(blockIdx.x) / P::kBlocks,
             block = static_cast<int>(blockIdx.x) % P::kBlocks;
   unsigned char* to = a.weights + int64_t{blockIdx.x} * P::kBytes;
-  pack_attention<T, kWidth>(to, a.layers[layer], block / kRanks, block % kRanks);
-  pack_mlp<T, kWidth>(to + P::kAttentionBytes, a.layers[layer], block / kRanks, block % kRanks);
+  pack_attention<P, kWidth>(to, a.layers[layer], block / kRanks, block % kRanks);
+  pack_mlp<P, kWidth>(to + P::kAttentionBytes, a.layers[layer], block / kRanks, block % kRanks);
 }
 
 template <class T>
@@ -115,11 +112,10 @@ From<T> from_of(const DecodeBlock& b) {
   };
 }
 
-template <class T, int kWidth>
-void pack(CudaQueue& queue, const DecodeBlocks& k) {
-  using P = Packing<kWidth>;
+template <class T, class P, int kWidth>
+void pack(CudaQueue& queue, const DecodeBlocks& k, int64_t exchange_words) {
   const auto layers = static_cast<int64_t>(k.blocks.size());
-  const Prepared at(kWidth, layers, k.x.rows(), P::kBytes);
+  const Prepared at(kWidth, layers, exchange_words, P::kBytes);
   auto* memory = static_cast<unsigned char*>(k.prepared.data);
   WEFT_CUDA_CHECK(cudaMemsetAsync(memory, 0, static_cast<std::size_t>(at.exchange), queue.stream));
   WEFT_CUDA_CHECK(cudaMemsetAsync(memory + at.exchange, 0xff,
@@ -131,16 +127,23 @@ void pack(CudaQueue& queue, const DecodeBlocks& k) {
     a.weights = memory + at.weights + first * P::kBlocks * P::kBytes;
     for (int64_t i = 0; i < count; ++i)
       a.layers[i] = from_of<T>(k.blocks[static_cast<std::size_t>(first + i)]);
-    pack_kernel<T, kWidth>
+    pack_kernel<T, P, kWidth>
         <<<static_cast<unsigned>(count * P::kBlocks), kThreads, 0, queue.stream>>>(a);
   }
+}
+
+// rows: of kExchangeWords each.
+template <class P, int kWidth>
+void pack(CudaQueue& queue, const DecodeBlocks& k, int64_t rows) {
+  const int64_t words = rows * P::kExchangeWords;
+  if (k.x.dtype == DType::f16) return pack<__half, P, kWidth>(queue, k, words);
+  pack<__nv_bfloat16, P, kWidth>(queue, k, words);
 }
 }  // namespace
 
 void prepare(CudaQueue& queue, const DecodeBlocks& k) {
-  const bool half = k.x.dtype == DType::f16;
-  if (k.x.cols() == 512)
-    return half ? pack<__half, 512>(queue, k) : pack<__nv_bfloat16, 512>(queue, k);
-  return half ? pack<__half, 256>(queue, k) : pack<__nv_bfloat16, 256>(queue, k);
+  if (k.x.cols() == 512) return pack<Packing<512>, 512>(queue, k, k.x.rows());
+  pack<Packing<256>, 256>(queue, k, k.x.rows());
 }
+
 }  // namespace weft::decode_cluster

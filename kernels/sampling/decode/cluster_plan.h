@@ -12,9 +12,13 @@ inline constexpr int kRanks = 8, kHeadSize = 64;
 inline constexpr int kWarps = 8;     // that compute
 inline constexpr int kMostRows = 4;  // sequences of a launch
 inline constexpr int kMostLayers = 64, kMostLayouts = 8;
-// Attention takes the keys of a rank in steps of four a warp, and up to four steps at once.
-inline constexpr int kStepKeys = 32, kStepsAtOnce = 4, kMostSlots = 16;
-inline constexpr int kRowBytes = kHeadSize * 2, kSlotBytes = kStepKeys * kRowBytes * 2;
+// Keys of a rank come in slots of two halves. Of each half a warp takes four keys.
+inline constexpr int kHalfKeys = 32, kSlotKeys = 2 * kHalfKeys, kMostSlots = 8;
+inline constexpr int kRowBytes = kHeadSize * 2;
+
+// Keys, then values.
+constexpr int slot_bytes(int keys) { return 2 * keys * kRowBytes; }
+
 inline constexpr int kQkv = 3 * kHeadSize, kQkvColumns = kQkv / kRanks;  // of a head; of a rank
 inline constexpr int kHidden = 32;            // hidden units of a thread block
 inline constexpr int kConstantsBytes = 1024;  // f32 numbers before the matrices of a part
@@ -61,12 +65,17 @@ struct Packing {
     return feature / kHeadSize * kWidth + head * kHeadSize + feature % kHeadSize;
   }
 
-  // Element i of the packed columns of q | k | v, or of `up`: column i / kWidth, and which inner
-  // element.
-  static constexpr int inner_of(int i) {
+  // Element i of the packed columns of q | k | v, or of `up`: the column, and which inner element.
+  static constexpr int qkv_column(int i) { return i / kWidth; }
+
+  static constexpr int up_column(int i) { return i / kWidth; }
+
+  static constexpr int qkv_inner(int i) {
     const int e = i % 8, lane = i / 8 % 32, chunk = i / 256 % kChunks;
     return (2 * chunk + e / 4) * 128 + lane * 4 + e % 4;
   }
+
+  static constexpr int up_inner(int i) { return qkv_inner(i); }
 
   // Element i of the packed projection: the rank's column, and the feature of the head.
   static constexpr int proj_column(int i) {
@@ -90,14 +99,15 @@ struct Packing {
 struct Prepared {
   int64_t set_words, exchange, weights, bytes;
 
-  constexpr Prepared(int width, int64_t layers, int64_t rows, int64_t bytes_of_block)
-      : set_words(2 * layers * rows * (width / kHeadSize) * (width / 2)),
+  // exchange_words: of one exchange, all rows.
+  constexpr Prepared(int width, int64_t layers, int64_t exchange_words, int64_t bytes_of_block)
+      : set_words(2 * layers * exchange_words),
         exchange(128),
         weights(exchange + 2 * set_words * 4),
         bytes(weights + layers * (width / kHeadSize) * kRanks * bytes_of_block) {}
 };
 
-// How many layers ahead parts of the weights are loaded, and how many steps of keys.
+// How many layers ahead parts of the weights are loaded, and how many slots of keys.
 struct Stages {
   int attention, mlp, keys;
 };

@@ -2,6 +2,7 @@
 #include "src/ranks/cuda/host_reduce.h"
 
 #include "kernels/layers/pointwise.h"
+#include "src/cuda/memory_operations.h"
 #include "src/cuda/staging.h"
 #include "src/files/descriptor.h"
 #include "src/ranks/sockets.h"
@@ -26,20 +27,6 @@ namespace {
 constexpr std::size_t kPage = 4096, kBytesOfRank = std::size_t{32} << 20;
 constexpr int64_t kAlign = 8;  // elements: 16 bytes at a time whatever the type
 static_assert(HostReduce::kMostRanks <= static_cast<int>(SumOf::kMost));
-
-// A function of the driver, to which programs do not link.
-auto* batch_of_memory_operations() {
-  static const auto found = [] {
-    void* function = nullptr;
-    cudaDriverEntryPointQueryResult result{};
-    WEFT_CUDA_CALL(cudaGetDriverEntryPointByVersion("cuStreamBatchMemOp", &function, 12000,
-                                                    cudaEnableDefault, &result));
-    WEFT_CHECK(result == cudaDriverEntryPointSuccess,
-               "the NVIDIA driver has no cuStreamBatchMemOp");
-    return reinterpret_cast<decltype(&cuStreamBatchMemOp)>(function);
-  }();
-  return found;
-}
 
 TensorView range_of(const TensorView& t, int64_t begin, int64_t end) {
   TensorView range = t;
@@ -181,31 +168,16 @@ CUdeviceptr HostReduce::flag(int of_rank, Flag which, int from_rank) const {
 // visible. The waiting rank resets the flag: the next signal comes after a meeting of the other
 // flag.
 void HostReduce::meet(Flag which, cudaStream_t stream) const {
-  std::vector<CUstreamBatchMemOpParams> signals, waits, resets;
-  const auto write = [](CUdeviceptr address, uint32_t value) {
-    CUstreamBatchMemOpParams op = {};
-    op.writeValue.operation = CU_STREAM_MEM_OP_WRITE_VALUE_32;
-    op.writeValue.address = address;
-    op.writeValue.value = value;
-    op.writeValue.flags = CU_STREAM_WRITE_VALUE_DEFAULT;  // after all that the stream has done
-    return op;
-  };
+  std::vector<MemoryOperation> all, waits, resets;
   for (int rank = 0; rank < size_; ++rank) {
     if (rank == rank_) continue;
-    signals.push_back(write(flag(rank, which, rank_), 1));
-    CUstreamBatchMemOpParams& wait = waits.emplace_back();
-    wait = {};
-    wait.waitValue.operation = CU_STREAM_MEM_OP_WAIT_VALUE_32;
-    wait.waitValue.address = flag(rank_, which, rank);
-    wait.waitValue.value = 1;
-    wait.waitValue.flags = CU_STREAM_WAIT_VALUE_EQ;
-    resets.push_back(write(flag(rank_, which, rank), 0));
+    all.push_back(write_word(flag(rank, which, rank_), 1));
+    waits.push_back(wait_for_word(flag(rank_, which, rank), 1));
+    resets.push_back(write_word(flag(rank_, which, rank), 0));
   }
-  std::vector<CUstreamBatchMemOpParams>& all = signals;
   all.insert(all.end(), waits.begin(), waits.end());
   all.insert(all.end(), resets.begin(), resets.end());
-  const CUresult result =
-      batch_of_memory_operations()(stream, static_cast<unsigned>(all.size()), all.data(), 0);
+  const CUresult result = enqueue(all, stream);
   WEFT_CHECK(result == CUDA_SUCCESS, "a meeting of ranks: CUDA error ", static_cast<int>(result));
 }
 

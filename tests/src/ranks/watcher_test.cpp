@@ -339,6 +339,17 @@ TEST(Watcher, WhoHoldsUpTheOthers) {
   EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true)}, 0), Hung{0});
   EXPECT_EQ(find_hung({at(5, 31, true), at(5, 31, true), std::nullopt}, 2), Hung{})
       << "it has left";
+  const auto ended = [](RankState state, uint64_t collectives) {
+    state.collectives = collectives;
+    return state;
+  };
+  EXPECT_EQ(find_hung({ended(at(6, 31), 9), ended(at(6, 31, true), 8)}, -1), Hung{1})
+      << "it was stopped after rank 0 had answered; the GPU of rank 0 waits for it";
+  EXPECT_EQ(find_hung({ended(at(6, 31), 8), ended(at(6, 31, true), 8)}, -1), Hung{0})
+      << "rank 0 has not answered";
+  EXPECT_EQ(
+      find_hung({ended(at(6, 31), 9), ended(at(5, 31, true), 8), ended(at(7, 31, true), 10)}, -1),
+      Hung{1});
   EXPECT_EQ(find_hung({RankState{.quiet = seconds(1000)}, at(6, 0)}, -1), Hung{})
       << "nobody watches it";
   EXPECT_EQ(find_hung({std::nullopt, std::nullopt}, -1), Hung{});

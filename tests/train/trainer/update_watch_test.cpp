@@ -3,14 +3,19 @@
 #include "train/trainer/update_watch.h"
 
 #include "kernels/diagnostics/last_launch.h"
+#include "kernels/layers/pointwise.h"
+#include "src/device.h"
 #include "src/files/hdf5.h"
+#include "tests/train/trainer/wait_for_host.h"
 #include "tests/train/training.h"
 
 #include <chrono>
+#include <cstdint>
 #include <cstdlib>
 #include <gtest/gtest.h>
 #include <string>
 #include <thread>
+#include <variant>
 #include <vector>
 
 namespace weft {
@@ -21,24 +26,67 @@ void sleep(milliseconds time) { std::this_thread::sleep_for(time); }
 
 std::string kept() { return "kept: run/latest.h5 of step 2"; }
 
+[[noreturn]] void hang() {
+  UpdateWatch watch(milliseconds(200), kept);
+  for (int step = 1; step <= 3; ++step) watch.report_step(step);
+  sleep(milliseconds(5000));
+  _exit(0);
+}
+
 TEST(UpdateWatch, EndsTheProcessWhenNoStepComes) {
-  const auto hang = [] {
-    UpdateWatch watch(milliseconds(200), kept);
-    for (int step = 1; step <= 3; ++step) watch.report_step(step);
-    last_launch = "a_kernel";
-    sleep(milliseconds(5000));
-    _exit(0);
-  };
+  last_launch = "a_kernel";
   EXPECT_EXIT(hang(), testing::ExitedWithCode(1),
               "^error: no update for 0.2 s, after step 3; launched last: a_kernel. kept: "
               "run/latest.h5 of step 2\n$");
-  const auto graph = [&] {
-    last_graph = "a CUDA graph of 7 nodes that ends with adamw";
+}
+
+TEST(UpdateWatch, NamesTheLaunchesOfAGraphThatMayRun) {
+  last_launch = "nothing";
+  uint32_t ended = 2;
+  GraphLaunches graph{.kernels = {"a", "b", "c", "d", "e"}, .interval = 2};
+  last_graph = &graph;
+  const auto expect = [](const std::string& text) {
+    EXPECT_EXIT(hang(), testing::ExitedWithCode(1),
+                "launched last: a CUDA graph of 5 launches" + text + "; then nothing");
+  };
+  expect("");  // of a GPU that does not count
+  graph.ended = &ended;
+  expect(", of which 2 have ended and one of these runs: c, d");
+  ended = 4;
+  expect(", of which 4 have ended and one of these runs: e");
+  ended = 5;
+  expect(", none of which runs");
+  last_graph = nullptr;
+}
+
+#ifdef WEFT_CUDA
+// The kernel waits in the graph's third run, behind one that ended and one that waits for it.
+TEST(CudaUpdateWatch, NamesTheLaunchesOfAGraphThatHangs) {
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto hang_on_gpu = [] {
+    const auto device = make_device("cuda");
+    const Tensor go(*device->host_pool, {1}, DType::i32);
+    const Tensor x(*device->pool, {64}, DType::f32);
+    volatile int32_t& word = *go.view().as<int32_t>();
+    word = 1;
+    GraphedStep step(*device, true);
+    const auto work = [&] {
+      for (int i = 0; i < 80; ++i) launch(device->queue, Add{.out = {x.view(), false}, .x = x});
+      wait_for_host(std::get<CudaQueue>(device->queue), word);
+      for (int i = 0; i < 80; ++i) launch(device->queue, Add{.out = {x.view(), false}, .x = x});
+    };
+    for (int i = 0; i < 4; ++i) step.run(work);
+    device->synchronize();
+    word = 0;
+    for (int i = 0; i < 2; ++i) step.run(work);
     hang();
   };
-  EXPECT_EXIT(graph(), testing::ExitedWithCode(1),
-              "launched last: a CUDA graph of 7 nodes that ends with adamw, then a_kernel");
+  EXPECT_EXIT(
+      hang_on_gpu(), testing::ExitedWithCode(1),
+      "a CUDA graph of 161 launches, of which 64 have ended and one of these runs: (add, ){16}"
+      "wait_for_host(, add){15}; then nothing");
 }
+#endif
 
 // Ten limits before two steps and for announced work, three times the longest pause afterwards.
 TEST(UpdateWatch, LetsAProcessTakeTheTimeThatItNeeds) {

@@ -11,7 +11,7 @@ add_library(weft_sampler SHARED $<TARGET_OBJECTS:train_sampling_capi>)
 target_link_libraries(weft_sampler PRIVATE weft)
 target_include_directories(weft_sampler INTERFACE ${CMAKE_SOURCE_DIR}/src/capi ${CMAKE_SOURCE_DIR}/train/sampling/capi)
 target_link_options(weft_sampler PRIVATE LINKER:--version-script=${CMAKE_SOURCE_DIR}/train/sampling/capi/weft_sampler.map)
-set_target_properties(weft_sampler PROPERTIES LINKER_LANGUAGE CXX PUBLIC_HEADER train/sampling/capi/weft_sampler.h
+set_target_properties(weft_sampler PROPERTIES LINKER_LANGUAGE CXX
   LINK_DEPENDS ${CMAKE_SOURCE_DIR}/train/sampling/capi/weft_sampler.map)
 block()  # those of weft_attention stay as they are
   set(capi_name weft_sampler)
@@ -21,6 +21,7 @@ block()  # those of weft_attention stay as they are
 endblock()
 
 install(TARGETS weft_sampler)
+install(FILES train/sampling/capi/weft_sampler.h DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 install(FILES ${CMAKE_BINARY_DIR}/lib/weft_sampler.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 set_target_properties(weft weft_kernels weft_sampler PROPERTIES  # found in lib/ and in the Python package
   INSTALL_RPATH "$ORIGIN;$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")

@@ -5,6 +5,7 @@
 #include "src/config/conditions.h"
 #include "src/config/config.h"
 #include "src/config/names.h"
+#include "src/files/hdf5.h"
 #include "train/program/loaded_model.h"
 #include "train/sampling/sampler.h"
 
@@ -17,15 +18,15 @@
 #include <utility>
 #include <vector>
 
-namespace {
-using namespace weft;
-using namespace weft::capi;
-
+namespace weft::capi {
 struct SharedModel {
   std::unique_ptr<LoadedModel> loaded;
   std::mutex mutex;  // texts share its queue and memory
 };
-}  // namespace
+}  // namespace weft::capi
+
+using namespace weft;
+using namespace weft::capi;
 
 struct weft_sampler {
   std::shared_ptr<SharedModel> model;
@@ -70,6 +71,7 @@ std::unique_ptr<weft_sampler> open(const char* path, int32_t device) {
           device);
   static std::mutex files;  // HDF5 is not for several threads
   const std::lock_guard lock(files);
+  may_fork = false;  // numpy's threads and CUDA have handlers that fork() calls
   auto model = std::make_shared<SharedModel>();
   model->loaded = load_model(path, device == WEFT_CPU ? "cpu" : str("cuda:", device));
   if (const auto told = conditions(model->loaded->config); !told.empty())

@@ -27,6 +27,8 @@ typedef struct weft_sampler weft_sampler;
 // Loads a checkpoint that `train` wrote (.h5), the moving average of its weights where there is
 // one. device: WEFT_CPU or the number of a CUDA device. A model that is told of a sequence before
 // its first token (labels, augmentation) is WEFT_UNSUPPORTED.
+// The process is not copied (no fork()). HDF5 reads the file here: a program that uses the same
+// libhdf5 does not call it meanwhile, and afterwards has no messages and no external links of HDF5.
 WEFT_API weft_status weft_sampler_open(const char* path, int32_t device, weft_sampler** sampler);
 // Its texts stay as they are, and hold what they need.
 WEFT_API void weft_sampler_close(weft_sampler* sampler);

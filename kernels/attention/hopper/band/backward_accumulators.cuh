@@ -8,7 +8,7 @@
 namespace weft::attention::hopper {
 // Scores into probabilities; `lse` of the queries in shared memory, `scale` times log2(e).
 template <int N>
-__device__ __forceinline__ void exponentiate(float (&s)[N], uint32_t lse, float scale) {
+__device__ __forceinline__ void exponentiate(float (&s)[N], SharedAddress lse, float scale) {
 #pragma unroll
   for (int j = 0; j < N / 4; ++j) {
     const float2 of_column = ld_shared_float2(lse + (8 * j + threadIdx.x % 4 * 2) * 4);
@@ -41,7 +41,8 @@ __device__ __forceinline__ void hide_from_queries(float (&s)[N], const BandTiles
 
 // dP into dS; `delta` of the queries in shared memory.
 template <int N>
-__device__ __forceinline__ void differentiate(float (&dp)[N], const float (&p)[N], uint32_t delta) {
+__device__ __forceinline__ void differentiate(float (&dp)[N], const float (&p)[N],
+                                              SharedAddress delta) {
 #pragma unroll
   for (int j = 0; j < N / 4; ++j) {
     const float2 of_column = ld_shared_float2(delta + (8 * j + threadIdx.x % 4 * 2) * 4);
@@ -63,7 +64,7 @@ __device__ __forceinline__ void round_steps(uint32_t (&a)[kSteps][4],
 // 64 columns of accumulators times `factor`, rounded, to a panel in shared memory.
 template <class T, int N>
 __device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float factor,
-                                          uint32_t out) {
+                                          SharedAddress out) {
 #pragma unroll
   for (int k = 0; k < 4; ++k) {
     uint32_t r[4];
@@ -80,8 +81,8 @@ __device__ __forceinline__ void put_panel(const float (&c)[N], int panel, float 
 // nobody reads any more once at most kPending stores of the thread that leads are under way.
 template <class T, int kPending = 0, int N>
 __device__ __forceinline__ void send_panel(int group, const float (&c)[N], int panel, float factor,
-                                           uint32_t out, const CUtensorMap& to,
-                                           const BandBackward& g, const TilePlace& at) {
+                                           SharedAddress out, const CUtensorMap& to,
+                                           const BandBackward& g, const TileCoord& at) {
   if (is_warpgroup_leader()) tma_store_wait_group_read<kPending>();
   warpgroup_sync(group);
   put_panel<T>(c, panel, factor, out);

@@ -2,8 +2,8 @@
 // Backward attention over a band (band.cuh) on Hopper: the iterations of a thread block, its shared
 // memory, and stores. The kernels over pairs of key tiles (column_memory.cuh) share BandBackward,
 // rings and registers.
-// A run owns the dK and dV of its tiles, and goes on over the queries that see the last of them. It
-// leaves out the dQ of its first queries: the run before has their earlier keys. So one block
+// A span owns the dK and dV of its tiles, and goes on over the queries that see the last of them.
+// It leaves out the dQ of its first queries: the span before has their earlier keys. So one block
 // writes each gradient.
 #pragma once
 
@@ -12,11 +12,11 @@
 #include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
-struct TilePlace {
+struct TileCoord {
   int tile, group, h, b;
 
-  __device__ __forceinline__ static TilePlace of(const BandRun& run, int tile) {
-    return {tile, run.group, run.h, run.b};
+  __device__ __forceinline__ static TileCoord of(const TileSpan& span, int tile) {
+    return {tile, span.group, span.h, span.b};
   }
 };
 
@@ -46,14 +46,14 @@ struct BandBackward {
   }
 
   // delta of a row of a tile of queries, where there is such a row and this block writes it.
-  __device__ __forceinline__ void put_delta(const TilePlace& at, int row, float x,
+  __device__ __forceinline__ void put_delta(const TileCoord& at, int row, float x,
                                             bool owned) const {
     const int position = tiles.position(at.group, at.tile, row);
     if (owned && position >= 0) delta[tiles.first_scalar(at.b, at.h) + position] = x;
   }
 };
 
-// The iterations of a thread block: the tiles of its runs, one each.
+// The iterations of a thread block: the tiles of its spans, one each.
 class TileIterator {
  public:
   __device__ explicit TileIterator(const BandTiles& tiles)
@@ -70,67 +70,66 @@ class TileIterator {
     open();
   }
 
-  __device__ const BandRun& run() const { return run_; }
+  __device__ const TileSpan& span() const { return span_; }
 
   __device__ int tile() const { return tile_; }
 
   // Key tiles before this one that its queries meet.
-  __device__ int met_before() const { return min(tile_ - run_.first, tiles_.tiles_back()); }
+  __device__ int met_before() const { return min(tile_ - span_.first, tiles_.tiles_back()); }
 
   __device__ bool is_last() const { return tile_ + 1 == end_; }
 
   __device__ bool owns_queries() const {
-    return run_.first == 0 || tile_ - run_.first >= tiles_.tiles_back();
+    return span_.first == 0 || tile_ - span_.first >= tiles_.tiles_back();
   }
 
-  // Whether dK and dV of the tile `back` iterations ago belong to this run.
-  __device__ bool owns_keys(int back) const { return tile_ - back < run_.end; }
+  // Whether dK and dV of the tile `back` iterations ago belong to this span.
+  __device__ bool owns_keys(int back) const { return tile_ - back < span_.end; }
 
  private:
   __device__ __forceinline__ void open() {
     tile_ = end_ = 0;
     if (item_ >= tiles_.work_items()) return;
-    run_ = tiles_.work_item(item_);
-    tile_ = run_.first;
-    end_ = min(run_.end + tiles_.tiles_back(), tiles_.tiles);
+    span_ = tiles_.work_item(item_);
+    tile_ = span_.first;
+    end_ = min(span_.end + tiles_.tiles_back(), tiles_.tiles);
   }
 
   const BandTiles& tiles_;
   int item_, tile_ = 0, end_ = 0;
-  BandRun run_{};
+  TileSpan span_{};
 };
 
 struct TileStep {
-  using Shared = int[8];  // as it lies in shared memory
-  TilePlace place;
+  struct alignas(16) Shared {  // as it lies in shared memory
+    int words[8];
+  };
+
+  TileCoord coord;
   int met_before;  // -1: none, there are no more
   bool is_last, owns_queries;
   int owned_keys;  // bit b: TileIterator::owns_keys(b)
 
   __device__ __forceinline__ static TileStep of(const TileIterator& iterator) {
-    const BandRun& run = iterator.run();
-    TileStep step{TilePlace::of(run, iterator.tile()), iterator.met_before(), iterator.is_last(),
+    const TileSpan& span = iterator.span();
+    TileStep step{TileCoord::of(span, iterator.tile()), iterator.met_before(), iterator.is_last(),
                   iterator.owns_queries(), 0};
     for (int back = 0; back <= step.met_before; ++back)
       step.owned_keys |= static_cast<int>(iterator.owns_keys(back)) << back;
     return step;
   }
 
-  __device__ __forceinline__ void write(uint32_t to) const {
+  __device__ __forceinline__ void write(Shared& to) const {
     const int flags = met_before < 0 ? -1
                                      : met_before | static_cast<int>(is_last) << 8 |
                                            static_cast<int>(owns_queries) << 9 | owned_keys << 16;
-    asm volatile("st.shared.v4.s32 [%0], {%1, %2, %3, %4};" ::"r"(to), "r"(place.tile),
-                 "r"(place.group), "r"(place.h), "r"(place.b)
-                 : "memory");
-    asm volatile("st.shared.s32 [%0], %1;" ::"r"(to + 16), "r"(flags) : "memory");
+    st_shared_int4(shared_address(to.words), {coord.tile, coord.group, coord.h, coord.b});
+    st_shared_int(shared_address(&to.words[4]), flags);
   }
 
-  // All but the place.
-  __device__ __forceinline__ static TileStep read(uint32_t from) {
-    int flags;
-    asm volatile("ld.shared.s32 %0, [%1];" : "=r"(flags) : "r"(from + 16));
-    flags = warp_uniform(flags);
+  // All but the coordinates.
+  __device__ __forceinline__ static TileStep read(const Shared& from) {
+    const int flags = warp_uniform(ld_shared_int(shared_address(&from.words[4])));
     return {{},
             flags < 0 ? -1 : flags & 0xff,
             (flags >> 8 & 1) != 0,
@@ -138,103 +137,63 @@ struct TileStep {
             flags >> 16};
   }
 
-  __device__ __forceinline__ static TilePlace read_place(uint32_t from) {
-    TilePlace r;
-    asm volatile("ld.shared.v4.s32 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r.tile), "=r"(r.group), "=r"(r.h), "=r"(r.b)
-                 : "r"(from));
-    return r;
+  __device__ __forceinline__ static TileCoord read_coord(const Shared& from) {
+    const int4 x = ld_shared_int4(shared_address(from.words));
+    return {x.x, x.y, x.z, x.w};
   }
 };
 
-// Keys and values, or queries and dy, in bytes.
-template <int kX, int kY>
+// Keys and values, or queries and dy.
+template <int Dqk, int Dv>
 struct TilePair {
-  char x[kX], y[kY];
+  Panel x[Dqk / 64], y[Dv / 64];
 };
 
-// What the shared memory of each backward kernel over bands has: key stages with the keys and
-// values of a tile, stages with the queries and dy of one, and their barriers. M::SharedStorage has
-// them. What ends a phase, and who arrives:
-//   full        queries, dy, lse and delta have come: the thread that loads rows by TMA, and 32
-//   lanes that
-//               fetch lse (and delta, where an earlier pass computed it)
-//   free        nobody reads the stage any more: warps of consumers, and those that compute delta
-//   delta_full  delta is there, where this pass computes it: the warps that do
-//   keys_full   keys and values have come: the thread that loads them
-//   keys_free   nobody reads them any more: who multiplies with them, as each kernel says
-//   y_full      y has come: the thread that loads it
-//   y_free      delta is computed from it: the warps that do
-template <class M>
-struct BackwardRings {
-  static constexpr int kWarps = kWarpgroup / 32, kDeltaWarps = 2;
-  uint32_t base;
+// Of the queries of a tile.
+struct QueryScalars64 {
+  float lse[kTile], delta[kTile];
+};
 
-  __device__ uint32_t k(int at) const { return base + at * (M::kX + M::kY); }
+// The barriers that each backward kernel over bands has. What ends a phase, and who arrives:
+//   queries.full   queries, dy, lse and delta have come: the thread that loads rows by TMA, and 32
+//                  lanes that fetch lse (and delta, where an earlier pass computed it)
+//   queries.empty  nobody reads the stage any more: warps of consumers, and those that make delta
+//   delta_full     delta is there, where this pass computes it: the warps that do
+//   keys.full      keys and values have come: the thread that loads them
+//   keys.empty     nobody reads them any more: who multiplies with them, as each kernel says
+//   y.full         y has come: the thread that loads it
+//   y.empty        delta is computed from it: the warps that do
+template <int kStages, int kKeyStages, int kYStages>
+struct BackwardPipelines {
+  static constexpr int kDeltaWarps = 2;
+  Pipeline<kStages> queries;
+  Pipeline<kKeyStages> keys;
+  Pipeline<kYStages> y;
+  Barrier delta_full[kStages];
 
-  __device__ uint32_t v(int at) const { return k(at) + M::kX; }
-
-  __device__ uint32_t q(int stage) const {
-    return base + int{offsetof(typename M::SharedStorage, stages)} + stage * (M::kX + M::kY);
-  }
-
-  __device__ uint32_t dy(int stage) const { return q(stage) + M::kX; }
-
-  // Of kernels over a TileIterator.
-  __device__ uint32_t lse(int stage) const {
-    return base + int{offsetof(typename M::SharedStorage, scalars)} + stage * 2 * kTile * 4;
-  }
-
-  __device__ uint32_t delta(int stage) const { return lse(stage) + kTile * 4; }
-
-  __device__ uint32_t step(int stage) const {
-    return base + int{offsetof(typename M::SharedStorage, step)} + stage * 32;
-  }
-
-  __device__ uint32_t full(int stage) const {
-    return base + int{offsetof(typename M::SharedStorage, full)} + stage * 8;
-  }
-
-  __device__ uint32_t free(int stage) const { return full(M::kStages + stage); }
-
-  __device__ uint32_t delta_full(int stage) const { return full(2 * M::kStages + stage); }
-
-  __device__ uint32_t keys_full(int at) const { return full(3 * M::kStages + at); }
-
-  __device__ uint32_t keys_free(int at) const { return keys_full(M::kKeyStages + at); }
-
-  __device__ uint32_t y_full(int at) const { return keys_full(2 * M::kKeyStages + at); }
-
-  __device__ uint32_t y_free(int at) const { return y_full(M::kYStages + at); }
-
-  // Of these barriers, by one thread. Readers: arrivals that make a stage, and a at of keys, free.
-  __device__ void init_rings(int stage_readers, int key_readers) const {
-    for (int i = 0; i < M::kStages; ++i) {
-      mbarrier_init(full(i), 1 + 32);
-      mbarrier_init(free(i), stage_readers);
-      mbarrier_init(delta_full(i), kDeltaWarps);
-    }
-    for (int i = 0; i < M::kKeyStages; ++i)
-      mbarrier_init(keys_full(i), 1), mbarrier_init(keys_free(i), key_readers);
-    for (int i = 0; i < M::kYStages; ++i)
-      mbarrier_init(y_full(i), 1), mbarrier_init(y_free(i), kDeltaWarps);
+  // By one thread.
+  __device__ void init(int query_readers, int key_readers) {
+    constexpr int kScalarLanes = 32, kLoaders = 1;
+    queries.init(kLoaders + kScalarLanes, query_readers);
+    keys.init(kLoaders, key_readers);
+    y.init(kLoaders, kDeltaWarps);
+    for (auto& full : delta_full) full.init(kDeltaWarps);
   }
 };
 
-// Registers a lane of four warpgroups, 512 in all: a producer, two owners of keys, one that
-// accumulates dQ.
-struct OwnerRegisters {
-  static constexpr int kProducer = 32, kQueries = 96, kOwner = (512 - kProducer - kQueries) / 2;
+// Four warpgroups: a producer, two owners of keys, one that accumulates dQ. The owners get what the
+// others leave.
+inline constexpr RegisterSplit kOwnerRegisters = {
+    .producer = 32,
+    .consumer = (512 - 32 - 96) / 2,
+    .extra = 96,
 };
 
 // Consumer w holds dK and dV of every kConsumers-th key tile. x: Dqk columns, y: Dv, in panels
 // of 64.
 template <int Dqk_, int Dv_, int kConsumers_>
-struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsumers_>> {
-  using Rings = BackwardRings<BandBackwardMemory>;
-  using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
+struct BandBackwardMemory {
   static constexpr int Dqk = Dqk_, Dv = Dv_, kConsumers = kConsumers_;
-  static constexpr int kX = Dqk / 64 * kPanel, kY = Dv / 64 * kPanel;
   // Keys and values stay while later queries meet them; queries and dy for a step; y until delta is
   // known.
   static constexpr bool kSmall = Dqk == 64 && Dv == 64;
@@ -243,49 +202,30 @@ struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsume
                                                 : 3,
                        kStages = kSmall ? 3 : 2, kYStages = kSmall ? 2 : 1,
                        kOut = Dqk == 128 || kSmall ? 2 : 1;  // panels on their way
-  static constexpr int kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kWarps = kWarpgroup / 32, kThreads = (1 + kConsumers) * kWarpgroup;
+  using Pipelines = BackwardPipelines<kStages, kKeyStages, kYStages>;
 
-  struct SharedStorage {
-    TilePair<kX, kY> keys[kKeyStages], stages[kStages];
-    char y[kYStages][kY];
-    Panel ds[kConsumers];  // dS^T of the key tile `back` iterations ago and the queries at hand
-    Panel out[kConsumers][kOut];
+  TilePair<Dqk, Dv> keys[kKeyStages], stages[kStages];
+  Panel y[kYStages][Dv / 64];
+  Panel ds[kConsumers];  // dS^T of the key tile `back` iterations ago and the queries at hand
+  Panel out[kConsumers][kOut];
+  QueryScalars64 scalars[kStages];
+  TileStep::Shared step[kStages];
+  Pipelines pipelines;
+  // dS of all consumers has come; one of them has accumulated dQ over it.
+  Pipeline<1> ds_pipeline;
 
-    struct {
-      float lse[kTile], delta[kTile];
-    } scalars[kStages];
+  __device__ uint32_t lse(int stage) const { return shared_address(scalars[stage].lse); }
 
-    TileStep::Shared step[kStages];
-    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
-        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full, ds_free;
-  };
-
-  static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
-  static_assert(kBytes <= 227 * 1024);
-
-  __device__ static BandBackwardMemory of(const char* shared) { return {{first_panel(shared)}}; }
-
-  __device__ uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
-
-  __device__ uint32_t ds(int back) const { return WEFT_AT(ds) + back * kPanel; }
-
-  __device__ uint32_t out(int consumer, int panel) const {
-    return WEFT_AT(out) + (consumer * kOut + panel) * kPanel;
-  }
-
-  // dS of all consumers has come, from each of their warps; one of them has accumulated dQ over it.
-  __device__ uint32_t ds_full() const { return y_full(2 * kYStages); }
-
-  __device__ uint32_t ds_free() const { return ds_full() + 8; }
+  __device__ uint32_t delta(int stage) const { return shared_address(scalars[stage].delta); }
 
   // By all threads of the block, before anything else.
-  __device__ void init(bool makes_delta) const {
+  __device__ void init(bool makes_delta) {
     if (threadIdx.x == 0) {
-      // Keys: the consumer that holds the gradients of a tile, and the one that accumulates dQ over
-      // it.
-      Rings::init_rings(kConsumers * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
-      mbarrier_init(ds_full(), kConsumers * kWarps);
-      mbarrier_init(ds_free(), kWarps);
+      // Of keys: the consumer that holds the gradients of a tile, and the one that accumulates dQ.
+      constexpr int kKeyReaders = 2 * kWarps;
+      pipelines.init(kConsumers * kWarps + (makes_delta ? Pipelines::kDeltaWarps : 0), kKeyReaders);
+      ds_pipeline.init(kConsumers * kWarps, kWarps);
       fence_proxy_async();
     }
     __syncthreads();
@@ -293,8 +233,8 @@ struct BandBackwardMemory : BackwardRings<BandBackwardMemory<Dqk_, Dv_, kConsume
 };
 
 // Stores a panel of a tile. TMA clips elements out of range; `add` reduces into memory.
-__device__ __forceinline__ void store_panel(const CUtensorMap& to, uint32_t from, int panel,
-                                            const BandTiles& tiles, const TilePlace& at, bool add) {
+__device__ __forceinline__ void store_panel(const CUtensorMap& to, SharedAddress from, int panel,
+                                            const BandTiles& tiles, const TileCoord& at, bool add) {
   const int row = at.tile * kTile, column = at.group * tiles.columns();
   if (add)
     tma_reduce_add(to, from, panel * 64, row, column, at.h, at.b);

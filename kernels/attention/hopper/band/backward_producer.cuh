@@ -7,45 +7,50 @@
 namespace weft::attention::hopper {
 // One thread: loads tiles by TMA, and says what they are. Without stages for y other warps load y.
 template <class M>
-__device__ __forceinline__ void load_tiles(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
-  Ring<M::kKeyStages> key;
-  Ring<M::kYStages> y;
+__device__ __forceinline__ void load_tiles(M& memory, const BandBackward& g) {
+  PipelineState<M::kStages> stage;
+  PipelineState<M::kKeyStages> key;
+  PipelineState<M::kYStages> y;
   for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
-    const uint32_t full = memory.full(stage.at), keys_full = memory.keys_full(key.at);
-    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-    TileStep::of(iterator).write(memory.step(stage.at));
-    mbarrier_arrive_expect_tx(full, M::kX + M::kY);
-    copy_tile<M::Dqk>(memory.q(stage.at), g.q, g.tiles, iterator.run(), iterator.tile(), full);
-    copy_tile<M::Dv>(memory.dy(stage.at), g.dy, g.tiles, iterator.run(), iterator.tile(), full);
-    mbarrier_wait(memory.keys_free(key.at), key.parity ^ 1);
-    mbarrier_arrive_expect_tx(keys_full, M::kX + M::kY);
-    copy_tile<M::Dqk>(memory.k(key.at), g.k, g.tiles, iterator.run(), iterator.tile(), keys_full);
-    copy_tile<M::Dv>(memory.v(key.at), g.v, g.tiles, iterator.run(), iterator.tile(), keys_full);
+    Barrier& full = memory.pipelines.queries.full[stage.stage];
+    Barrier& keys_full = memory.pipelines.keys.full[key.stage];
+    memory.pipelines.queries.acquire(stage);
+    TileStep::of(iterator).write(memory.step[stage.stage]);
+    full.arrive_expect_tx(sizeof(memory.stages[0]));
+    copy_tile<M::Dqk>(memory.stages[stage.stage].x, g.q, g.tiles, iterator.span(), iterator.tile(),
+                      full);
+    copy_tile<M::Dv>(memory.stages[stage.stage].y, g.dy, g.tiles, iterator.span(), iterator.tile(),
+                     full);
+    memory.pipelines.keys.acquire(key);
+    keys_full.arrive_expect_tx(sizeof(memory.stages[0]));
+    copy_tile<M::Dqk>(memory.keys[key.stage].x, g.k, g.tiles, iterator.span(), iterator.tile(),
+                      keys_full);
+    copy_tile<M::Dv>(memory.keys[key.stage].y, g.v, g.tiles, iterator.span(), iterator.tile(),
+                     keys_full);
     if constexpr (M::kYStages > 0) {
       if (!g.accumulate) {
-        const uint32_t y_full = memory.y_full(y.at);
-        mbarrier_wait(memory.y_free(y.at), y.parity ^ 1);
-        mbarrier_arrive_expect_tx(y_full, M::kY);
-        copy_tile<M::Dv>(memory.y(y.at), g.y, g.tiles, iterator.run(), iterator.tile(), y_full);
+        Barrier& y_full = memory.pipelines.y.full[y.stage];
+        memory.pipelines.y.acquire(y);
+        y_full.arrive_expect_tx(sizeof(memory.y[0]));
+        copy_tile<M::Dv>(memory.y[y.stage], g.y, g.tiles, iterator.span(), iterator.tile(), y_full);
         y.advance();
       }
     }
     stage.advance(), key.advance();
   }
-  mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-  TileStep{{}, -1}.write(memory.step(stage.at));
-  mbarrier_arrive(memory.full(stage.at));
+  memory.pipelines.queries.acquire(stage);
+  TileStep{{}, -1}.write(memory.step[stage.stage]);
+  memory.pipelines.queries.full[stage.stage].arrive();
 }
 
 // A warp: starts fetching lse of queries, and delta where an earlier pass made it.
-// cp_async_mbarrier_arrive() says when they are there. first: g.tiles.first_scalar() of the run.
+// cp_async_mbarrier_arrive() says when they are there. first: g.tiles.first_scalar() of the span.
 template <class M, class At>
-__device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, const BandBackward& g,
-                                              const BandRun& run, int tile, int64_t first) {
+__device__ __forceinline__ void fetch_scalars(M& memory, const At& at, const BandBackward& g,
+                                              const TileSpan& span, int tile, int64_t first) {
 #pragma unroll 1  // registers are scarce
   for (int row = threadIdx.x % 32; row < kTile; row += 32) {
-    const int position = g.tiles.position(run.group, tile, row);
+    const int position = g.tiles.position(span.group, tile, row);
     cp_async_4(memory.lse(at) + row * 4, g.lse + first + max(position, 0), position >= 0);
     if (g.accumulate)
       cp_async_4(memory.delta(at) + row * 4, g.delta + first + max(position, 0), position >= 0);
@@ -54,17 +59,17 @@ __device__ __forceinline__ void fetch_scalars(const M& memory, const At& at, con
 
 // Warp 1: lse and delta of queries.
 template <class M>
-__device__ __forceinline__ void load_scalars(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
+__device__ __forceinline__ void load_scalars(M& memory, const BandBackward& g) {
+  PipelineState<M::kStages> stage;
   for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
-    const int64_t first = g.tiles.first_scalar(iterator.run().b, iterator.run().h);
-    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-    fetch_scalars(memory, stage.at, g, iterator.run(), iterator.tile(), first);
-    cp_async_mbarrier_arrive(memory.full(stage.at));
+    const int64_t first = g.tiles.first_scalar(iterator.span().b, iterator.span().h);
+    memory.pipelines.queries.acquire(stage);
+    fetch_scalars(memory, stage.stage, g, iterator.span(), iterator.tile(), first);
+    memory.pipelines.queries.full[stage.stage].arrive_cp_async();
     stage.advance();
   }
-  mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-  mbarrier_arrive(memory.full(stage.at));
+  memory.pipelines.queries.acquire(stage);
+  memory.pipelines.queries.full[stage.stage].arrive();
 }
 
 template <class T>
@@ -75,7 +80,7 @@ __device__ __forceinline__ float add_dot(float sum, uint32_t a, uint32_t b) {
 
 // The dot product of row `row` of two tiles of D columns.
 template <class T, int D>
-__device__ __forceinline__ float row_product(uint32_t x, uint32_t y, int row) {
+__device__ __forceinline__ float row_product(SharedAddress x, SharedAddress y, int row) {
   float sum = 0;
 #pragma unroll 2
   for (int chunk = 0; chunk < D / 8; ++chunk) {
@@ -92,23 +97,23 @@ __device__ __forceinline__ float row_product(uint32_t x, uint32_t y, int row) {
 
 // Warps 2 and 3: delta = dy . y, a row a lane.
 template <class T, class M>
-__device__ __forceinline__ void make_delta(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
-  Ring<M::kYStages> y;
+__device__ __forceinline__ void make_delta(M& memory, const BandBackward& g) {
+  PipelineState<M::kStages> stage;
+  PipelineState<M::kYStages> y;
   const int row = threadIdx.x % kTile;
   for (;;) {
-    mbarrier_wait(memory.full(stage.at), stage.parity);
-    const TileStep step = TileStep::read(memory.step(stage.at));
+    memory.pipelines.queries.wait(stage);
+    const TileStep step = TileStep::read(memory.step[stage.stage]);
     if (step.met_before < 0) return;
-    const TilePlace at = TileStep::read_place(memory.step(stage.at));
-    mbarrier_wait(memory.y_full(y.at), y.parity);
-    const float sum = row_product<T, M::Dv>(memory.dy(stage.at), memory.y(y.at), row);
-    st_shared_float(memory.delta(stage.at) + row * 4, sum);
+    const TileCoord at = TileStep::read_coord(memory.step[stage.stage]);
+    memory.pipelines.y.wait(y);
+    const float sum = row_product<T, M::Dv>(memory.stages[stage.stage].y, memory.y[y.stage], row);
+    st_shared_float(memory.delta(stage.stage) + row * 4, sum);
     __syncwarp();
     if (threadIdx.x % 32 == 0) {
-      mbarrier_arrive(memory.delta_full(stage.at));
-      mbarrier_arrive(memory.y_free(y.at));
-      mbarrier_arrive(memory.free(stage.at));
+      memory.pipelines.delta_full[stage.stage].arrive();
+      memory.pipelines.y.empty[y.stage].arrive();
+      memory.pipelines.queries.empty[stage.stage].arrive();
     }
     g.put_delta(at, row, sum, step.owns_queries);
     stage.advance(), y.advance();
@@ -116,7 +121,7 @@ __device__ __forceinline__ void make_delta(const M& memory, const BandBackward& 
 }
 
 template <class T, class M>
-__device__ __forceinline__ void produce(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void produce(M& memory, const BandBackward& g) {
   switch (threadIdx.x / 32) {
     case 0:
       if (threadIdx.x == 0) load_tiles(memory, g);

@@ -7,14 +7,16 @@
 // Tile   64 rows of one (batch, head). A column of more than 32 rows has tiles of its own. Shorter
 //        columns share a tile: its row r is row r % column_rows of its column r / column_rows.
 // Group  the columns that share tiles; a single column where they do not.
-// Run    consecutive tiles of a group: the work item of a thread block.
+// Span   consecutive tiles of a group: the work item of a thread block.
 //
 // TMA reads tiles in place through 5-D tensor maps. Rows and columns out of range read as zeros.
 #pragma once
 
 #include "kernels/attention/band.h"
 #include "kernels/attention/heads_view.h"
+#include "kernels/device/pipeline.cuh"
 #include "kernels/device/tma.cuh"
+#include "kernels/device/warp_roles.cuh"
 #include "kernels/device/wgmma.cuh"
 
 #include <algorithm>
@@ -30,7 +32,7 @@ struct TileRows {
   int first, last;
 };
 
-struct BandRun {
+struct TileSpan {
   int b, h, group, first, end;
 };
 
@@ -62,8 +64,8 @@ struct BandTiles {
   int column_rows, column_shift;
   int groups, tiles;  // groups of columns, and tiles of each
   int batch, heads;
-  int runs, run;  // runs of each group, and tiles of each, the last of which may have fewer
-  Divisor by_heads, by_runs, by_groups;
+  int spans, span;  // spans of each group, and tiles of each, the last of which may have fewer
+  Divisor by_heads, by_spans, by_groups;
   // (2, B, T), packed documents: rows of its column that row t sees back, and that see it as a key,
   // both counted with t itself and at most `reach`. null: as many as the band has.
   const int32_t* reaches;
@@ -85,15 +87,15 @@ struct BandTiles {
     t.tiles = (t.rows + kTile - 1) / kTile;
     t.batch = static_cast<int>(x.batch);
     t.heads = static_cast<int>(x.heads);
-    t.runs = 1;
-    t.run = t.tiles;
+    t.spans = 1;
+    t.span = t.tiles;
     t.by_heads = Divisor::of(std::max(t.heads, 1));
-    t.by_runs = Divisor::of(1);
+    t.by_spans = Divisor::of(1);
     t.by_groups = Divisor::of(std::max(t.groups, 1));
     return t;
   }
 
-  // Cuts groups into runs so that `blocks` blocks end as soon as possible; a run costs `extra`
+  // Cuts groups into spans so that `blocks` blocks end as soon as possible; a span costs `extra`
   // tiles more.
   void cut(int blocks, double extra) {
     const int64_t columns = int64_t{batch} * heads * groups;
@@ -102,29 +104,29 @@ struct BandTiles {
       const int each = (tiles + count - 1) / count, used = (tiles + each - 1) / each;
       const auto rounds = static_cast<double>((columns * used + blocks - 1) / blocks);
       const double time = rounds * (each + (used > 1 ? extra : 0));
-      if (time < least) least = time, runs = used, run = each;
+      if (time < least) least = time, spans = used, span = each;
     }
-    by_runs = Divisor::of(std::max(runs, 1));
+    by_spans = Divisor::of(std::max(spans, 1));
   }
 
-  // Cuts groups into runs of `each` tiles, the last of which may be shorter.
+  // Cuts groups into spans of `each` tiles, the last of which may be shorter.
   void cut_to(int each) {
-    run = each;
-    runs = (tiles + each - 1) / each;
-    by_runs = Divisor::of(std::max(runs, 1));
+    span = each;
+    spans = (tiles + each - 1) / each;
+    by_spans = Divisor::of(std::max(spans, 1));
   }
 
   __host__ __device__ int columns() const { return kTile >> column_shift; }  // of a tile
 
   // Runs of all groups: what a launch takes, and as kernels count them, which is below 2^31.
-  int64_t launched_items() const { return int64_t{batch} * groups * runs * heads; }
+  int64_t launched_items() const { return int64_t{batch} * groups * spans * heads; }
 
   // Of lse and delta: the first of a (batch, head).
   __device__ int64_t first_scalar(int b, int h) const {
     return (int64_t{b} * heads + h) * rows * stride;
   }
 
-  __device__ int work_items() const { return batch * groups * runs * heads; }
+  __device__ int work_items() const { return batch * groups * spans * heads; }
 
   // Tiles just before a tile that some of its rows see: 0, 1 or 2 for a reach of at most 128.
   __host__ __device__ int tiles_back() const {
@@ -134,11 +136,11 @@ struct BandTiles {
 
   // Heads are numbered fastest, so that blocks read neighbouring heads of the same positions at a
   // time.
-  __device__ __forceinline__ BandRun work_item(int number) const {
-    BandRun r;
+  __device__ __forceinline__ TileSpan work_item(int number) const {
+    TileSpan r;
     r.h = by_heads.take_from(number);
-    r.first = by_runs.take_from(number) * run;
-    r.end = min(r.first + run, tiles);
+    r.first = by_spans.take_from(number) * span;
+    r.end = min(r.first + span, tiles);
     r.group = by_groups.take_from(number);
     r.b = number;
     return r;
@@ -207,28 +209,28 @@ inline bool describe(CUtensorMap& map, const HeadsView& x, const BandTiles& tile
       {64, of_column, box_rows / of_column, 1, 1}, lines);
 }
 
-// A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `barrier`.
+// A tile of D columns to shared memory, panel after panel; D * 128 bytes are counted at `full`.
 template <int D>
-__device__ __forceinline__ void copy_tile(uint32_t to, const CUtensorMap& from,
-                                          const BandTiles& tiles, const BandRun& run, int tile,
-                                          uint32_t barrier) {
+__device__ __forceinline__ void copy_tile(SharedAddress to, const CUtensorMap& from,
+                                          const BandTiles& tiles, const TileSpan& span, int tile,
+                                          Barrier& full) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
-    tma_load(to + panel * kPanel, from, panel * 64, tile * kTile, run.group * tiles.columns(),
-             run.h, run.b, barrier);
+    tma_load(to + panel * kPanel, from, panel * 64, tile * kTile, span.group * tiles.columns(),
+             span.h, span.b, &full);
 }
 
 // Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to`
 // have.
 template <int D>
-__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, uint32_t from,
-                                                const BandTiles& tiles, const BandRun& run,
+__device__ __forceinline__ void store_tile_rows(const CUtensorMap& to, SharedAddress from,
+                                                const BandTiles& tiles, const TileSpan& span,
                                                 int tile, int first) {
 #pragma unroll
   for (int panel = 0; panel < D / 64; ++panel)
     tma_store(to, from + panel * kPanel + first * 128, panel * 64,
               tile * kTile + (first & (tiles.column_rows - 1)),
-              run.group * tiles.columns() + (first >> tiles.column_shift), run.h, run.b);
+              span.group * tiles.columns() + (first >> tiles.column_shift), span.h, span.b);
   tma_store_commit_group();
 }
 

@@ -14,9 +14,8 @@ void launch_column_backward(CudaQueue& queue, const AttentionBackward& g,
              " elements, needed are ", needed);
   with_type(g, [&]<class T>() {
     with_bool(columns.tiles.tiles <= kTilesInRegisters, [&]<bool kWhole>() {
-      using M = ColumnMemory<kWhole>;
-      start(queue, column_backward_kernel<T, kWhole>, columns.tiles.launched_items(), M::kThreads,
-            M::kBytes, columns, static_cast<float4*>(g.scratch.data));
+      launch_persistent<ColumnBackwardKernel<T, kWhole>>(
+          queue, columns.tiles.launched_items(), columns, static_cast<float4*>(g.scratch.data));
     });
   });
 }

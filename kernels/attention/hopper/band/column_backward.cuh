@@ -15,7 +15,7 @@ class KeyOwner {
  public:
   using Steps = typename M::Steps;
 
-  __device__ KeyOwner(const M& memory, const BandBackward& g)
+  __device__ KeyOwner(M& memory, const BandBackward& g)
       : memory_(memory),
         g_(g),
         own_(warp_uniform(threadIdx.x / kWarpgroup - 1)) {}
@@ -37,8 +37,8 @@ class KeyOwner {
 
  private:
   __device__ __forceinline__ void pass(Steps& step) {
-    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
-    mbarrier_arrive_warp(memory_.free(stage_.at));
+    memory_.pipelines.queries.wait(stage_);
+    memory_.pipelines.queries.release(stage_.stage);
     stage_.advance();
     step.next();
   }
@@ -46,32 +46,32 @@ class KeyOwner {
   // The mainloop of a key tile; the MMAs that end an iteration overlap the next. true: the pair has
   // ended.
   __device__ __forceinline__ bool own(Steps& step, int mine) {
-    Ring<M::kKeyStages> key = key_;
+    PipelineState<M::kKeyStages> key = key_;
     if (mine == 1) key.advance();
-    mbarrier_wait(memory_.keys_full(key.at), key.parity);
-    const int key_stage = warp_uniform(key.at);
+    memory_.pipelines.keys.wait(key);
+    const int key_stage = warp_uniform(key.stage);
     issue_scores(key_stage, take_stage());
     meet<true>(step, mine);
     int add = 0;
     for (; !step.ends_key(mine); add = 1) {
-      const int before = warp_uniform(stage_.at);
+      const int before = warp_uniform(stage_.stage);
       stage_.advance();
       step.next();
       issue_scores(key_stage, take_stage());
       issue_gradients(before, add);
       meet<false>(step, mine);
     }
-    const int last = warp_uniform(stage_.at);
+    const int last = warp_uniform(stage_.stage);
     issue_gradients(last, add);
     wgmma_wait_group<0>();
     pin(dk_), pin(dv_);
-    mbarrier_arrive_warp(memory_.free(last));
-    mbarrier_arrive_warp(memory_.keys_free(key_stage));
-    const BandRun run = step.run();
-    if (step.owns_key(run, mine)) {
-      const TilePlace at = TilePlace::of(run, step.key(mine));
-      send_panel<T>(warpgroup_index(), dk_, 0, g_.scale, memory_.out(own_), g_.dk, g_, at);
-      send_panel<T>(warpgroup_index(), dv_, 0, 1.0f, memory_.out(own_), g_.dv, g_, at);
+    memory_.pipelines.queries.release(last);
+    memory_.pipelines.keys.release(key_stage);
+    const TileSpan span = step.span();
+    if (step.owns_key(span, mine)) {
+      const TileCoord at = TileCoord::of(span, step.key(mine));
+      send_panel<T>(warpgroup_index(), dk_, 0, g_.scale, memory_.out[own_], g_.dk, g_, at);
+      send_panel<T>(warpgroup_index(), dv_, 0, 1.0f, memory_.out[own_], g_.dv, g_, at);
     }
     const bool ends = step.ends_pair();
     stage_.advance();
@@ -80,16 +80,16 @@ class KeyOwner {
   }
 
   __device__ __forceinline__ int take_stage() const {
-    mbarrier_wait(memory_.full(stage_.at), stage_.parity);
-    return warp_uniform(stage_.at);
+    memory_.pipelines.queries.wait(stage_);
+    return warp_uniform(stage_.stage);
   }
 
   __device__ __forceinline__ void issue_scores(int key_stage, int stage) {
     pin(s_), pin(ds_);
     wgmma_fence();
-    mma_abt<T, 64>(s_, memory_.k(key_stage), memory_.q(stage));
+    mma_abt<T, 64>(s_, memory_.keys[key_stage].x, memory_.stages[stage].x);
     wgmma_commit_group();
-    mma_abt<T, 64>(ds_, memory_.v(key_stage), memory_.dy(stage));
+    mma_abt<T, 64>(ds_, memory_.keys[key_stage].y, memory_.stages[stage].y);
     wgmma_commit_group();
   }
 
@@ -97,7 +97,8 @@ class KeyOwner {
   __device__ __forceinline__ void issue_gradients(int stage, int add) {
     pin(dv_), pin(dk_);
     wgmma_fence();
-    const Descriptor dy = descriptor(memory_.dy(stage)), q = descriptor(memory_.q(stage));
+    const Descriptor dy = descriptor(memory_.stages[stage].y),
+                     q = descriptor(memory_.stages[stage].x);
     mma_ab<T>(dv_, p_operand_, dy, add);
     mma_ab<T>(dk_, ds_operand_, q, add);
     wgmma_commit_group();
@@ -106,37 +107,37 @@ class KeyOwner {
   // P^T and dS^T of the queries at hand; the MMAs of the stage before end meanwhile.
   template <bool kFirst>
   __device__ __forceinline__ void meet(const Steps& step, int mine) {
-    const int buffer = ds_at_.at;
+    const int buffer = ds_at_.stage;
     wgmma_wait_group<(kFirst ? 1 : 2)>();
     pin(s_);
     exponentiate(s_, memory_.lse(step), g_.scale * kLog2E);
     hide_from_queries(s_, g_.tiles, step.query() - step.key(mine), 0, Reach::of(g_.tiles));
-    if (!g_.accumulate) mbarrier_wait(memory_.delta_full(stage_.at), stage_.parity);
-    mbarrier_wait(memory_.ds_free(own_, buffer), ds_at_.parity ^ 1);
+    if (!g_.accumulate) memory_.pipelines.delta_full[stage_.stage].wait(stage_.parity);
+    memory_.ds_pipeline[own_].acquire(ds_at_);
     wgmma_wait_group<0>();
     pin(ds_);
     if constexpr (!kFirst) {
       pin(dk_), pin(dv_), pin(p_operand_), pin(ds_operand_);
-      mbarrier_arrive_warp(memory_.free(warp_uniform(stage_.index_back(1))));
+      memory_.pipelines.queries.release(warp_uniform(stage_.stage_back(1)));
     }
     differentiate(ds_, s_, memory_.delta(step));
     round_steps<T>(ds_operand_, ds_);
 #pragma unroll
     for (int k = 0; k < 4; ++k)
-      stmatrix(lane_address<64>(memory_.ds(own_, buffer), threadIdx.x % kWarpgroup / 32, k),
+      stmatrix(lane_address<64>(memory_.ds[own_][buffer], threadIdx.x % kWarpgroup / 32, k),
                ds_operand_[k]);
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.ds_full(own_, buffer));
+    memory_.ds_pipeline[own_].full[buffer].arrive_warp();
     ds_at_.advance();
     round_steps<T>(p_operand_, s_);
   }
 
-  const M& memory_;
+  M& memory_;
   const BandBackward& g_;
   int own_;
-  Ring<M::kStages> stage_;
-  Ring<M::kKeyStages> key_;
-  Ring<M::kBuffers> ds_at_;
+  PipelineState<M::kStages> stage_;
+  PipelineState<M::kKeyStages> key_;
+  PipelineState<M::kBuffers> ds_at_;
   float dk_[32], dv_[32], s_[32], ds_[32];
   uint32_t p_operand_[4][4], ds_operand_[4][4];
 };
@@ -149,7 +150,7 @@ class PairDqAccumulator {
  public:
   using Steps = typename M::Steps;
 
-  __device__ PairDqAccumulator(const M& memory, const BandBackward& g, float4* kept)
+  __device__ PairDqAccumulator(M& memory, const BandBackward& g, float4* kept)
       : memory_(memory),
         g_(g),
         kept_(kept + threadIdx.x % kWarpgroup) {}
@@ -174,26 +175,26 @@ class PairDqAccumulator {
     if (!M::kWhole && !next_step.first_visit() && !stays) fetch(following, next_step.query());
     const int first = owner_of(step.pair(), 0);
     const bool two = step.query() > step.key(0);
-    Ring<M::kKeyStages> next = key_;
+    PipelineState<M::kKeyStages> next = key_;
     next.advance();
     pin(dq);
-    add(dq, first, key_.at, !step.first_visit());
-    if (two) add(dq, first ^ 1, next.at, 1);
+    add(dq, first, key_.stage, !step.first_visit());
+    if (two) add(dq, first ^ 1, next.stage, 1);
     wgmma_wait_group<0>();
     pin(dq);
     release(first);
     if (two) release(first ^ 1);
     if (step.ends_pair()) {
-      mbarrier_arrive_warp(memory_.keys_free(key_.at));
+      memory_.pipelines.keys.release(key_.stage);
       key_.advance();
       if (step.has_key(1)) {
-        mbarrier_arrive_warp(memory_.keys_free(key_.at));
+        memory_.pipelines.keys.release(key_.stage);
         key_.advance();
       }
     }
     if (step.last_visit())
-      send_panel<T>(warpgroup_index(), dq, 0, g_.scale, memory_.out(M::kOwners), g_.dq, g_,
-                    TilePlace::of(step.run(), step.query()));
+      send_panel<T>(warpgroup_index(), dq, 0, g_.scale, memory_.out[M::kOwners], g_.dq, g_,
+                    TileCoord::of(step.span(), step.query()));
     else if (!M::kWhole && !stays)
       keep(dq, step.query());
     if (!M::kWhole && stays)
@@ -206,17 +207,18 @@ class PairDqAccumulator {
   }
 
   __device__ __forceinline__ void add(float (&dq)[32], int owner, int key_stage, int add_to) const {
-    mbarrier_wait(memory_.ds_full(owner, buffer(owner)),
-                  counts_ >> (8 * owner + M::kBuffers - 1) & 1);
-    const Descriptor ds = descriptor(warp_uniform(memory_.ds(owner, buffer(owner)))),
-                     k = descriptor(warp_uniform(memory_.k(key_stage)));
+    memory_.ds_pipeline[owner].full[buffer(owner)].wait(counts_ >> (8 * owner + M::kBuffers - 1) &
+                                                        1);
+    const Descriptor ds =
+                         descriptor(warp_uniform(shared_address(memory_.ds[owner][buffer(owner)]))),
+                     k = descriptor(warp_uniform(shared_address(memory_.keys[key_stage].x)));
     wgmma_fence();
     mma_atb<T>(dq, ds, k, add_to);
     wgmma_commit_group();
   }
 
   __device__ __forceinline__ void release(int owner) {
-    mbarrier_arrive_warp(memory_.ds_free(owner, buffer(owner)));
+    memory_.ds_pipeline[owner].release(buffer(owner));
     counts_ = (counts_ + (1u << 8 * owner)) & 0x0303;
   }
 
@@ -235,33 +237,38 @@ class PairDqAccumulator {
              make_float4(dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]));
   }
 
-  const M& memory_;
+  M& memory_;
   const BandBackward& g_;
   float4* kept_;
-  Ring<M::kKeyStages> key_;
+  PipelineState<M::kKeyStages> key_;
   unsigned counts_ = 0;  // of each owner's steps, modulo 4, a byte each
 };
 
 template <class T, bool kWhole>
-__global__ void __launch_bounds__(ColumnMemory<kWhole>::kThreads, 1)
-    column_backward_kernel(const __grid_constant__ BandBackward g, float4* kept) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using M = ColumnMemory<kWhole>;
-  extern __shared__ __align__(128) char shared[];
-  const M memory = M::of(shared);
-  memory.init(!g.accumulate);
-  const int group = warp_uniform(warpgroup_index());
-  if (group == 0) {
-    setmaxnreg_dec<OwnerRegisters::kProducer>();
-    produce_pairs<T>(memory, g);
-  } else if (group > M::kOwners) {
-    setmaxnreg_dec<OwnerRegisters::kQueries>();
-    PairDqAccumulator<T, M>(memory, g, kept + int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup)
-        .run();
-  } else {
-    setmaxnreg_inc<OwnerRegisters::kOwner>();
-    KeyOwner<T, M>(memory, g).run();
+struct ColumnBackwardKernel {
+  using SharedStorage = ColumnMemory<kWhole>;
+  static constexpr int kThreads = SharedStorage::kThreads;
+  static constexpr RegisterSplit kRegisters = kOwnerRegisters;
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const BandBackward& g,
+                                              float4* kept) {
+    memory.init(!g.accumulate);
   }
-#endif
-}
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const BandBackward& g,
+                                                 float4* kept) {
+    produce_pairs<T>(memory, g);
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const BandBackward& g,
+                                                 float4* kept) {
+    KeyOwner<T, SharedStorage>(memory, g).run();
+  }
+
+  __device__ __forceinline__ static void consume_extra(SharedStorage& memory, const BandBackward& g,
+                                                       float4* kept) {
+    float4* const of_block = kept + int64_t{blockIdx.x} * g.tiles.tiles * 8 * kWarpgroup;
+    PairDqAccumulator<T, SharedStorage>(memory, g, of_block).run();
+  }
+};
 }  // namespace weft::attention::hopper

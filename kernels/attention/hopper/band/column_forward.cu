@@ -11,8 +11,7 @@ void launch_column_forward(CudaQueue& queue, const AttentionForward& f, const At
     const auto launch = [&]<bool kAccumulate, bool kWindow>() {
       using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
       maps.tiles.cut_to(Shape::kConsumers);
-      start(queue, column_forward_kernel<T, Dqk, Dv, kAccumulate, kWindow>,
-            maps.tiles.launched_items(), Shape::kThreads, BandMemory<Shape>::kBytes, f, maps);
+      launch_persistent<ColumnForwardKernel<T, Shape>>(queue, maps.tiles.launched_items(), f, maps);
     };
     if (maps.tiles.reach != BandTiles::kNoLimit)
       launch.template operator()<false, true>();

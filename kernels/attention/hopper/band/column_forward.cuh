@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Forward attention on Hopper over bands that reach farther than forward.cuh takes: whole residue
-// columns, and windows. A run is a few query tiles of a column that follow each other, one for each
-// consumer warpgroup. The key tiles that they see are loaded once for all of them, and meet an
+// columns, and windows. A span is a few query tiles of a column that follow each other, one for
+// each consumer warpgroup. The key tiles that they see are loaded once for all of them, and meet an
 // online softmax.
 #pragma once
 
@@ -13,14 +13,6 @@
 #include <algorithm>
 
 namespace weft::attention::hopper {
-// The thread's number, read anew: the compiler would keep what it derives from it, and registers
-// are scarce.
-__device__ __forceinline__ int this_thread() {
-  int x;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(x));
-  return x;
-}
-
 // kAccumulate: y and lse go on from what earlier passes left.
 template <int Dqk_, int Dv_, bool kAccumulate_, bool kWindow_>
 struct ColumnForwardShape {
@@ -28,8 +20,8 @@ struct ColumnForwardShape {
   static constexpr bool kAccumulate = kAccumulate_, kWindow = kWindow_, kSmall = Dqk + Dv == 128,
                         kFour = kSmall && !kAccumulate, kStorer = true, kInOrder = false;
   // As the registers allow.
-  static constexpr int kConsumers = kFour ? 4 : 3, kConsumerRegisters = kFour ? 112 : 160,
-                       kProducerRegisters = 32, kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kConsumers = kFour ? 4 : 3, kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr RegisterSplit kRegisters = {.producer = 32, .consumer = kFour ? 112 : 160};
   static constexpr int kQ = Dqk * 128, kY = Dv * 128, kQueryBytes = std::max(kQ, kY),  // bytes
       kQueryStages = 2 * kConsumers,
                        kStages = kSmall      ? 8
@@ -72,15 +64,15 @@ __device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& m
   }
 }
 
-// The key tiles that the queries of a run see, in the order in which they come: whole columns from
+// The key tiles that the queries of a span see, in the order in which they come: whole columns from
 // the first one on, windows from the last one on, as a query may see none of the farthest tile.
 template <bool kWindow>
 struct KeyTiles {
   int next, stop;
 
-  __device__ __forceinline__ static KeyTiles of(const BandTiles& tiles, const BandRun& run) {
-    if constexpr (!kWindow) return {0, run.end};
-    return {run.end - 1, max(run.first - tiles.tiles_back(), 0) - 1};
+  __device__ __forceinline__ static KeyTiles of(const BandTiles& tiles, const TileSpan& span) {
+    if constexpr (!kWindow) return {0, span.end};
+    return {span.end - 1, max(span.first - tiles.tiles_back(), 0) - 1};
   }
 
   __device__ explicit operator bool() const { return next != stop; }
@@ -89,37 +81,37 @@ struct KeyTiles {
 };
 
 template <class Shape>
-__device__ __forceinline__ void produce_columns(const BandMemory<Shape>& memory,
+__device__ __forceinline__ void produce_columns(BandMemory<Shape>& memory,
                                                 const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
-  Ring<Shape::kStages> stage;
-  Ring<Shape::kQueryStages> query;
+  PipelineState<Shape::kStages> stage;
+  PipelineState<Shape::kQueryStages> query;
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
-    const BandRun run = tiles.work_item(item);
-    for (int tile = run.first; tile < run.first + Shape::kConsumers; ++tile, query.advance()) {
-      const uint32_t full = memory.queries_full(query);
-      mbarrier_wait(memory.queries_free(query), query.parity ^ 1);
-      mbarrier_arrive_expect_tx(full, tile < run.end ? Shape::kQ : 0);
-      if (tile < run.end)
-        copy_tile<Shape::Dqk>(memory.queries(query), maps.q, tiles, run, tile, full);
+    const TileSpan span = tiles.work_item(item);
+    for (int tile = span.first; tile < span.first + Shape::kConsumers; ++tile, query.advance()) {
+      Barrier& full = memory.queries_full[query.stage];
+      memory.queries_empty[query.stage].wait(query.parity ^ 1);
+      full.arrive_expect_tx(tile < span.end ? Shape::kQ : 0);
+      if (tile < span.end)
+        copy_tile<Shape::Dqk>(memory.queries[query.stage], maps.q, tiles, span, tile, full);
     }
-    for (auto keys = KeyTiles<Shape::kWindow>::of(tiles, run); keys; stage.advance()) {
+    for (auto keys = KeyTiles<Shape::kWindow>::of(tiles, span); keys; stage.advance()) {
       const int tile = keys.take();
-      const uint32_t full = memory.keys_full(stage);
-      mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-      mbarrier_arrive_expect_tx(full, BandMemory<Shape>::kStage);
-      copy_tile<Shape::Dqk>(memory.keys(stage), maps.k, tiles, run, tile, full);
-      copy_tile<Shape::Dv>(memory.values(stage), maps.v, tiles, run, tile, full);
+      Barrier& full = memory.keys_full[stage.stage];
+      memory.empty[stage.stage].wait(stage.parity ^ 1);
+      full.arrive_expect_tx(sizeof(memory.stages[0]));
+      copy_tile<Shape::Dqk>(memory.stages[stage.stage].x, maps.k, tiles, span, tile, full);
+      copy_tile<Shape::Dv>(memory.stages[stage.stage].y, maps.v, tiles, span, tile, full);
     }
   }
 }
 
-// The key tiles of a run as one of its query tiles meets them: what forward_mainloop() asks of a
+// The key tiles of a span as one of its query tiles meets them: what forward_mainloop() asks of a
 // Consumer. A mask is the distance of a key tile that hides something, or -1.
 template <class Shape>
 class KeyStream {
  public:
-  __device__ KeyStream(const BandMemory<Shape>& memory, const BandTiles& tiles)
+  __device__ KeyStream(BandMemory<Shape>& memory, const BandTiles& tiles)
       : memory_(memory),
         tiles_(tiles) {}
 
@@ -132,7 +124,7 @@ class KeyStream {
 
   __device__ __forceinline__ int step() {
     if (!keys_) return kEnd;
-    mbarrier_wait(memory_.keys_full(stage_), stage_.parity);
+    memory_.keys_full[stage_.stage].wait(stage_.parity);
     const int back = query_ - keys_.take();
     stage_.advance();
     if (query_ >= 0 && back >= 0 && (!Shape::kWindow || back <= tiles_.tiles_back()))
@@ -147,20 +139,20 @@ class KeyStream {
     return mask;
   }
 
-  __device__ __forceinline__ int stage() const { return stage_.index_back(1); }
+  __device__ __forceinline__ int stage() const { return stage_.stage_back(1); }
 
-  __device__ __forceinline__ int stage_before() const { return stage_.index_back(2); }
+  __device__ __forceinline__ int stage_before() const { return stage_.stage_back(2); }
 
   __device__ __forceinline__ int last_tile(int mask) const {
-    return stage_.index_back(mask == kSkip ? 2 : 1);
+    return stage_.stage_back(mask == kSkip ? 2 : 1);
   }
 
-  __device__ __forceinline__ void release(int stage) { mbarrier_arrive_warp(memory_.free(stage)); }
+  __device__ __forceinline__ void release(int stage) { memory_.empty[stage].arrive_warp(); }
 
  private:
-  const BandMemory<Shape>& memory_;
+  BandMemory<Shape>& memory_;
   const BandTiles& tiles_;
-  Ring<Shape::kStages> stage_;
+  PipelineState<Shape::kStages> stage_;
   KeyTiles<Shape::kWindow> keys_{};
   int query_ = 0;
 };
@@ -170,28 +162,28 @@ class ColumnForwardConsumer {
  public:
   using Memory = BandMemory<Shape>;
 
-  __device__ ColumnForwardConsumer(const Memory& memory, const AttentionForward& f,
+  __device__ ColumnForwardConsumer(Memory& memory, const AttentionForward& f,
                                    const BandForwardMaps& maps)
       : memory_(memory),
         f_(f),
         maps_(maps),
         stream_(memory, maps.tiles) {}
 
-  // Query tiles of a run see different numbers of keys: warpgroups take them in turn.
+  // Query tiles of a span see different numbers of keys: warpgroups take them in turn.
   __device__ __forceinline__ void run() {
     const BandTiles& tiles = maps_.tiles;
     for (int round = 0; item_of(round) < tiles.work_items(); ++round) {
-      const BandRun run = tiles.work_item(item_of(round));
-      const int turn = turn_of(round), tile = run.first + turn;
-      const bool mine = tile < run.end;
-      stream_.open(KeyTiles<Shape::kWindow>::of(tiles, run), mine ? tile : -1);
+      const TileSpan span = tiles.work_item(item_of(round));
+      const int turn = turn_of(round), tile = span.first + turn;
+      const bool mine = tile < span.end;
+      stream_.open(KeyTiles<Shape::kWindow>::of(tiles, span), mine ? tile : -1);
       if (mine) {
         attend(round);
       } else {
         const auto query = query_stage_of(round);
-        mbarrier_wait(memory_.queries_full(query), query.parity);
+        memory_.queries_full[query.stage].wait(query.parity);
         stream_.next();
-        mbarrier_arrive_warp(memory_.y_full(query));
+        memory_.y_full[query.stage].arrive_warp();
       }
     }
   }
@@ -201,32 +193,33 @@ class ColumnForwardConsumer {
     return static_cast<int>(blockIdx.x + static_cast<unsigned>(round) * gridDim.x);
   }
 
-  // This warpgroup's place in a run, and its query stage.
+  // This warpgroup's place in a span, and its query stage.
   __device__ __forceinline__ static int turn_of(int round) {
     return (warp_uniform(this_thread() / kWarpgroup - 1) + round) % Shape::kConsumers;
   }
 
-  __device__ __forceinline__ static Ring<Shape::kQueryStages> query_stage_of(int round) {
-    return Ring<Shape::kQueryStages>::of(round * Shape::kConsumers + turn_of(round));
+  __device__ __forceinline__ static PipelineState<Shape::kQueryStages> query_stage_of(int round) {
+    return PipelineState<Shape::kQueryStages>::of(round * Shape::kConsumers + turn_of(round));
   }
 
   __device__ __forceinline__ void attend(int round) {
     const auto query = query_stage_of(round);
     Owned<Shape::Dqk, false> q;
-    q.load(warp_uniform(static_cast<int>(memory_.queries(query))));
+    q.load(memory_.queries[query.stage]);
     ForwardAccumulators<T, Shape::Dv> acc(maps_.scale);
-    mbarrier_wait(memory_.queries_full(query), query.parity);
+    memory_.queries_full[query.stage].wait(query.parity);
     forward_mainloop<T, false>(acc, stream_, memory_, BandMasks<Shape::kWindow>{maps_.tiles}, q);
     // Looked up anew, from a number that the compiler does not know again: registers are scarce.
     const int again = warp_uniform(round), tile = stream_.query();
     const auto at = query_stage_of(again);
-    const BandRun run = maps_.tiles.work_item(item_of(again));
+    const TileSpan span = maps_.tiles.work_item(item_of(again));
     Softmax::Row row[2];
     int position[2];
-    float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
+    float* const lse =
+        static_cast<float*>(f_.lse.data) + (span.b * f_.q.heads + span.h) * f_.q.time;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      position[half] = maps_.tiles.position(run.group, tile, row_of(half));
+      position[half] = maps_.tiles.position(span.group, tile, row_of(half));
       row[half] = acc.softmax.finish(
           half, Shape::kAccumulate && position[half] >= 0 ? lse[position[half]] : -INFINITY);
     }
@@ -235,7 +228,7 @@ class ColumnForwardConsumer {
     for (int half = 0; half < 2; ++half)
       if (threadIdx.x % 4 == 0 && position[half] >= 0) lse[position[half]] = row[half].lse;
     if constexpr (Shape::kAccumulate)
-      add(acc.y, row, position, run, at);
+      add(acc.y, row, position, span, at);
     else
       put(acc.y, row, at);
   }
@@ -244,47 +237,57 @@ class ColumnForwardConsumer {
   __device__ __forceinline__ void put(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
                                       Memory::QueryStage query) const {
     warpgroup_sync();
-    put_rows<T, false>(y, row, memory_.queries(query));
+    put_rows<T, false>(y, row, memory_.queries[query.stage]);
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.y_full(query));
+    memory_.y_full[query.stage].arrive_warp();
   }
 
   // To what earlier passes left.
   __device__ __forceinline__ void add(const float (&y)[Shape::Dv / 2], const Softmax::Row (&row)[2],
-                                      const int (&position)[2], const BandRun& run,
+                                      const int (&position)[2], const TileSpan& span,
                                       Memory::QueryStage query) const {
-    mbarrier_arrive_warp(memory_.y_full(query));
-    const Rows rows = Rows::of(f_.y, run.b, run.h);
+    memory_.y_full[query.stage].arrive_warp();
+    const Rows rows = Rows::of(f_.y, span.b, span.h);
     store_row<T, 0>(y, row[0].now, true, row[0].kept, position[0], rows);
     store_row<T, 1>(y, row[1].now, true, row[1].kept, position[1], rows);
   }
 
-  const Memory& memory_;
+  Memory& memory_;
   const AttentionForward& f_;
   const BandForwardMaps& maps_;
   KeyStream<Shape> stream_;
 };
 
-template <class T, int Dqk, int Dv, bool kAccumulate, bool kWindow>
-__global__ void __launch_bounds__(ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>::kThreads, 1)
-    column_forward_kernel(const __grid_constant__ AttentionForward f,
-                          const __grid_constant__ BandForwardMaps maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = ColumnForwardShape<Dqk, Dv, kAccumulate, kWindow>;
-  extern __shared__ __align__(128) char shared[];
-  const auto memory = BandMemory<Shape>::of(shared);
-  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
-  memory.init();
-  if (threadIdx.x < kWarpgroup) {
-    setmaxnreg_dec<Shape::kProducerRegisters>();
+template <class T, class Shape_>
+struct ColumnForwardKernel {
+  using Shape = Shape_;
+  using SharedStorage = BandMemory<Shape>;
+  static constexpr int kThreads = Shape::kThreads;
+  static constexpr RegisterSplit kRegisters = Shape::kRegisters;
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const AttentionForward&,
+                                              const BandForwardMaps& maps) {
+    if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
+    memory.init();
+  }
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const AttentionForward&,
+                                                 const BandForwardMaps& maps) {
     if (threadIdx.x == 0)
       produce_columns(memory, maps);
     else if (threadIdx.x % 32 == 0)
       store_y(memory, maps);
-  } else {
-    setmaxnreg_inc<Shape::kConsumerRegisters>();
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const AttentionForward& f,
+                                                 const BandForwardMaps& maps) {
     ColumnForwardConsumer<T, Shape>(memory, f, maps).run();
   }
-#endif
-}
+};
+
+// The memory map of README.md.
+static_assert(sizeof(BandMemory<ColumnForwardShape<64, 64, false, false>>) == 196'928);
+static_assert(sizeof(BandMemory<ColumnForwardShape<64, 64, true, false>>) == 180'496);
+static_assert(sizeof(BandMemory<ColumnForwardShape<64, 128, false, false>>) == 196'816);
+static_assert(sizeof(BandMemory<ColumnForwardShape<128, 128, false, false>>) == 196'800);
 }  // namespace weft::attention::hopper

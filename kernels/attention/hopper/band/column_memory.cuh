@@ -39,7 +39,7 @@ class ColumnSteps {
   }
 
   // Looked up anew: registers are scarce.
-  __device__ BandRun run() const { return tiles_.work_item(item_); }
+  __device__ TileSpan span() const { return tiles_.work_item(item_); }
 
   __device__ int unit() const { return item_; }
 
@@ -67,7 +67,7 @@ class ColumnSteps {
   // Whether gradients of the queries, and of key tile i, are written by this block.
   __device__ bool owns_query() const { return true; }
 
-  __device__ bool owns_key(const BandRun&, int) const { return true; }
+  __device__ bool owns_key(const TileSpan&, int) const { return true; }
 
   __device__ bool first_visit() const { return pair_ == 0; }
 
@@ -87,58 +87,26 @@ __device__ __forceinline__ int owner_of(int pair, int i) { return (pair + i) & 1
 // rows on their way to global memory, those of the owners first; kKeptTiles, of queries, whose lse
 // and delta stay.
 template <class Shape>
-struct PairMemory : BackwardRings<PairMemory<Shape>> {
-  using Rings = BackwardRings<PairMemory>;
-  using Rings::base, Rings::kWarps, Rings::kDeltaWarps, Rings::y_full;
-  static constexpr int kX = kPanel, kY = kPanel, kOwners = 2, kStages = 4,
-                       kKeyStages = Shape::kKeyStages, kYStages = Shape::kYStages,
-                       kBuffers = Shape::kBuffers;
-  static constexpr int kThreads = (2 + kOwners) * kWarpgroup;
+struct PairMemory {
+  static constexpr int kOwners = 2, kStages = 4, kKeyStages = Shape::kKeyStages,
+                       kYStages = Shape::kYStages, kBuffers = Shape::kBuffers;
+  static constexpr int kWarps = kWarpgroup / 32, kThreads = (2 + kOwners) * kWarpgroup;
+  using Pipelines = BackwardPipelines<kStages, kKeyStages, kYStages>;
 
-  struct SharedStorage {
-    TilePair<kX, kY> keys[kKeyStages], stages[kStages];
-    char y[kYStages][kY];
-    Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
-    Panel out[Shape::kOutPanels];
-    float lse[Shape::kKeptTiles][kTile], delta[Shape::kKeptTiles][kTile];
-    uint64_t full[kStages], free[kStages], delta_full[kStages], keys_full[kKeyStages],
-        keys_free[kKeyStages], y_full[kYStages], y_free[kYStages], ds_full[kOwners][kBuffers],
-        ds_free[kOwners][kBuffers];
-  };
-
-  static constexpr int kBytes = sizeof(SharedStorage) + kPanelAlignment;
-  static_assert(kBytes <= 227 * 1024);
-
-  __device__ uint32_t y(int at) const { return WEFT_AT(y) + at * kY; }
-
-  __device__ uint32_t ds(int owner, int buffer) const {
-    return WEFT_AT(ds) + (owner * kBuffers + buffer) * kPanel;
-  }
-
-  __device__ uint32_t out(int panel) const { return WEFT_AT(out) + panel * kPanel; }
-
-  // Address of lse in slot `place`.
-  __device__ uint32_t lse_at(int place) const { return WEFT_AT(lse) + place * kTile * 4; }
-
-  __device__ uint32_t delta_at(int place) const {
-    return lse_at(place) + Shape::kKeptTiles * kTile * 4;
-  }
-
+  TilePair<64, 64> keys[kKeyStages], stages[kStages];
+  Panel y[kYStages];
+  Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
+  Panel out[Shape::kOutPanels];
+  float kept_lse[Shape::kKeptTiles][kTile], kept_delta[Shape::kKeptTiles][kTile];
+  Pipelines pipelines;
   // dS of an owner has come, from its warps; the third warpgroup has accumulated dQ over it.
-  __device__ uint32_t ds_full(int owner, int buffer) const {
-    return y_full(2 * kYStages + owner * kBuffers + buffer);
-  }
+  Pipeline<kBuffers> ds_pipeline[kOwners];
 
-  __device__ uint32_t ds_free(int owner, int buffer) const {
-    return ds_full(kOwners + owner, buffer);
-  }
-
-  __device__ void init(bool makes_delta) const {
+  __device__ void init(bool makes_delta) {
     if (threadIdx.x == 0) {
-      // Keys: the owner, and the warpgroup that accumulates dQ.
-      Rings::init_rings(kOwners * kWarps + (makes_delta ? kDeltaWarps : 0), 2 * kWarps);
-      for (int i = 0; i < kOwners * kBuffers; ++i)
-        mbarrier_init(ds_full(0, i), kWarps), mbarrier_init(ds_free(0, i), kWarps);
+      constexpr int kKeyReaders = 2 * kWarps;  // the owner, and the warpgroup that accumulates dQ
+      pipelines.init(kOwners * kWarps + (makes_delta ? Pipelines::kDeltaWarps : 0), kKeyReaders);
+      for (auto& of_owner : ds_pipeline) of_owner.init(kWarps, kWarps);
       fence_proxy_async();
     }
     __syncthreads();
@@ -159,16 +127,18 @@ struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
   static constexpr bool kWhole = kWhole_;
   using Steps = ColumnSteps<!kWhole>;
 
-  __device__ static ColumnMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
-
   // Of the queries of a step. They stay until the column ends, and the next column, whose first
   // steps may begin before, has other places where it would meet them.
-  __device__ uint32_t lse(const Steps& step) const { return this->lse_at(place(step)); }
+  __device__ uint32_t lse(const Steps& step) const {
+    return shared_address(this->kept_lse[slot(step)]);
+  }
 
-  __device__ uint32_t delta(const Steps& step) const { return this->delta_at(place(step)); }
+  __device__ uint32_t delta(const Steps& step) const {
+    return shared_address(this->kept_delta[slot(step)]);
+  }
 
  private:
-  __device__ static int place(const Steps& step) {
+  __device__ static int slot(const Steps& step) {
     return (kWhole ? step.parity() * kTilesInRegisters : 0) + step.query();
   }
 };
@@ -177,81 +147,81 @@ struct ColumnMemory : PairMemory<ColumnPairs<kWhole_>> {
 
 // One thread: loads tiles by TMA.
 template <class M>
-__device__ __forceinline__ void load_pair_tiles(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
-  Ring<M::kKeyStages> key;
-  Ring<M::kYStages> y;
-  const auto load_keys = [&](const BandRun& run, int tile) {
-    const uint32_t full = memory.keys_full(key.at);
-    mbarrier_wait(memory.keys_free(key.at), key.parity ^ 1);
-    mbarrier_arrive_expect_tx(full, 2 * kPanel);
-    copy_tile<64>(memory.k(key.at), g.k, g.tiles, run, tile, full);
-    copy_tile<64>(memory.v(key.at), g.v, g.tiles, run, tile, full);
+__device__ __forceinline__ void load_pair_tiles(M& memory, const BandBackward& g) {
+  PipelineState<M::kStages> stage;
+  PipelineState<M::kKeyStages> key;
+  PipelineState<M::kYStages> y;
+  const auto load_keys = [&](const TileSpan& span, int tile) {
+    Barrier& full = memory.pipelines.keys.full[key.stage];
+    memory.pipelines.keys.acquire(key);
+    full.arrive_expect_tx(2 * kPanel);
+    copy_tile<64>(memory.keys[key.stage].x, g.k, g.tiles, span, tile, full);
+    copy_tile<64>(memory.keys[key.stage].y, g.v, g.tiles, span, tile, full);
     key.advance();
   };
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
-    const BandRun run = step.run();
-    if (step.begins_pair()) load_keys(run, step.key(0));
-    const uint32_t full = memory.full(stage.at);
-    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
-    mbarrier_arrive_expect_tx(full, 2 * kPanel);
-    copy_tile<64>(memory.q(stage.at), g.q, g.tiles, run, step.query(), full);
-    copy_tile<64>(memory.dy(stage.at), g.dy, g.tiles, run, step.query(), full);
+    const TileSpan span = step.span();
+    if (step.begins_pair()) load_keys(span, step.key(0));
+    Barrier& full = memory.pipelines.queries.full[stage.stage];
+    memory.pipelines.queries.acquire(stage);
+    full.arrive_expect_tx(2 * kPanel);
+    copy_tile<64>(memory.stages[stage.stage].x, g.q, g.tiles, span, step.query(), full);
+    copy_tile<64>(memory.stages[stage.stage].y, g.dy, g.tiles, span, step.query(), full);
     if (step.first_visit() && !g.accumulate) {
-      const uint32_t y_full = memory.y_full(y.at);
-      mbarrier_wait(memory.y_free(y.at), y.parity ^ 1);
-      mbarrier_arrive_expect_tx(y_full, kPanel);
-      copy_tile<64>(memory.y(y.at), g.y, g.tiles, run, step.query(), y_full);
+      Barrier& y_full = memory.pipelines.y.full[y.stage];
+      memory.pipelines.y.acquire(y);
+      y_full.arrive_expect_tx(kPanel);
+      copy_tile<64>(memory.y[y.stage], g.y, g.tiles, span, step.query(), y_full);
       y.advance();
     }
-    if (step.brings_second_key()) load_keys(run, step.key(1));
+    if (step.brings_second_key()) load_keys(span, step.key(1));
   }
 }
 
 // Warp 1: lse and delta of queries, when they come for the first time.
 template <class M>
-__device__ __forceinline__ void load_pair_scalars(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
+__device__ __forceinline__ void load_pair_scalars(M& memory, const BandBackward& g) {
+  PipelineState<M::kStages> stage;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
-    mbarrier_wait(memory.free(stage.at), stage.parity ^ 1);
+    memory.pipelines.queries.acquire(stage);
     if (!step.first_visit()) {
-      mbarrier_arrive(memory.full(stage.at));
+      memory.pipelines.queries.full[stage.stage].arrive();
       continue;
     }
-    const BandRun run = step.run();
-    fetch_scalars(memory, step, g, run, step.query(), g.tiles.first_scalar(run.b, run.h));
-    cp_async_mbarrier_arrive(memory.full(stage.at));
+    const TileSpan span = step.span();
+    fetch_scalars(memory, step, g, span, step.query(), g.tiles.first_scalar(span.b, span.h));
+    memory.pipelines.queries.full[stage.stage].arrive_cp_async();
   }
 }
 
 // Warps 2 and 3: delta = dy . y, a row a lane.
 template <class T, class M>
-__device__ __forceinline__ void make_pair_delta(const M& memory, const BandBackward& g) {
-  Ring<M::kStages> stage;
-  Ring<M::kYStages> y;
+__device__ __forceinline__ void make_pair_delta(M& memory, const BandBackward& g) {
+  PipelineState<M::kStages> stage;
+  PipelineState<M::kYStages> y;
   const int row = threadIdx.x % kTile;
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
-    mbarrier_wait(memory.full(stage.at), stage.parity);
+    memory.pipelines.queries.wait(stage);
     float sum = 0;
     if (step.first_visit()) {
-      mbarrier_wait(memory.y_full(y.at), y.parity);
-      sum = row_product<T, 64>(memory.dy(stage.at), memory.y(y.at), row);
+      memory.pipelines.y.wait(y);
+      sum = row_product<T, 64>(memory.stages[stage.stage].y, memory.y[y.stage], row);
       st_shared_float(memory.delta(step) + row * 4, sum);
-      mbarrier_arrive_warp(memory.y_free(y.at));
+      memory.pipelines.y.release(y.stage);
       y.advance();
     }
-    mbarrier_arrive_warp(memory.delta_full(stage.at));
-    mbarrier_arrive_warp(memory.free(stage.at));
+    memory.pipelines.delta_full[stage.stage].arrive_warp();
+    memory.pipelines.queries.release(stage.stage);
     if (!step.first_visit()) continue;
-    const BandRun run = step.run();
-    const int position = g.tiles.position(run.group, step.query(), row);
+    const TileSpan span = step.span();
+    const int position = g.tiles.position(span.group, step.query(), row);
     if (position >= 0 && step.owns_query())
-      g.delta[g.tiles.first_scalar(run.b, run.h) + position] = sum;
+      g.delta[g.tiles.first_scalar(span.b, span.h) + position] = sum;
   }
 }
 
 template <class T, class M>
-__device__ __forceinline__ void produce_pairs(const M& memory, const BandBackward& g) {
+__device__ __forceinline__ void produce_pairs(M& memory, const BandBackward& g) {
   switch (threadIdx.x / 32) {
     case 0:
       if (threadIdx.x == 0) load_pair_tiles(memory, g);
@@ -261,4 +231,8 @@ __device__ __forceinline__ void produce_pairs(const M& memory, const BandBackwar
       if (!g.accumulate) make_pair_delta<T>(memory, g);
   }
 }
+
+// The memory map of README.md.
+static_assert(sizeof(ColumnMemory<true>) == 225'552);
+static_assert(sizeof(ColumnMemory<false>) == 221'440);
 }  // namespace weft::attention::hopper

@@ -13,8 +13,7 @@ void launch_band_forward(CudaQueue& queue, const AttentionForward& f, const Atte
     with_bool(pass.accumulate, [&]<bool kAccumulate>() {
       with_bool(pass.reaches != nullptr, [&]<bool kDocuments>() {
         using Shape = BandForwardShape<Dqk, Dv, kAccumulate, kDocuments>;
-        start(queue, band_forward_kernel<T, Shape>, maps.tiles.launched_items(), Shape::kThreads,
-              BandMemory<Shape>::kBytes, maps);
+        launch_persistent<BandForwardKernel<T, Shape>>(queue, maps.tiles.launched_items(), maps);
       });
     });
   });

@@ -2,8 +2,8 @@
 // Forward attention on Hopper over a Band that reaches at most 128 rows: FlashAttention without its
 // loop. A query tile sees at most three key tiles, its own and the two before. All its scores fit
 // the registers, so that one plain softmax replaces the online one.
-// The kernel is persistent: a thread block takes runs of neighbouring tiles (band.cuh), and loads
-// each key tile once per run. One thread, the producer, loads tiles by TMA as far ahead as shared
+// The kernel is persistent: a thread block takes spans of neighbouring tiles (band.cuh), and loads
+// each key tile once per span. One thread, the producer, loads tiles by TMA as far ahead as shared
 // memory reaches. The other warpgroups are consumers, and take query tiles in turn. Two rings
 // connect them (forward_memory.cuh):
 //   stages         keys and values of a tile; free when the last query tile that sees them is done
@@ -14,20 +14,20 @@
 #include "kernels/attention/hopper/band/scores.cuh"
 
 namespace weft::attention::hopper {
-// The producer thread. Key tiles of a run begin `tiles_back` before its first query tile.
+// The producer thread. Key tiles of a span begin `tiles_back` before its first query tile.
 template <class Shape>
-__device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory,
-                                             const BandForwardMaps& maps, int* last_user) {
+__device__ __forceinline__ void produce_band(BandMemory<Shape>& memory,
+                                             const BandForwardMaps& maps) {
   using Memory = BandMemory<Shape>;
   const BandTiles& tiles = maps.tiles;
   const int back = tiles.tiles_back();
   int stage = 0, query = 0, done = 0;  // numbers of the next tiles; how many query tiles are done
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
-    const BandRun run = tiles.work_item(item);
+    const TileSpan span = tiles.work_item(item);
     const int first_query = query;
-    for (int tile = max(run.first - back, 0); tile < run.end; ++tile, ++stage) {
+    for (int tile = max(span.first - back, 0); tile < span.end; ++tile, ++stage) {
       const auto in = Memory::Stage::of(stage);
-      int& user = last_user[in.at];
+      int& user = memory.last_user[in.stage];
       // The stage may be overwritten when its last reader, query tile `user`, is done. The loop
       // waits for every earlier query tile as well: the parity of a barrier tells only this phase
       // from the one before it.
@@ -35,22 +35,25 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory,
           max(stage < Shape::kStages ? 0 : user + 1, query + 1 - Shape::kQueryStages);
       for (; done < needed; ++done) {
         const auto used = Memory::QueryStage::of(done);
-        mbarrier_wait(memory.done(used), used.parity);
+        memory.done[used.stage].wait(used.parity);
       }
-      user = first_query + min(tile + back, run.end - 1) - run.first;
-      if (tile >= run.first) {
+      user = first_query + min(tile + back, span.end - 1) - span.first;
+      if (tile >= span.first) {
         const auto own = Memory::QueryStage::of(query++);
-        mbarrier_wait(memory.queries_free(own), own.parity ^ 1);
-        mbarrier_arrive_expect_tx(memory.queries_full(own),
-                                  Shape::kQ + (Shape::kAccumulate ? Shape::kY : 0));
-        copy_tile<Shape::Dqk>(memory.queries(own), maps.q, tiles, run, tile,
-                              memory.queries_full(own));
+        memory.queries_empty[own.stage].wait(own.parity ^ 1);
+        memory.queries_full[own.stage].arrive_expect_tx(Shape::kQ +
+                                                        (Shape::kAccumulate ? Shape::kY : 0));
+        copy_tile<Shape::Dqk>(memory.queries[own.stage], maps.q, tiles, span, tile,
+                              memory.queries_full[own.stage]);
         if constexpr (Shape::kAccumulate)
-          copy_tile<Shape::Dv>(memory.y(own), maps.y, tiles, run, tile, memory.queries_full(own));
+          copy_tile<Shape::Dv>(memory.y(own), maps.y, tiles, span, tile,
+                               memory.queries_full[own.stage]);
       }
-      mbarrier_arrive_expect_tx(memory.keys_full(in), Memory::kStage);
-      copy_tile<Shape::Dqk>(memory.keys(in), maps.k, tiles, run, tile, memory.keys_full(in));
-      copy_tile<Shape::Dv>(memory.values(in), maps.v, tiles, run, tile, memory.keys_full(in));
+      memory.keys_full[in.stage].arrive_expect_tx(sizeof(memory.stages[0]));
+      copy_tile<Shape::Dqk>(memory.stages[in.stage].x, maps.k, tiles, span, tile,
+                            memory.keys_full[in.stage]);
+      copy_tile<Shape::Dv>(memory.stages[in.stage].y, maps.v, tiles, span, tile,
+                           memory.keys_full[in.stage]);
     }
   }
 }
@@ -60,25 +63,25 @@ __device__ __forceinline__ void produce_band(const BandMemory<Shape>& memory,
 // possible as no reach exceeds 128: of columns c of both tiles, a query sees at most one.
 template <class T, int kBack, class Shape>
 __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& softmax,
-                                            const BandMemory<Shape>& memory, const BandTiles& tiles,
-                                            Ring<Shape::kQueryStages> query,
-                                            Ring<Shape::kStages> own, Reach reach) {
+                                            BandMemory<Shape>& memory, const BandTiles& tiles,
+                                            PipelineState<Shape::kQueryStages> query,
+                                            PipelineState<Shape::kStages> own, Reach reach) {
   constexpr int kKept = kBack > 0 ? 2 : 1;  // tiles of scores in registers: own with far, near
   const auto near = own.back(1), far = own.back(2);
   float s[kKept][32], distant[32];
   Owned<Shape::Dqk, false> q;
-  q.load(memory.queries(query));
-  mbarrier_wait(memory.queries_full(query), query.parity);
-  if constexpr (kBack == 2) mbarrier_wait(memory.keys_full(far), far.parity);
-  if constexpr (kBack > 0) mbarrier_wait(memory.keys_full(near), near.parity);
-  mbarrier_wait(memory.keys_full(own), own.parity);
+  q.load(memory.queries[query.stage]);
+  memory.queries_full[query.stage].wait(query.parity);
+  if constexpr (kBack == 2) memory.keys_full[far.stage].wait(far.parity);
+  if constexpr (kBack > 0) memory.keys_full[near.stage].wait(near.parity);
+  memory.keys_full[own.stage].wait(own.parity);
   pin(s[0]);
   wgmma_fence();
-  q.template mma_abt<T>(s[0], descriptor(memory.keys(own)));
-  if constexpr (kBack == 2) q.template mma_abt<T>(distant, descriptor(memory.keys(far)));
+  q.template mma_abt<T>(s[0], descriptor(memory.stages[own.stage].x));
+  if constexpr (kBack == 2) q.template mma_abt<T>(distant, descriptor(memory.stages[far.stage].x));
   wgmma_commit_group();
   if constexpr (kBack > 0) {
-    q.template mma_abt<T>(s[1], descriptor(memory.keys(near)));
+    q.template mma_abt<T>(s[1], descriptor(memory.stages[near.stage].x));
     wgmma_commit_group();
   }
   if constexpr (Shape::kDocuments) reach.compare(tiles);
@@ -110,31 +113,31 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
   if constexpr (kBack == 2) split(p[0], p_far, seen);
   pin(y);
   wgmma_fence();
-  mma_ab<T>(y, p[0], descriptor(memory.values(own)), 0);
-  if constexpr (kBack > 0) mma_ab<T>(y, p[1], descriptor(memory.values(near)), 1);
-  if constexpr (kBack == 2) mma_ab<T>(y, p_far, descriptor(memory.values(far)), 1);
+  mma_ab<T>(y, p[0], descriptor(memory.stages[own.stage].y), 0);
+  if constexpr (kBack > 0) mma_ab<T>(y, p[1], descriptor(memory.stages[near.stage].y), 1);
+  if constexpr (kBack == 2) mma_ab<T>(y, p_far, descriptor(memory.stages[far.stage].y), 1);
   wgmma_commit_group();
   wgmma_wait_group<0>();
   pin(y);
 }
 
 template <class T, class Shape>
-__device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory,
+__device__ __forceinline__ void consume_band(BandMemory<Shape>& memory,
                                              const BandForwardMaps& maps) {
   const BandTiles& tiles = maps.tiles;
   const bool leads_warp = threadIdx.x % 32 == 0;
   take_query_tiles<Shape>(
-      tiles, threadIdx.x, [&](const BandRun& run, int tile, auto query, auto own) {
-        float* const lse = maps.lse + tiles.first_scalar(run.b, run.h);
+      tiles, threadIdx.x, [&](const TileSpan& span, int tile, auto query, auto own) {
+        float* const lse = maps.lse + tiles.first_scalar(span.b, span.h);
         int position[2];  // of this thread's two rows
         float earlier[2] = {-INFINITY, -INFINITY};
 #pragma unroll
         for (int half = 0; half < 2; ++half) {
-          position[half] = tiles.position(run.group, tile, row_of(half));
+          position[half] = tiles.position(span.group, tile, row_of(half));
           if (Shape::kAccumulate && position[half] >= 0) earlier[half] = lse[position[half]];
         }
         Reach reach = Reach::of(tiles);
-        if constexpr (Shape::kDocuments) reach.load(tiles, run.b, position, 0);
+        if constexpr (Shape::kDocuments) reach.load(tiles, span.b, position, 0);
         float y[Shape::Dv / 2];
         Softmax softmax{maps.scale};
         const int back = min(tile, tiles.tiles_back());
@@ -144,7 +147,7 @@ __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory,
           attend_band<T, 1>(y, softmax, memory, tiles, query, own, reach);
         else
           attend_band<T, 0>(y, softmax, memory, tiles, query, own, reach);
-        if (leads_warp) mbarrier_arrive(memory.done(query));
+        if (leads_warp) memory.done[query.stage].arrive();
         const Softmax::Row row[2] = {softmax.finish(0, earlier[0]), softmax.finish(1, earlier[1])};
 #pragma unroll
         for (int half = 0; half < 2; ++half)
@@ -156,10 +159,10 @@ __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory,
         fence_proxy_async();
         __syncwarp();
         if (leads_warp) {
-          store_tile_rows<Shape::Dv>(maps.y_rows, memory.y(query), tiles, run, tile,
+          store_tile_rows<Shape::Dv>(maps.y_rows, memory.y(query), tiles, span, tile,
                                      static_cast<int>(threadIdx.x) % kWarpgroup / 32 * 16);
           tma_store_wait_group_read<0>();
-          mbarrier_arrive(memory.queries_free(query));
+          memory.queries_empty[query.stage].arrive();
         }
         __syncwarp();
       });
@@ -167,22 +170,33 @@ __device__ __forceinline__ void consume_band(const BandMemory<Shape>& memory,
 }
 
 template <class T, class Shape>
-__global__ void __launch_bounds__(Shape::kThreads, 1)
-    band_forward_kernel(const __grid_constant__ BandForwardMaps maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  extern __shared__ __align__(128) char shared[];
-  const auto memory = BandMemory<Shape>::of(shared);
-  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y_rows);
-  memory.init();
-  // The producer's warpgroup gives registers to the consumers, who hold scores and y.
-  if (threadIdx.x < kWarpgroup) {
-    setmaxnreg_dec<Shape::kProducerRegisters>();
-    int* const last_users = memory.last_users(shared);
-    if (threadIdx.x == 0) produce_band(memory, maps, last_users);
-  } else {
-    setmaxnreg_inc<Shape::kConsumerRegisters>();
+struct BandForwardKernel {
+  using SharedStorage = BandMemory<Shape>;
+  static constexpr int kThreads = Shape::kThreads;
+  static constexpr RegisterSplit kRegisters = Shape::kRegisters;
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const BandForwardMaps& maps) {
+    if (threadIdx.x == 0)
+      prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y_rows);
+    memory.init();
+  }
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory,
+                                                 const BandForwardMaps& maps) {
+    if (threadIdx.x == 0) produce_band(memory, maps);
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory,
+                                                 const BandForwardMaps& maps) {
     consume_band<T>(memory, maps);
   }
-#endif
-}
+};
+
+// The memory map of README.md.
+static_assert(sizeof(BandMemory<BandForwardShape<64, 64, false, false>>) == 139'456);
+static_assert(sizeof(BandMemory<BandForwardShape<64, 64, true, false>>) == 229'632);
+static_assert(sizeof(BandMemory<BandForwardShape<64, 128, false, false>>) == 213'160);
+static_assert(sizeof(BandMemory<BandForwardShape<64, 128, true, false>>) == 221'328);
+static_assert(sizeof(BandMemory<BandForwardShape<128, 128, false, false>>) == 229'536);
+static_assert(sizeof(BandMemory<BandForwardShape<128, 128, true, false>>) == 229'496);
 }  // namespace weft::attention::hopper

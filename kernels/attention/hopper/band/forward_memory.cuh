@@ -5,7 +5,6 @@
 #include "kernels/attention/hopper/band/band.cuh"
 
 #include <algorithm>
-#include <cstddef>
 
 namespace weft::attention::hopper {
 // What fits a multiprocessor. kAccumulate: y and lse go on from what an earlier pass left.
@@ -16,8 +15,8 @@ struct BandForwardShape {
   static constexpr bool kStorer = false, kInOrder = true;
   // As many consumers as their registers allow.
   static constexpr bool kLarge = Dqk == 128 || (kAccumulate && Dv == 128);
-  static constexpr int kConsumers = kLarge ? 2 : 3, kConsumerRegisters = kLarge ? 232 : 152,
-                       kProducerRegisters = 40, kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kConsumers = kLarge ? 2 : 3, kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr RegisterSplit kRegisters = {.producer = 40, .consumer = kLarge ? 232 : 152};
   // Queries of some tiles ahead, keys in the rest. Heads of 64 leave room for more: 4 % slower.
   static constexpr bool kFew = Dqk + Dv == 128 && !kAccumulate;
   static constexpr int kRings = 28 * kPanel, kQ = Dqk * 128, kY = Dv * 128,  // bytes
@@ -31,78 +30,48 @@ struct BandForwardShape {
 };
 
 // kStorer: a thread of its own sends y to global memory. kInOrder: stages are given back in the
-// order of query tiles (`done`), else each by itself (`free`).
+// order of query tiles (`done`), else each by itself (`empty`).
 template <class Shape>
 struct BandMemory {
-  using Stage = Ring<Shape::kStages>;
-  using QueryStage = Ring<Shape::kQueryStages>;
+  using Stage = PipelineState<Shape::kStages>;
+  using QueryStage = PipelineState<Shape::kQueryStages>;
   static constexpr bool kInOrder = Shape::kInOrder;
 
-  struct SharedStorage {
-    struct {
-      char keys[Shape::kQ], values[Shape::kY];
-    } stages[Shape::kStages];
+  static constexpr int kWarps = kWarpgroup / 32;
 
-    char queries[Shape::kQueryStages][Shape::kQueryBytes];
-    // keys_full, queries_full: TMA has written the stage. free: no consumer reads it any more.
-    // done: the consumer of a query tile reads no more keys. queries_free: y is stored.
-    // y_full: y has overwritten the queries; only a storer (kStorer) waits for it.
-    uint64_t keys_full[Shape::kStages], free[kInOrder ? 0 : Shape::kStages],
-        queries_full[Shape::kQueryStages], done[kInOrder ? Shape::kQueryStages : 0],
-        queries_free[Shape::kQueryStages], y_full[Shape::kQueryStages];
-    // the producer's: the last query tile that reads a stage
-    int last_user[kInOrder ? Shape::kStages : 0];
+  struct Tile {
+    char x[Shape::kQ], y[Shape::kY];  // keys, values
   };
 
-  static constexpr int kX = Shape::kQ, kStage = Shape::kQ + Shape::kY, kWarps = kWarpgroup / 32,
-                       kBytes = sizeof(SharedStorage) + kPanelAlignment;
-  static_assert(kBytes <= 227 * 1024);
+  Tile stages[Shape::kStages];
+  char queries[Shape::kQueryStages][Shape::kQueryBytes];
+  // keys_full, queries_full: TMA has written the stage. empty: no consumer reads it any more.
+  // done: the consumer of a query tile reads no more keys. queries_empty: y is stored.
+  // y_full: y has overwritten the queries; only a storer (kStorer) waits for it.
+  Barrier keys_full[Shape::kStages], empty[kInOrder ? 0 : Shape::kStages],
+      queries_full[Shape::kQueryStages], done[kInOrder ? Shape::kQueryStages : 0],
+      queries_empty[Shape::kQueryStages], y_full[Shape::kStorer ? Shape::kQueryStages : 0];
+  // the producer's: the last query tile that reads a stage
+  int last_user[kInOrder ? Shape::kStages : 0];
 
-  uint32_t base;
-
-  __device__ static BandMemory of(const char* shared) { return {first_panel(shared)}; }
-
-  __device__ uint32_t x(int stage) const { return base + stage * kStage; }
-
-  __device__ uint32_t keys(Stage s) const { return x(s.at); }
-
-  __device__ uint32_t values(Stage s) const { return keys(s) + Shape::kQ; }
-
-  __device__ uint32_t queries(QueryStage s) const {
-    return WEFT_AT(queries) + s.at * Shape::kQueryBytes;
+  // Where y of a query tile goes: over the queries, or beside them where the pass adds.
+  __device__ char* y(QueryStage s) {
+    return queries[s.stage] + (Shape::kAccumulate ? Shape::kQ : 0);
   }
 
-  __device__ uint32_t y(QueryStage s) const {
-    return queries(s) + (Shape::kAccumulate ? Shape::kQ : 0);
-  }
-
-  __device__ uint32_t keys_full(Stage s) const { return WEFT_AT(keys_full) + s.at * 8; }
-
-  __device__ uint32_t queries_full(QueryStage s) const { return WEFT_AT(queries_full) + s.at * 8; }
-
-  __device__ uint32_t free(int stage) const { return WEFT_AT(free) + stage * 8; }
-
-  __device__ uint32_t done(QueryStage s) const { return WEFT_AT(done) + s.at * 8; }
-
-  __device__ uint32_t queries_free(QueryStage s) const { return WEFT_AT(queries_free) + s.at * 8; }
-
-  __device__ uint32_t y_full(QueryStage s) const { return WEFT_AT(y_full) + s.at * 8; }
-
-  __device__ int* last_users(char* shared) const {
-    return reinterpret_cast<SharedStorage*>(shared + (base - shared_address(shared)))->last_user;
-  }
-
-  __device__ void init() const {
+  // By all threads of the block, before anything else.
+  __device__ void init() {
     if (threadIdx.x == 0) {
-      for (int i = 0; i < Shape::kStages; ++i) {
-        mbarrier_init(keys_full({i}), 1);
-        if (!kInOrder) mbarrier_init(free(i), Shape::kConsumers * kWarps);
-      }
+      constexpr int kProducers = 1;  // one thread, for itself and TMA
+      constexpr int kStorers = Shape::kStorer ? 1 : kWarps;
+      for (auto& full : keys_full) full.init(kProducers);
+      for (int i = 0; i < (kInOrder ? 0 : Shape::kStages); ++i)
+        empty[i].init(Shape::kConsumers * kWarps);
       for (int i = 0; i < Shape::kQueryStages; ++i) {
-        mbarrier_init(queries_full({i}), 1);
-        if (kInOrder) mbarrier_init(done({i}), kWarps);
-        mbarrier_init(queries_free({i}), Shape::kStorer ? 1 : kWarps);
-        mbarrier_init(y_full({i}), kWarps);
+        queries_full[i].init(kProducers);
+        if constexpr (kInOrder) done[i].init(kWarps);
+        queries_empty[i].init(kStorers);
+        if constexpr (Shape::kStorer) y_full[i].init(kWarps);
       }
       fence_proxy_async();
     }
@@ -110,8 +79,8 @@ struct BandMemory {
   }
 };
 
-// Calls attend(run, tile, query stage, stage of its own keys) for every kConsumers-th query tile of
-// the block. `thread`: threadIdx.x, or this_thread() where registers are scarce.
+// Calls attend(span, tile, query stage, stage of its own keys) for every kConsumers-th query tile
+// of the block. `thread`: threadIdx.x, or this_thread() where registers are scarce.
 template <class Shape>
 __device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto thread,
                                                  const auto& attend) {
@@ -119,12 +88,12 @@ __device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto th
   const int back = tiles.tiles_back();
   // number of the next query tile of this warpgroup
   int mine = warp_uniform(thread / kWarpgroup - 1);
-  int stage = 0, query = 0;  // of the first tiles of the run
+  int stage = 0, query = 0;  // of the first tiles of the span
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
-    const BandRun run = tiles.work_item(item);
-    const int before = min(run.first, back), count = run.end - run.first;
+    const TileSpan span = tiles.work_item(item);
+    const int before = min(span.first, back), count = span.end - span.first;
     for (; mine < query + count; mine += Shape::kConsumers)
-      attend(run, run.first + mine - query, Memory::QueryStage::of(mine),
+      attend(span, span.first + mine - query, Memory::QueryStage::of(mine),
              Memory::Stage::of(stage + before + mine - query));
     stage += before + count;
     query += count;
@@ -134,25 +103,24 @@ __device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto th
 // A thread of each warp of the producer but the first: stores every third tile of y; no consumer
 // waits for that.
 template <class Shape>
-__device__ __forceinline__ void store_y(const BandMemory<Shape>& memory,
-                                        const BandForwardMaps& maps) {
+__device__ __forceinline__ void store_y(BandMemory<Shape>& memory, const BandForwardMaps& maps) {
   constexpr int kThreads = kWarpgroup / 32 - 1;
   const BandTiles& tiles = maps.tiles;
   int turn = static_cast<int>(threadIdx.x / 32) - 1;  // tiles until the next one of this thread
   typename BandMemory<Shape>::QueryStage query;
   for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
-    const BandRun run = tiles.work_item(item);
-    // Out of order each consumer has a query stage in every run.
-    const int end = Shape::kInOrder ? run.end : run.first + Shape::kConsumers;
-    for (int tile = run.first; tile < end; ++tile, query.advance()) {
+    const TileSpan span = tiles.work_item(item);
+    // Out of order each consumer has a query stage in every span.
+    const int end = Shape::kInOrder ? span.end : span.first + Shape::kConsumers;
+    for (int tile = span.first; tile < end; ++tile, query.advance()) {
       if (turn-- > 0) continue;
       turn = kThreads - 1;
-      mbarrier_wait(memory.y_full(query), query.parity);
-      if (!Shape::kAccumulate && tile < run.end) {
-        store_tile_rows<Shape::Dv>(maps.y, memory.y(query), tiles, run, tile, 0);
+      memory.y_full[query.stage].wait(query.parity);
+      if (!Shape::kAccumulate && tile < span.end) {
+        store_tile_rows<Shape::Dv>(maps.y, memory.y(query), tiles, span, tile, 0);
         tma_store_wait_group_read<0>();
       }
-      mbarrier_arrive(memory.queries_free(query));
+      memory.queries_empty[query.stage].arrive();
     }
   }
 }

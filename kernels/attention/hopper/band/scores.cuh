@@ -87,7 +87,7 @@ __device__ __forceinline__ void split(uint32_t (&own)[4][4], uint32_t (&far)[4][
 // row.kept.
 template <class T, bool kAdd, int N>
 __device__ __forceinline__ void put_rows(const float (&y)[N], const Softmax::Row (&row)[2],
-                                         uint32_t tile) {
+                                         SharedAddress tile) {
 #pragma unroll
   for (int k = 0; k < N / 8; ++k) {
     const uint32_t to =

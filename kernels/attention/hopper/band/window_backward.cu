@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: MIT
 // Backward attention over windows of 129 to 257 rows, heads up to 64: as over whole columns
-// (column_memory.cuh), but a block takes a run (backward_memory.cuh). Two key tiles at a time meet
+// (column_memory.cuh), but a block takes a span (backward_memory.cuh). Two key tiles at a time meet
 // the up to six query tiles that see them. dQ waits in shared memory for the next two key tiles.
 #include "kernels/attention/hopper/band/column_backward.cuh"
 #include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {
-// A tile of queries and the two key tiles at hand: the first, and the one after it where the run
+// A tile of queries and the two key tiles at hand: the first, and the one after it where the span
 // has it.
 class WindowSteps {
  public:
@@ -28,14 +28,14 @@ class WindowSteps {
     key_ += 2;
     query_ = key_;
     if (key_ < end_) return;
-    item_ += gridDim.x;
+    item_ += this_grid();
     open(key_ + offset_);
   }
 
   // Looked up anew: registers are scarce.
-  __device__ BandRun run() const { return tiles_.work_item(item_); }
+  __device__ TileSpan span() const { return tiles_.work_item(item_); }
 
-  // Tiles of this block's runs are numbered on and on; pairs begin with even numbers.
+  // Tiles of this block's spans are numbered on and on; pairs begin with even numbers.
   __device__ int number() const { return query_ + offset_; }
 
   __device__ int pair() const { return (key_ + offset_) / 2; }
@@ -60,7 +60,7 @@ class WindowSteps {
 
   __device__ bool owns_query() const { return first_ == 0 || query_ - first_ >= back(); }
 
-  __device__ bool owns_key(const BandRun& run, int i) const { return key_ + i < run.end; }
+  __device__ bool owns_key(const TileSpan& span, int i) const { return key_ + i < span.end; }
 
   __device__ bool first_visit() const { return key_ == first_ || query_ >= key_ + back(); }
 
@@ -71,9 +71,9 @@ class WindowSteps {
 
   __device__ __forceinline__ void open(int number) {
     if (item_ >= tiles_.work_items()) return;
-    const BandRun run = tiles_.work_item(item_);
-    first_ = key_ = query_ = run.first;
-    end_ = min(run.end + back(), tiles_.tiles);
+    const TileSpan span = tiles_.work_item(item_);
+    first_ = key_ = query_ = span.first;
+    end_ = min(span.end + back(), tiles_.tiles);
     offset_ = number - first_;
   }
 
@@ -93,22 +93,24 @@ struct WindowMemory : PairMemory<WindowPairs> {
   static constexpr bool kWhole = false;
   using Steps = WindowSteps;
   static constexpr int kWaiting = WindowPairs::kWaiting, kKeptTiles = WindowPairs::kKeptTiles;
-  // Those of a pair, and of the iterations that the producer is ahead; place() wants a power of
+  // Those of a pair, and of the iterations that the producer is ahead; slot() wants a power of
   // two.
   static_assert(kKeptTiles >= kWaiting + 2 + kStages && (kKeptTiles & (kKeptTiles - 1)) == 0);
 
-  __device__ static WindowMemory of(const char* shared) { return {{{first_panel(shared)}}}; }
-
   // dQ of a query tile until its last visit, then its rows on their way.
-  __device__ uint32_t dq(int query) const { return out(kOwners + query % kWaiting * 2); }
+  __device__ uint32_t dq(int query) const {
+    return shared_address(out[kOwners + query % kWaiting * 2]);
+  }
 
   // Of the queries of a step. They stay until the last visit.
-  __device__ uint32_t lse(const Steps& step) const { return lse_at(place(step)); }
+  __device__ uint32_t lse(const Steps& step) const { return shared_address(kept_lse[slot(step)]); }
 
-  __device__ uint32_t delta(const Steps& step) const { return delta_at(place(step)); }
+  __device__ uint32_t delta(const Steps& step) const {
+    return shared_address(kept_delta[slot(step)]);
+  }
 
  private:
-  __device__ static int place(const Steps& step) { return step.number() & (kKeptTiles - 1); }
+  __device__ static int slot(const Steps& step) { return step.number() & (kKeptTiles - 1); }
 };
 
 template <class T>
@@ -117,7 +119,7 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
   using M = WindowMemory;
   using Base = PairDqAccumulator<T, M>;
 
-  __device__ WindowDqAccumulator(const M& memory, const BandBackward& g)
+  __device__ WindowDqAccumulator(M& memory, const BandBackward& g)
       : Base(memory, g, nullptr) {}
 
   __device__ __forceinline__ void run() {
@@ -130,22 +132,22 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
     float dq[32];
     const int first = owner_of(step.pair(), 0);
     const bool sees[2] = {step.meets(0), step.meets(1)};
-    Ring<M::kKeyStages> next = this->key_;
+    PipelineState<M::kKeyStages> next = this->key_;
     next.advance();
     const bool begins = step.first_visit();
     if (!begins) fetch(dq, step.query());
     pin(dq);
-    this->add(dq, sees[0] ? first : first ^ 1, sees[0] ? this->key_.at : next.at, !begins);
-    if (sees[0] && sees[1]) this->add(dq, first ^ 1, next.at, 1);
+    this->add(dq, sees[0] ? first : first ^ 1, sees[0] ? this->key_.stage : next.stage, !begins);
+    if (sees[0] && sees[1]) this->add(dq, first ^ 1, next.stage, 1);
     wgmma_wait_group<0>();
     pin(dq);
     if (sees[0]) this->release(first);
     if (sees[1]) this->release(first ^ 1);
-    if (step.ends_key(0)) mbarrier_arrive_warp(this->memory_.keys_free(this->key_.at));
+    if (step.ends_key(0)) this->memory_.pipelines.keys.release(this->key_.stage);
     if (step.ends_pair()) {
       this->key_.advance();
       if (step.has_key(1)) {
-        mbarrier_arrive_warp(this->memory_.keys_free(this->key_.at));
+        this->memory_.pipelines.keys.release(this->key_.stage);
         this->key_.advance();
       }
     }
@@ -153,7 +155,7 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
       keep(dq, step.query(), begins);
     else if (step.owns_query())
       send_panel<T>(warpgroup_index(), dq, 0, this->g_.scale, this->memory_.dq(step.query()),
-                    this->g_.dq, this->g_, TilePlace::of(step.run(), step.query()));
+                    this->g_.dq, this->g_, TileCoord::of(step.span(), step.query()));
   }
 
   __device__ __forceinline__ uint32_t place(int query) const {
@@ -163,11 +165,10 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
   __device__ __forceinline__ void fetch(float (&dq)[32], int query) const {
     const uint32_t from = place(query);
 #pragma unroll
-    for (int i = 0; i < 8; ++i)
-      asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
-                   : "=f"(dq[4 * i]), "=f"(dq[4 * i + 1]), "=f"(dq[4 * i + 2]), "=f"(dq[4 * i + 3])
-                   : "r"(from + i * kWarpgroup * 16)
-                   : "memory");
+    for (int i = 0; i < 8; ++i) {
+      const float4 x = ld_shared_float4(from + i * kWarpgroup * 16);
+      dq[4 * i] = x.x, dq[4 * i + 1] = x.y, dq[4 * i + 2] = x.z, dq[4 * i + 3] = x.w;
+    }
   }
 
   // begins: the place may be that of a tile whose rows are still on their way.
@@ -179,43 +180,46 @@ class WindowDqAccumulator : PairDqAccumulator<T, WindowMemory> {
     const uint32_t to = place(query);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(to + i * kWarpgroup * 16),
-                   "f"(dq[4 * i]), "f"(dq[4 * i + 1]), "f"(dq[4 * i + 2]), "f"(dq[4 * i + 3])
-                   : "memory");
+      st_shared_float4(to + i * kWarpgroup * 16,
+                       {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]});
   }
 };
 
 template <class T>
-__global__ void __launch_bounds__(WindowMemory::kThreads, 1)
-    window_backward_kernel(const __grid_constant__ BandBackward g) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using M = WindowMemory;
-  extern __shared__ __align__(128) char shared[];
-  const M memory = M::of(shared);
-  memory.init(true);  // a first pass: it makes delta
-  const int group = warp_uniform(warpgroup_index());
-  if (group == 0) {
-    setmaxnreg_dec<OwnerRegisters::kProducer>();
-    produce_pairs<T>(memory, g);
-  } else if (group > M::kOwners) {
-    setmaxnreg_dec<OwnerRegisters::kQueries>();
-    WindowDqAccumulator<T>(memory, g).run();
-  } else {
-    setmaxnreg_inc<OwnerRegisters::kOwner>();
-    KeyOwner<T, M>(memory, g).run();
+struct WindowBackwardKernel {
+  using SharedStorage = WindowMemory;
+  static constexpr int kThreads = WindowMemory::kThreads;
+  static constexpr RegisterSplit kRegisters = kOwnerRegisters;
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const BandBackward&) {
+    memory.init(true);  // a first pass: it makes delta
   }
-#endif
-}
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const BandBackward& g) {
+    produce_pairs<T>(memory, g);
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const BandBackward& g) {
+    KeyOwner<T, WindowMemory>(memory, g).run();
+  }
+
+  __device__ __forceinline__ static void consume_extra(SharedStorage& memory,
+                                                       const BandBackward& g) {
+    WindowDqAccumulator<T>(memory, g).run();
+  }
+};
+
+// The memory map of README.md.
+static_assert(sizeof(WindowMemory) == 229'568);
 
 void launch_window_backward(CudaQueue& queue, const AttentionBackward& g,
                             const AttentionPass& pass) {
   BandTiles tiles = BandTiles::of(pass.band, pass.reaches, g.q);
-  // Two key tiles' worth of work more for each run.
+  // Two key tiles' worth of work more for each span.
   tiles.cut(multiprocessors(), 0.5 * tiles.tiles_back());
   const BandBackward windows = BandBackward::of(g, pass, tiles);
   with_type(g, [&]<class T>() {
-    start(queue, window_backward_kernel<T>, tiles.launched_items(), WindowMemory::kThreads,
-          WindowMemory::kBytes, windows);
+    launch_persistent<WindowBackwardKernel<T>>(queue, tiles.launched_items(), windows);
   });
 }
 }  // namespace weft::attention::hopper

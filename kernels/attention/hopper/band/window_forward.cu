@@ -12,8 +12,8 @@ namespace weft::attention::hopper {
 struct WindowShape {
   static constexpr int Dqk = 64, Dv = 64;
   static constexpr bool kAccumulate = false, kStorer = true, kInOrder = true;
-  static constexpr int kConsumers = 4, kConsumerRegisters = 112, kProducerRegisters = 32,
-                       kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr int kConsumers = 4, kThreads = (1 + kConsumers) * kWarpgroup;
+  static constexpr RegisterSplit kRegisters = {.producer = 32, .consumer = 112};
   static constexpr int kQ = kPanel, kY = kPanel, kQueryBytes = kQ, kQueryStages = 8, kStages = 10;
   static constexpr int kMostBack = 4;  // tiles before a query tile that it sees
   static_assert(kStages >= kConsumers + kMostBack);
@@ -25,33 +25,33 @@ class WindowStream {
  public:
   using Memory = BandMemory<WindowShape>;
 
-  __device__ WindowStream(const Memory& memory, const BandTiles& tiles)
+  __device__ WindowStream(Memory& memory, const BandTiles& tiles)
       : memory_(memory),
         tiles_(tiles) {}
 
   // Of the tile whose own stage is `own`, up to `last` tiles back.
   __device__ __forceinline__ void open(Memory::Stage own, int last) {
     own_ = own, back_ = 0, last_ = last;
-    mbarrier_wait(memory_.keys_full(own_), own_.parity);
+    memory_.keys_full[own_.stage].wait(own_.parity);
   }
 
   __device__ __forceinline__ int step() {
     if (back_ == last_) return kEnd;
     ++back_;
     const auto stage = own_.back(back_);
-    mbarrier_wait(memory_.keys_full(stage), stage.parity);
+    memory_.keys_full[stage.stage].wait(stage.parity);
     return tiles_.hides(back_) ? back_ : -1;
   }
 
-  __device__ __forceinline__ int stage() const { return own_.back(back_).at; }
+  __device__ __forceinline__ int stage() const { return own_.back(back_).stage; }
 
-  __device__ __forceinline__ int stage_before() const { return own_.back(back_ - 1).at; }
+  __device__ __forceinline__ int stage_before() const { return own_.back(back_ - 1).stage; }
 
   // All stages of a tile are given back at once.
   __device__ __forceinline__ void release(int) const {}
 
  private:
-  const Memory& memory_;
+  Memory& memory_;
   const BandTiles& tiles_;
   Memory::Stage own_{};
   int back_ = 0, last_ = 0;
@@ -64,8 +64,7 @@ class WindowConsumer {
   using Shape = WindowShape;
   using Memory = BandMemory<Shape>;
 
-  __device__ WindowConsumer(const Memory& memory, const AttentionForward& f,
-                            const BandForwardMaps& maps)
+  __device__ WindowConsumer(Memory& memory, const AttentionForward& f, const BandForwardMaps& maps)
       : memory_(memory),
         f_(f),
         maps_(maps),
@@ -73,33 +72,34 @@ class WindowConsumer {
 
   __device__ __forceinline__ void run() {
     take_query_tiles<Shape>(maps_.tiles, this_thread(),
-                            [&](const BandRun& run, int tile, auto query, auto stage) {
-                              attend(run, tile, query, stage);
+                            [&](const TileSpan& span, int tile, auto query, auto stage) {
+                              attend(span, tile, query, stage);
                             });
   }
 
  private:
-  __device__ __forceinline__ void attend(const BandRun& run, int tile, Memory::QueryStage query,
+  __device__ __forceinline__ void attend(const TileSpan& span, int tile, Memory::QueryStage query,
                                          Memory::Stage stage) {
     ForwardAccumulators<T, Shape::Dv> acc(maps_.scale);
     Owned<Shape::Dqk, false> q;
-    q.load(warp_uniform(static_cast<int>(memory_.queries(query))));
-    mbarrier_wait(memory_.queries_full(query), query.parity);
+    q.load(memory_.queries[query.stage]);
+    memory_.queries_full[query.stage].wait(query.parity);
     mainloop(acc, q, tile, stage);
-    mbarrier_arrive_warp(memory_.done(query));
-    float* const lse = static_cast<float*>(f_.lse.data) + (run.b * f_.q.heads + run.h) * f_.q.time;
+    memory_.done[query.stage].arrive_warp();
+    float* const lse =
+        static_cast<float*>(f_.lse.data) + (span.b * f_.q.heads + span.h) * f_.q.time;
     Softmax::Row row[2];
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       row[half] = acc.softmax.finish(half, -INFINITY);
-      const int position = maps_.tiles.position(run.group, tile, row_of(half));
+      const int position = maps_.tiles.position(span.group, tile, row_of(half));
       if (threadIdx.x % 4 == 0 && position >= 0) lse[position] = row[half].lse;
     }
     // y takes the place of the queries, which the group reads.
     warpgroup_sync();
     put_rows<T, false>(acc.y, row, memory_.y(query));
     fence_proxy_async();
-    mbarrier_arrive_warp(memory_.y_full(query));
+    memory_.y_full[query.stage].arrive_warp();
   }
 
   __device__ __forceinline__ void mainloop(ForwardAccumulators<T, Shape::Dv>& acc,
@@ -119,11 +119,11 @@ class WindowConsumer {
       mask = stream_.step();
       pin(acc.y), pin(p_far);
       wgmma_fence();
-      acc.issue_values(p_far, at.values(own.back(farthest).at));
-      wgmma_wait_group<0>();  // there are no registers to let them run on
+      acc.issue_values(p_far, at.values(own.back(farthest).stage));
+      wgmma_wait_group<0>();  // there are no registers to let them span on
       pin(acc.y);
     } else {
-      acc.issue_scores(q, at.keys(own.at));
+      acc.issue_scores(q, at.keys(own.stage));
       mask = stream_.step();
       wgmma_wait_group<0>();
       pin(acc.s);
@@ -152,12 +152,12 @@ class WindowConsumer {
     const BandTiles& tiles = maps_.tiles;
     const int farthest = tiles.tiles_back();
     const auto far = own.back(farthest);
-    mbarrier_wait(memory_.keys_full(far), far.parity);
+    memory_.keys_full[far.stage].wait(far.parity);
     float distant[32];
     pin(acc.s);
     wgmma_fence();
-    q.template mma_abt<T>(acc.s, at.keys(own.at));
-    q.template mma_abt<T>(distant, at.keys(far.at));
+    q.template mma_abt<T>(acc.s, at.keys(own.stage));
+    q.template mma_abt<T>(distant, at.keys(far.stage));
     wgmma_commit_group();
     wgmma_wait_group<0>();
     pin(acc.s), pin(distant);
@@ -185,43 +185,47 @@ class WindowConsumer {
     split(p, p_far, seen);
   }
 
-  const Memory& memory_;
+  Memory& memory_;
   const AttentionForward& f_;
   const BandForwardMaps& maps_;
   WindowStream stream_;
 };
 
 template <class T>
-__global__ void __launch_bounds__(WindowShape::kThreads, 1)
-    window_forward_kernel(const __grid_constant__ AttentionForward f,
-                          const __grid_constant__ BandForwardMaps maps) {
-#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
-  using Shape = WindowShape;
-  extern __shared__ __align__(128) char shared[];
-  const auto memory = BandMemory<Shape>::of(shared);
-  if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
-  memory.init();
-  if (threadIdx.x < kWarpgroup) {
-    setmaxnreg_dec<Shape::kProducerRegisters>();
-    int* const last_users = memory.last_users(shared);
+struct WindowForwardKernel {
+  using SharedStorage = BandMemory<WindowShape>;
+  static constexpr int kThreads = WindowShape::kThreads;
+  static constexpr RegisterSplit kRegisters = WindowShape::kRegisters;
+
+  __device__ __forceinline__ static void init(SharedStorage& memory, const AttentionForward&,
+                                              const BandForwardMaps& maps) {
+    if (threadIdx.x == 0) prefetch(maps.q), prefetch(maps.k), prefetch(maps.v), prefetch(maps.y);
+    memory.init();
+  }
+
+  __device__ __forceinline__ static void produce(SharedStorage& memory, const AttentionForward&,
+                                                 const BandForwardMaps& maps) {
     if (threadIdx.x == 0)
-      produce_band(memory, maps, last_users);
+      produce_band(memory, maps);
     else if (threadIdx.x % 32 == 0)
       store_y(memory, maps);
-  } else {
-    setmaxnreg_inc<Shape::kConsumerRegisters>();
+  }
+
+  __device__ __forceinline__ static void consume(SharedStorage& memory, const AttentionForward& f,
+                                                 const BandForwardMaps& maps) {
     WindowConsumer<T>(memory, f, maps).run();
   }
-#endif
-}
+};
+
+// The memory map of README.md.
+static_assert(sizeof(BandMemory<WindowShape>) == 229'752);
 
 void launch_window_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {
   BandForwardMaps maps = forward_maps(f, pass);
-  // A tile that is loaded again but not written costs about half as much as others.
+  // A tile that is loaded again but not written costs about a quarter as much as others.
   maps.tiles.cut(multiprocessors(), 0.25 * maps.tiles.tiles_back());
   with_type(f, [&]<class T>() {
-    start(queue, window_forward_kernel<T>, maps.tiles.launched_items(), WindowShape::kThreads,
-          BandMemory<WindowShape>::kBytes, f, maps);
+    launch_persistent<WindowForwardKernel<T>>(queue, maps.tiles.launched_items(), f, maps);
   });
 }
 }  // namespace weft::attention::hopper

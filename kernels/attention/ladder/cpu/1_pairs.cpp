@@ -72,18 +72,18 @@ void backward_query(const AttentionBackward& g, const Attends& attends, int64_t 
 }
 }  // namespace
 
-void pairs_forward(const AttentionForward& f, const Attends& attends) {
+void pairs_forward(Queue&, const AttentionForward& f, const Pattern& pattern) {
   std::vector<float> score(static_cast<std::size_t>(f.k.time));
   for (int64_t b = 0; b < f.q.batch; ++b)
     for (int64_t h = 0; h < f.q.heads; ++h)
-      for (int64_t i = 0; i < f.q.time; ++i) forward_query(f, attends, b, h, i, score);
+      for (int64_t i = 0; i < f.q.time; ++i) forward_query(f, pattern.attends, b, h, i, score);
 }
 
-void pairs_backward(const AttentionBackward& g, const Attends& attends) {
+void pairs_backward(Queue&, const AttentionBackward& g, const Pattern& pattern) {
   clear(g.dq), clear(g.dk), clear(g.dv);
   for (int64_t b = 0; b < g.q.batch; ++b)
     for (int64_t h = 0; h < g.q.heads; ++h) {
-      for (int64_t i = 0; i < g.q.time; ++i) backward_query(g, attends, b, h, i);
+      for (int64_t i = 0; i < g.q.time; ++i) backward_query(g, pattern.attends, b, h, i);
     }
 }
 }  // namespace weft::ladder

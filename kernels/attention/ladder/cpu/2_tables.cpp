@@ -81,7 +81,7 @@ void backward_query(const AttentionBackward& g, const TileMap& map, int64_t b, i
 }
 }  // namespace
 
-void tables_forward(const AttentionForward& f, const Attends&) {
+void tables_forward(Queue&, const AttentionForward& f, const Pattern&) {
   std::vector<float> score;
   for (int64_t b = 0; b < f.q.batch; ++b)
     for (int64_t h = 0; h < f.q.heads; ++h) {
@@ -90,7 +90,7 @@ void tables_forward(const AttentionForward& f, const Attends&) {
     }
 }
 
-void tables_backward(const AttentionBackward& g, const Attends&) {
+void tables_backward(Queue&, const AttentionBackward& g, const Pattern&) {
   clear(g.dq), clear(g.dk), clear(g.dv);
   for (int64_t b = 0; b < g.q.batch; ++b)
     for (int64_t h = 0; h < g.q.heads; ++h) {

@@ -113,7 +113,7 @@ void backward_tile(const AttentionBackward& g, const TileMap& map, int64_t b, in
 }
 }  // namespace
 
-void vectors_forward(const AttentionForward& f, const Attends&) {
+void vectors_forward(Queue&, const AttentionForward& f, const Pattern&) {
   Block score;
   for (int64_t b = 0; b < f.q.batch; ++b)
     for (int64_t h = 0; h < f.q.heads; ++h) {
@@ -123,7 +123,7 @@ void vectors_forward(const AttentionForward& f, const Attends&) {
     }
 }
 
-void vectors_backward(const AttentionBackward& g, const Attends&) {
+void vectors_backward(Queue&, const AttentionBackward& g, const Pattern&) {
   clear(g.dk), clear(g.dv);
   for (int64_t b = 0; b < g.q.batch; ++b)
     for (int64_t h = 0; h < g.q.heads; ++h) {

@@ -124,11 +124,11 @@ void backward_keys(const AttentionBackward& g, const TileMap& map, int64_t b, in
 }
 }  // namespace
 
-void threads_forward(const AttentionForward& f, const Attends&) {
+void threads_forward(Queue&, const AttentionForward& f, const Pattern&) {
   for_each_tile(f, true, [&](const auto&... tile) { forward_tile(f, tile...); });
 }
 
-void threads_backward(const AttentionBackward& g, const Attends&) {
+void threads_backward(Queue&, const AttentionBackward& g, const Pattern&) {
   clear(g.dq), clear(g.dk), clear(g.dv);
   for_each_tile(g, true, [&](const auto&... tile) { backward_queries(g, tile...); });
   for_each_tile(g, false, [&](const auto&... tile) { backward_keys(g, tile...); });

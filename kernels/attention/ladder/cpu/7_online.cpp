@@ -62,14 +62,14 @@ void forward_tile(const AttentionForward& f, const TileMap& map, int64_t b, int6
   }
 }
 
-// The turns of a head's tasks, which run in the order of col_schedule. Entry e of a key tile adds
-// to dQ of its query tile when `of_entry[e]` others have done so. The first task that is not
+// The order of a head's sums of dQ. Tasks run in the order of col_schedule. Entry e of a key tile
+// adds to dQ of its query tile when `of_entry[e]` others have done so. The first task that is not
 // finished never waits.
-struct Turns {
+struct DqOrder {
   std::vector<int32_t> of_entry;
   std::vector<std::atomic<int32_t>> done;  // by query tile
 
-  explicit Turns(const TileMap& map)
+  explicit DqOrder(const TileMap& map)
       : of_entry(map.col_start[map.key_tiles]),
         done(map.query_tiles) {
     std::vector<int32_t> count(map.query_tiles);
@@ -80,7 +80,7 @@ struct Turns {
   }
 };
 
-void backward_tile(const AttentionBackward& g, const TileMap& map, Turns& turns, int64_t b,
+void backward_tile(const AttentionBackward& g, const TileMap& map, DqOrder& dq_order, int64_t b,
                    int64_t h, int64_t tile) {
   const int32_t* keys = map.key_order + tile * kTile;
   const int64_t dqk = padded(g.q.size), dv = padded(g.v.size);
@@ -110,8 +110,8 @@ void backward_tile(const AttentionBackward& g, const TileMap& map, Turns& turns,
     multiply(dv_rows.data(), {p.data(), 1, kTile}, dy.data(), kTile, kTile, dv);
     dq.assign(q.size(), 0.0f);
     multiply(dq.data(), {ds.data(), kTile, 1}, k.data(), kTile, kTile, dqk);
-    std::atomic<int32_t>& done = turns.done[map.col_tile[e]];
-    for (int32_t now = done; now != turns.of_entry[e]; now = done) done.wait(now);
+    std::atomic<int32_t>& done = dq_order.done[map.col_tile[e]];
+    for (int32_t now = done; now != dq_order.of_entry[e]; now = done) done.wait(now);
     scatter(g.dq, b, h, queries, dq);
     ++done, done.notify_all();
   }
@@ -128,21 +128,21 @@ void write_delta(const AttentionBackward& g, int64_t b, int64_t h) {
 }
 }  // namespace
 
-void online_forward(const AttentionForward& f, const Attends&) {
+void online_forward(Queue&, const AttentionForward& f, const Pattern&) {
   for_each_tile(f, true, [&](const auto&... tile) { forward_tile(f, tile...); });
 }
 
-void online_backward(const AttentionBackward& g, const Attends&) {
+void online_backward(Queue&, const AttentionBackward& g, const Pattern&) {
   clear(g.dq), clear(g.dk), clear(g.dv);
   for (int64_t b = 0; b < g.q.batch; ++b)
     for (int64_t h = 0; h < g.q.heads; ++h) {
       const TileMap& map = map_of(g, b, h);
       write_delta(g, b, h);
-      Turns turns(map);
+      DqOrder dq_order(map);
       std::atomic<int32_t> next = 0;
 #pragma omp parallel
       for (int32_t rank; (rank = next++) < map.key_tiles;)
-        backward_tile(g, map, turns, b, h, map.col_schedule[rank]);
+        backward_tile(g, map, dq_order, b, h, map.col_schedule[rank]);
     }
 }
 }  // namespace weft::ladder

@@ -5,24 +5,24 @@
 #include "kernels/attention/ladder/ladder.h"
 
 namespace weft::ladder {
-void pairs_forward(const AttentionForward&, const Attends&);
-void pairs_backward(const AttentionBackward&, const Attends&);
+void pairs_forward(Queue&, const AttentionForward&, const Pattern&);
+void pairs_backward(Queue&, const AttentionBackward&, const Pattern&);
 
-void tables_forward(const AttentionForward&, const Attends&);
-void tables_backward(const AttentionBackward&, const Attends&);
+void tables_forward(Queue&, const AttentionForward&, const Pattern&);
+void tables_backward(Queue&, const AttentionBackward&, const Pattern&);
 
-void vectors_forward(const AttentionForward&, const Attends&);
-void vectors_backward(const AttentionBackward&, const Attends&);
+void vectors_forward(Queue&, const AttentionForward&, const Pattern&);
+void vectors_backward(Queue&, const AttentionBackward&, const Pattern&);
 
-void registers_forward(const AttentionForward&, const Attends&);
-void registers_backward(const AttentionBackward&, const Attends&);
+void registers_forward(Queue&, const AttentionForward&, const Pattern&);
+void registers_backward(Queue&, const AttentionBackward&, const Pattern&);
 
-void gathered_forward(const AttentionForward&, const Attends&);
-void gathered_backward(const AttentionBackward&, const Attends&);
+void gathered_forward(Queue&, const AttentionForward&, const Pattern&);
+void gathered_backward(Queue&, const AttentionBackward&, const Pattern&);
 
-void threads_forward(const AttentionForward&, const Attends&);
-void threads_backward(const AttentionBackward&, const Attends&);
+void threads_forward(Queue&, const AttentionForward&, const Pattern&);
+void threads_backward(Queue&, const AttentionBackward&, const Pattern&);
 
-void online_forward(const AttentionForward&, const Attends&);
-void online_backward(const AttentionBackward&, const Attends&);
+void online_forward(Queue&, const AttentionForward&, const Pattern&);
+void online_backward(Queue&, const AttentionBackward&, const Pattern&);
 }  // namespace weft::ladder

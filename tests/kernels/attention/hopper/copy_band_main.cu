@@ -120,8 +120,9 @@ struct Case {
     require(cudaGetDevice(&device));
     require(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, device));
     maps.tiles.cut(multiprocessors, 0.5 * maps.tiles.tiles_back());
-    constexpr int kBytes = BandMemory<Shape>::kBytes;
-    const auto kernel = band_forward_kernel<T, Shape>;
+    constexpr int kBytes = device::kSharedBytes<BandMemory<Shape>>;
+    void (*const kernel)(BandForwardMaps) =
+        device::warp_specialized<BandForwardKernel<T, Shape>, BandForwardMaps>;
     require(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes));
     const int64_t blocks = std::min<int64_t>(maps.tiles.launched_items(), multiprocessors);
     kernel<<<static_cast<unsigned>(blocks), Shape::kThreads, kBytes>>>(maps);

@@ -2,7 +2,6 @@
 // bench ladder: its rows and its picture, and that a wrong rung is found before anything is timed.
 #include "tests/kernels/attention/ladder/cases/bench_ladder.h"
 
-#include "tests/kernels/attention/ladder/cases/letters.h"
 #include "tests/kernels/attention/ladder/cases/staircase.h"
 #include "tests/train/shell_test.h"
 
@@ -15,7 +14,7 @@
 namespace weft::ladder {
 namespace {
 const BenchLadderOptions kSmall{
-    .length = 140, .heads = 2, .size = 24, .stride = 16, .c = 4, .rounds = 1};
+    .device = "cpu", .length = 140, .heads = 2, .size = 24, .stride = 16, .c = 4, .rounds = 1};
 
 std::string refusal_of(const std::vector<Rung>& rungs) {
   std::ostringstream out;
@@ -66,14 +65,14 @@ TEST(BenchLadder, CountsTheNeededPairs) {
 
 TEST(BenchLadder, AWrongRungIsNamed) {
   std::vector<Rung> rungs(cpu_rungs().begin(), cpu_rungs().end());
-  rungs[1].forward = [](const AttentionForward& f, const Attends& attends) {
-    cpu_rungs()[1].forward(f, attends);
+  rungs[1].forward = [](Queue& queue, const AttentionForward& f, const Pattern& pattern) {
+    cpu_rungs()[1].forward(queue, f, pattern);
     f.y.row<float>(0, f.y.time - 1, 0)[0] += 0.1f;
   };
   EXPECT_CONTAINS(refusal_of(rungs), "bench ladder: tables differs from the definition by ");
   rungs[1] = cpu_rungs()[1];
-  rungs[2].backward = [](const AttentionBackward& g, const Attends& attends) {
-    cpu_rungs()[2].backward(g, attends);
+  rungs[2].backward = [](Queue& queue, const AttentionBackward& g, const Pattern& pattern) {
+    cpu_rungs()[2].backward(queue, g, pattern);
     for (int64_t h = 0; h < 2 && g.q.size == 24; ++h)  // the timed problem alone
       g.dv.row<float>(0, 0, h)[3] += 0.1f;
   };
@@ -100,19 +99,65 @@ TEST(Staircase, ARungThatIsTwiceAsFastIsHigher) {
   EXPECT_GT(heights[1], heights[0] + 20);
 }
 
-TEST(Staircase, LettersThatAreNotDrawnAreRefused) {
-  Image image(200, 30);
-  write(image, 0, 0, "roofline 12.5", {0, 0, 0});
-  EXPECT_GT(std::ranges::count_if(image.pixels, [](const Rgb& x) { return x.red == 0; }), 400);
-  EXPECT_THROW(write(image, 0, 0, "?", {0, 0, 0}), Error);
+// The line of the roof crosses no label: where one would stand, it is written inside the step.
+TEST(Staircase, TheRoofCrossesNoLabel) {
+  const auto rung = [](const char* name, double gflops) {
+    return TimedRung{name, {.ms = 1, .gflops = gflops}, {.ms = 1, .gflops = gflops}};
+  };
+  const auto inks_beside_roof = [&](double gflops) {
+    const Image image = staircase({rung("first", 1), rung("last", gflops)}, 10, 10);
+    int64_t roof = 0;  // the first row that is red from the first step to the last
+    const auto is_red = [&](int64_t y) {
+      const Rgb& at = image.pixels[y * image.width + 300 - 1];
+      return at.red == 200 && at.green == 60;
+    };
+    while (!is_red(roof)) ++roof;
+    int64_t inks = 0;
+    for (int64_t y = roof - 2; y < roof + 4; ++y)
+      for (int64_t x = 70 + 116; x < image.width; ++x)
+        inks += image.pixels[y * image.width + x].red == 40;
+    return inks;
+  };
+  for (const double gflops : {3.0, 8.0, 8.5, 9.0, 9.5, 10.0})
+    EXPECT_EQ(inks_beside_roof(gflops), 0);
+}
+
+TEST(Staircase, ARungOfOneDirectionHasAStepInOnePanel) {
+  const TimedRung both{"both", {.ms = 1, .gflops = 4}, {.ms = 1, .gflops = 4}};
+  const TimedRung backward{"back", {}, {.ms = 1, .gflops = 4}};
+  const Image image = staircase({both, backward}, 8, 8);
+  int64_t points[2] = {0, 0};
+  for (int64_t y = 0; y < image.height; ++y) {
+    const Rgb& at = image.pixels[y * image.width + 70 + 116 + 4];
+    points[y >= image.height / 2] += at.blue > at.red + 20;
+  }
+  EXPECT_EQ(points[0], 0);
+  EXPECT_GT(points[1], 20);
 }
 
 using LadderProgram = ShellTest;
 
-TEST_F(LadderProgram, TheDeviceListsWhatThereIs) {
-  EXPECT_CONTAINS(refused("bench ladder --device cuda"), "--device: cuda not in {cpu}");
+TEST_F(LadderProgram, RefusesWhatItDoesNotKnow) {
+  EXPECT_CONTAINS(refused("bench ladder --device cpu --rungs tables,stairs"),
+                  "no rung of this device is named stairs; there are pairs, tables, vectors");
   EXPECT_CONTAINS(refused("bench lader"), "did you mean ladder?");
   EXPECT_CONTAINS(refused("bench ladder --n 0"), "--n: expected a number of at least 1");
+}
+
+TEST(CudaBenchLadder, ARowForEachRungAndTheAtomicsAreNamed) {
+  BenchLadderOptions options = kSmall;
+  options.device = "cuda", options.size = 64, options.length = 1024;
+  std::ostringstream text, json;
+  bench_ladder(options, {}, text);
+  EXPECT_CONTAINS(text.str(), "atomics: two runs differ in the bits of ");
+  EXPECT_CONTAINS(text.str(), "bf16");
+  options.json = true;
+  for (const TimedRung& rung : bench_ladder(options, {}, json)) {
+    const bool backward = rung.name == "atomics" || rung.name == "fused",
+               forward = rung.name == "online" || rung.name == "wgmma";
+    EXPECT_EQ(rung.forward.ms > 0, !backward) << rung.name;
+    EXPECT_EQ(rung.backward.ms > 0, !forward) << rung.name;
+  }
 }
 }  // namespace
 }  // namespace weft::ladder

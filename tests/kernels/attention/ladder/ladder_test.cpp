@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Every rung of the ladder against the definition of attention.
+// Every rung of the ladder on the CPU against the definition of attention.
 #include "kernels/attention/ladder/ladder.h"
 
 #include "tests/kernels/attention/attention_case.h"
@@ -17,13 +17,13 @@ namespace {
 using attention_test::Data;
 using attention_test::Sizes;
 
+Device& cpu() {
+  static const std::unique_ptr<Device> device = make_device("cpu");
+  return *device;
+}
+
 std::unique_ptr<AttentionPattern> pattern_of(const std::string& kind, int heads) {
-  PatternSpec spec;
-  spec.kind = kind;
-  spec.stride = 16;
-  spec.c = 4;
-  if (kind == "fixed") spec.num_verts = 2;  // heads with tables of their own
-  return make_pattern(spec, heads);
+  return ladder_test_pattern(kind, heads, 16, 4);
 }
 
 class LadderRung : public testing::TestWithParam<std::size_t> {
@@ -40,8 +40,8 @@ TEST_P(LadderRung, IsTheDefinitionForTheFourPatterns) {
   for (const std::string& kind : kPatterns)
     for (const int64_t n : {1, 15, 63, 64, 65, 130, 201}) {
       SCOPED_TRACE(str(kind, ", n ", n));
-      const LadderPattern pattern(pattern_of(kind, 2), 2, n);
-      EXPECT_LT(error_of(rung(), pattern, {2, n, 2, 24, 40}), 5e-6);
+      const LadderPattern pattern(cpu(), pattern_of(kind, 2), 2, n);
+      EXPECT_LT(error_of(cpu(), rung(), pattern, {2, n, 2, 24, 40}), 5e-6);
     }
 }
 
@@ -51,9 +51,9 @@ TEST_P(LadderRung, TakesHeadsOfAnySizeAndOtherNumbersOfKeys) {
         Sizes{2, 40, 2, 16, 8, 150}, Sizes{1, 150, 2, 8, 16, 40}}) {
     SCOPED_TRACE(
         str("n ", size.time, ", keys ", size.lengths().keys, ", sizes ", size.qk, ", ", size.v));
-    const LadderPattern pattern(pattern_of("fixed", static_cast<int>(size.heads)),
+    const LadderPattern pattern(cpu(), pattern_of("fixed", static_cast<int>(size.heads)),
                                 static_cast<int>(size.heads), size.lengths());
-    EXPECT_LT(error_of(rung(), pattern, size), 5e-6);
+    EXPECT_LT(error_of(cpu(), rung(), pattern, size), 5e-6);
   }
 }
 
@@ -63,10 +63,10 @@ TEST_P(LadderRung, TakesPatternsOfAllSorts) {
   for (const Lengths n : {Lengths(67), Lengths(100, 130)})
     for (auto& [name, sample] : attention_test::sample_patterns(n, 2)) {
       SCOPED_TRACE(str(name, ", ", n.queries, " queries, ", n.keys, " keys"));
-      const LadderPattern pattern(std::move(sample), 2, n);
+      const LadderPattern pattern(cpu(), std::move(sample), 2, n);
       if (pattern.maps(Slots::of_pattern).passes != 1) continue;
       ++taken;
-      EXPECT_LT(error_of(rung(), pattern, {1, n.queries, 2, 12, 20, n.keys}), 5e-6);
+      EXPECT_LT(error_of(cpu(), rung(), pattern, {1, n.queries, 2, 12, 20, n.keys}), 5e-6);
     }
   EXPECT_GE(taken, 2 * 10);
 }
@@ -75,11 +75,11 @@ TEST_P(LadderRung, BitsDoNotDependOnTheNumberOfThreads) {
   const int threads = omp_get_max_threads();
   for (const std::string& kind : kPatterns) {
     SCOPED_TRACE(kind);
-    const LadderPattern pattern(pattern_of(kind, 2), 2, 450);
+    const LadderPattern pattern(cpu(), pattern_of(kind, 2), 2, 450);
     const auto results = [&](int of_threads) {
       omp_set_num_threads(of_threads);
       Data<float> x({1, 450, 2, 32, 16});
-      run_rung(rung(), pattern, x);
+      run_rung(cpu(), rung(), pattern, x);
       return x;
     };
     const Data<float> one = results(1);
@@ -100,10 +100,10 @@ TEST(Ladder, SkippedTilesChangeNoBit) {
   ASSERT_EQ(std::string(cpu_rungs()[1].name), "tables");
   for (const std::string& kind : kPatterns) {
     SCOPED_TRACE(kind);
-    const LadderPattern pattern(pattern_of(kind, 2), 2, 201);
+    const LadderPattern pattern(cpu(), pattern_of(kind, 2), 2, 201);
     Data<float> pairs({1, 201, 2, 24, 16}), tables({1, 201, 2, 24, 16});
-    run_rung(cpu_rungs()[0], pattern, pairs);
-    run_rung(cpu_rungs()[1], pattern, tables);
+    run_rung(cpu(), cpu_rungs()[0], pattern, pairs);
+    run_rung(cpu(), cpu_rungs()[1], pattern, tables);
     EXPECT_TRUE(same_bits(pairs.y, tables.y) && same_bits(pairs.lse, tables.lse));
     EXPECT_TRUE(same_bits(pairs.dq, tables.dq));
     EXPECT_TRUE(same_bits(pairs.dk, tables.dk) && same_bits(pairs.dv, tables.dv));
@@ -111,10 +111,10 @@ TEST(Ladder, SkippedTilesChangeNoBit) {
 }
 
 TEST(Ladder, WhatNoRungTakesIsRefused) {
-  const LadderPattern pattern(pattern_of("fixed", 2), 2, 40);
+  const LadderPattern pattern(cpu(), pattern_of("fixed", 2), 2, 40);
   const auto refusal = [](const AttentionForward& f) -> std::string {
     try {
-      check_problem(f);
+      check_problem(f, false);
     } catch (const Error& e) {
       return e.what();
     }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The table of the rungs is true of their files, and the README tells each of them.
+// The tables of the rungs are true of their files, and the README tells each of them.
 #include "kernels/attention/ladder/ladder.h"
 #include "tests/kernels/attention/ladder/cases/ladder_problem.h"
 #include "tests/train/training.h"
@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 #include <regex>
 #include <set>
+#include <span>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -17,6 +18,8 @@
 namespace weft::ladder {
 namespace {
 const std::string kFolder = WEFT_TEST_SOURCE "/kernels/attention/";
+
+const std::span<const Rung> kTables[] = {cpu_rungs(), cuda_rungs()};
 
 std::vector<std::string> files_of(const Rung& rung) {
   std::istringstream in(rung.files);
@@ -38,22 +41,30 @@ TEST(LadderTable, CountsTokensAsTheRuleSays) {
   EXPECT_EQ(tokens_of("f(\"a string\", x_1)"), 6);
 }
 
+bool is_in_ladder(const std::string& file) { return file.starts_with("ladder/"); }
+
+// The tokens of the real kernels are told with less care: they change for reasons of their own.
 TEST(LadderTable, TokensAreThoseOfTheFiles) {
-  for (const Rung& rung : cpu_rungs()) {
-    int tokens = 0;
-    for (const std::string& file : files_of(rung)) tokens += tokens_of(read_file(kFolder + file));
-    EXPECT_EQ(rung.tokens, tokens) << rung.name << ": correct the table of rungs.cpp";
-  }
+  for (const auto table : kTables)
+    for (const Rung& rung : table) {
+      int tokens = 0;
+      for (const std::string& file : files_of(rung)) tokens += tokens_of(read_file(kFolder + file));
+      const double allowed = is_in_ladder(files_of(rung).front()) ? 0 : 0.05 * tokens;
+      EXPECT_NEAR(rung.tokens, tokens, allowed) << rung.name << ": correct the table of rungs.cpp";
+    }
 }
 
 TEST(LadderTable, ARungIsOneFileOfAtMost150Lines) {
-  std::set<std::string> names, files;
-  for (const Rung& rung : cpu_rungs().first(cpu_rungs().size() - 1)) {
-    const std::string own = files_of(rung).front(), code = read_file(kFolder + own);
-    EXPECT_LE(std::ranges::count(code, '\n'), 150) << own;
-    EXPECT_CONTAINS(own, rung.name);
-    EXPECT_TRUE(names.insert(rung.name).second) << rung.name;
-    EXPECT_TRUE(files.insert(own).second) << own;
+  for (const auto table : kTables) {
+    std::set<std::string> names, files;
+    for (const Rung& rung : table) {
+      const std::string own = files_of(rung).front(), code = read_file(kFolder + own);
+      EXPECT_TRUE(names.insert(rung.name).second) << rung.name;
+      EXPECT_TRUE(files.insert(own).second) << own;
+      if (!is_in_ladder(own)) continue;
+      EXPECT_LE(std::ranges::count(code, '\n'), 150) << own;
+      EXPECT_CONTAINS(own, str("_", rung.name, ".c"));
+    }
   }
   EXPECT_EQ(files_of(cpu_rungs().back()).front(), "attention.cpp");
 }
@@ -77,27 +88,38 @@ std::set<std::string> code_of(const Rung& rung) {
   return lines;
 }
 
-// A section for each rung, in order, with a row in the table and a diff whose lines are those of
-// the code: those of a minus in the rung before.
-TEST(LadderTable, TheReadmeTellsEveryRung) {
-  const std::string readme = read_file(kFolder + "ladder/README.md");
-  const auto rungs = cpu_rungs();
-  std::size_t at = 0;
+// Sections of a table's rungs, from `at` on, in order: each with a row and a diff whose lines are
+// those of the code. Those of a minus are in a rung before.
+void expect_told(const std::string& readme, std::size_t at, const std::string& heading,
+                 std::span<const Rung> rungs) {
+  std::set<std::string> before;
   for (std::size_t r = 0; r < rungs.size(); ++r) {
     SCOPED_TRACE(rungs[r].name);
-    EXPECT_CONTAINS(readme, str("\n| ", rungs[r].name, " |"));
-    at = readme.find(str("\n## ", r + 1, ". ", rungs[r].name, "\n"), at);
-    ASSERT_NE(at, std::string::npos);
-    const std::size_t begin = readme.find("```diff\n", at), end = readme.find("\n```\n", begin);
-    ASSERT_LT(begin, readme.find("\n## ", at + 1)) << "no diff";
+    EXPECT_NE(readme.find(str("\n| ", rungs[r].name, " |"), at), std::string::npos) << "no row";
+    const std::size_t section =
+        readme.find(str("\n", heading, " ", r + 1, ". ", rungs[r].name, "\n"), at);
+    ASSERT_NE(section, std::string::npos);
+    const std::size_t begin = readme.find("```diff\n", section),
+                      end = readme.find("\n```\n", begin);
+    ASSERT_LT(begin, readme.find(str("\n", heading, " "), section + 1)) << "no diff";
     const std::vector<std::string> diff = lines_of(readme.substr(begin + 8, end - begin - 8));
     EXPECT_LE(diff.size(), 15u);
+    const std::set<std::string> code = code_of(rungs[r]);
     for (const std::string& line : diff) {
       ASSERT_TRUE(line.starts_with('+') || (line.starts_with('-') && r > 0)) << line;
-      const Rung& of = rungs[line.starts_with('+') ? r : r - 1];
-      EXPECT_TRUE(code_of(of).contains(lines_of(line.substr(1)).front())) << line;
+      const auto& of = line.starts_with('+') ? code : before;
+      EXPECT_TRUE(of.contains(lines_of(line.substr(1)).front())) << line;
     }
+    before.insert(code.begin(), code.end());
   }
+}
+
+TEST(LadderTable, TheReadmeTellsEveryRung) {
+  const std::string readme = read_file(kFolder + "ladder/README.md");
+  const std::size_t gpu = readme.find("\n## On a GPU\n");
+  ASSERT_NE(gpu, std::string::npos);
+  expect_told(readme.substr(0, gpu), 0, "##", cpu_rungs());
+  expect_told(readme, gpu, "###", cuda_rungs());
 }
 
 // Pairs in millions, with one digit.

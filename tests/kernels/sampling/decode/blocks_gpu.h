@@ -86,6 +86,7 @@ class Blocks {
     WEFT_CHECK(bytes > 0, "no form of decode_blocks prepares the weights of this model");
     kernel.prepared = kept_.emplace_back(*gpu().pool, Shape{bytes}, DType::u8);
     std::visit([&](auto& queue) { weft::prepare(queue, kernel); }, gpu().queue);
+    gpu().synchronize();
   }
 
   // Random numbers; those of a batch repeat after five sequences of `each`.

@@ -31,19 +31,18 @@ class Visits {
   std::vector<int> times_;
 };
 
-template <int kWidth>
+template <class P, int kWidth>
 void expect_whole() {
-  using P = Packing<kWidth>;
   Visits qkv(3 * kWidth, kWidth), proj(kWidth, kWidth), up(4 * kWidth, kWidth),
       down(kWidth, 4 * kWidth);
   for (int head = 0; head < P::kHeads; ++head)
     for (int rank = 0; rank < kRanks; ++rank) {
       const int unit = (head * kRanks + rank) * kHidden;
       for (int i = 0; i < kQkvColumns * kWidth; ++i)
-        qkv.add(P::qkv_row(head, rank, i / kWidth), P::inner_of(i));
+        qkv.add(P::qkv_row(head, rank, P::qkv_column(i)), P::qkv_inner(i));
       for (int i = 0; i < P::kOwned * kHeadSize; ++i)
         proj.add(rank * P::kOwned + P::proj_column(i), head * kHeadSize + P::proj_feature(i));
-      for (int i = 0; i < kHidden * kWidth; ++i) up.add(unit + i / kWidth, P::inner_of(i));
+      for (int i = 0; i < kHidden * kWidth; ++i) up.add(unit + P::up_column(i), P::up_inner(i));
       for (int i = 0; i < kHidden * kWidth; ++i)
         down.add(P::down_column(i), unit + P::down_unit(i));
     }
@@ -53,8 +52,8 @@ void expect_whole() {
 }
 
 TEST(DecodeClusters, EveryWeightIsPackedOnce) {
-  expect_whole<256>();
-  expect_whole<512>();
+  expect_whole<Packing<256>, 256>();
+  expect_whole<Packing<512>, 512>();
 }
 
 TEST(DecodeClusters, RanksShareTheKeys) {
@@ -71,7 +70,7 @@ TEST(DecodeClusters, RanksShareTheKeys) {
 
 TEST(DecodeClusters, MemoryIsAligned) {
   for (const int rows : {1, 2, 3, 4}) {
-    const Prepared at(512, 30, rows, Packing<512>::kBytes);
+    const Prepared at(512, 30, rows * Packing<512>::kExchangeWords, Packing<512>::kBytes);
     EXPECT_EQ(at.set_words, int64_t{2} * 30 * rows * Packing<512>::kExchangeWords);
     EXPECT_EQ(at.exchange % 128, 0);
     EXPECT_EQ(at.weights % 128, 0);

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <string>
 #include <thread>
 #include <utility>
@@ -242,6 +243,17 @@ TEST_F(SamplerLibrary, TheExampleRuns) {
   const Logits values = logits(greedy);
   EXPECT_EQ(drawn[0], std::ranges::max_element(values) - values.begin());
   weft_sampler_text_close(greedy);
+}
+
+int forks = 0;
+
+// A program may have threads and handlers that do not survive it.
+TEST_F(SamplerLibrary, DoesNotCopyTheProcess) {
+  ASSERT_EQ(pthread_atfork([] { ++forks; }, nullptr, nullptr), 0);
+  weft_sampler* another = nullptr;
+  expect_ok(weft_sampler_open(path.c_str(), WEFT_CPU, &another));
+  EXPECT_EQ(forks, 0);
+  weft_sampler_close(another);
 }
 
 // With the library of this build, and as installed beside the package.

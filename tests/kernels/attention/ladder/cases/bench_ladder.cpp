@@ -13,20 +13,25 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <iostream>
 #include <map>
 #include <memory>
 #include <omp.h>
 #include <random>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace weft::ladder {
 namespace {
-constexpr double kTolerance = 1e-4;  // of f32 sums, relative to the largest number
-constexpr int64_t kCheckedLength = 201;
+constexpr int64_t kCheckedLength = 201, kCudaHeads = 16;
+
+// What rounding may cost, relative to the largest number.
+double tolerance_on(const Device& device) { return device.is_cuda() ? 3e-2 : 1e-4; }
 
 std::unique_ptr<AttentionPattern> pattern_of(const std::string& kind, int64_t stride, int64_t c,
                                              int64_t heads) {
@@ -38,16 +43,30 @@ std::unique_ptr<AttentionPattern> pattern_of(const std::string& kind, int64_t st
 }
 
 // The largest error of a rung at a small length, over the four patterns.
-double checked_error(const Rung& rung) {
+double checked_error(Device& device, const Rung& rung) {
   double worst = 0;
+  const int64_t qk = device.is_cuda() ? kCudaHeadSize : 40, v = device.is_cuda() ? qk : 24;
   for (const std::string& kind : kPatterns) {
-    const LadderPattern pattern(pattern_of(kind, 32, 8, 2), 2, kCheckedLength);
-    worst = std::max(worst, error_of(rung, pattern, {1, kCheckedLength, 2, 40, 24}));
+    const LadderPattern pattern(device, pattern_of(kind, 32, 8, 2), 2, kCheckedLength);
+    worst = std::max(worst, error_of(device, rung, pattern, {1, kCheckedLength, 2, qk, v}));
   }
-  if (!(worst <= kTolerance))
+  if (!(worst <= tolerance_on(device)))
     fail("bench ladder: ", rung.name, " differs from the definition by ", worst,
-         " of the largest number; at most ", kTolerance, " was expected");
+         " of the largest number; at most ", tolerance_on(device), " was expected");
   return worst;
+}
+
+// Random numbers of a type.
+Tensor normal(Device& device, const Shape& shape, DType dtype, unsigned seed) {
+  const Tensor x(*device.pool, shape, dtype, "bench");
+  std::mt19937 random(seed);
+  std::normal_distribution<float> numbers;
+  dispatch_float(dtype, [&]<class T>() {
+    std::vector<T> values(static_cast<std::size_t>(x.size()));
+    for (T& value : values) value = static_cast<T>(static_cast<wide_t<T>>(numbers(random)));
+    device.upload(x, values.data());
+  });
+  return x;
 }
 
 // Random inputs, and outputs, of the length that is timed.
@@ -55,29 +74,25 @@ class Workload {
  public:
   Workload(Device& device, const BenchLadderOptions& o)
       : device_(device),
-        pattern_(pattern_of(o.pattern, o.stride, o.c, o.heads), static_cast<int>(o.heads),
+        pattern_(device, pattern_of(o.pattern, o.stride, o.c, o.heads), static_cast<int>(o.heads),
                  o.length) {
-    const auto normal = [&](const Shape& shape, unsigned seed) {
-      const Tensor x(*device.pool, shape, DType::f32, "bench");
-      std::mt19937 random(seed);
-      std::normal_distribution<float> numbers;
-      std::generate_n(x.view().as<float>(), x.size(), [&] { return numbers(random); });
-      return x;
-    };
+    const DType dtype = dtype_on(device.is_cuda());
     const Shape packed = {1, o.length, o.heads * 3 * o.size},
                 attended = {1, o.length, o.heads * o.size}, rows = {1, o.heads, o.length};
-    const auto empty = [&](const Shape& s) { return Tensor(*device.pool, s, DType::f32, "bench"); };
+    const auto empty = [&](const Shape& shape, DType t) {
+      return Tensor(*device.pool, shape, t, "bench");
+    };
     x_ = {
-        .qkv = normal(packed, 1),
-        .y = empty(attended),
-        .dy = normal(attended, 2),
-        .dqkv = empty(packed),
-        .lse = empty(rows),
+        .qkv = normal(device, packed, dtype, 1),
+        .y = empty(attended, dtype),
+        .dy = normal(device, attended, dtype, 2),
+        .dqkv = empty(packed, dtype),
+        .lse = empty(rows, DType::f32),
         .heads = o.heads,
         .qk_size = o.size,
         .v_size = o.size,
     };
-    delta_ = empty(rows);
+    delta_ = empty(rows, DType::f32);
     PairCount count;
     const PackedMaps maps(pattern_.pattern(), static_cast<int>(o.heads), o.length, o.size, kTile);
     for (int head = 0; head < static_cast<int>(o.heads); ++head) count += maps.pairs(head);
@@ -103,24 +118,42 @@ class Workload {
   }
 
   void run_forward(const Rung& rung) const {
-    rung.forward(forward(rung.slots), pattern_.attends());
+    run_rung(device_.queue, rung, pattern_, forward(rung.slots));
   }
 
   void run_backward(const Rung& rung) const {
-    rung.backward(backward(rung.slots), pattern_.attends());
+    run_rung(device_.queue, rung, pattern_, backward(rung.slots));
   }
 
   // Runs both passes, then compares sampled rows with the definition.
   double checked_error(const Rung& rung) const {
-    check_problem(forward(rung.slots)), check_problem(backward(rung.slots));
+    check_problem(forward(rung.slots), device_.is_cuda());
+    check_problem(backward(rung.slots), device_.is_cuda());
     for (const Tensor& x : {x_.y, x_.lse, x_.dqkv}) device_.zero(x);
     run_forward(rung), run_backward(rung);
     const double error = spot_check(device_, pattern_.pattern(), x_, 12, 7);
-    if (!(error <= kTolerance))
+    if (!(error <= tolerance_on(device_)))
       fail("bench ladder: at n ", x_.qkv.shape()[1], " ", rung.name,
            " differs from the definition by ", error, " of the largest number of a row; at most ",
-           kTolerance, " was expected");
+           tolerance_on(device_), " was expected");
     return error;
+  }
+
+  // The share of the gradients whose bits differ between two runs. Error: some do, and should not.
+  double unsteady(const Rung& rung) const {
+    const auto gradients = [&] {
+      run_backward(rung);
+      std::vector<uint16_t> bits(static_cast<std::size_t>(x_.dqkv.view().bytes()) / 2);
+      device_.download(bits.data(), x_.dqkv);
+      return bits;
+    };
+    const std::vector<uint16_t> first = gradients(), again = gradients();
+    std::size_t others = 0;
+    for (std::size_t i = 0; i < first.size(); ++i) others += first[i] != again[i];
+    if (rung.same_bits && others > 0)
+      fail("bench ladder: two runs of ", rung.name, " differ in ", others, " of ", first.size(),
+           " gradients; equal bits were expected");
+    return static_cast<double>(others) / static_cast<double>(first.size());
   }
 
   double pairs = 0;  // of all heads
@@ -138,7 +171,7 @@ struct Roofline {
 
   Roofline(Device& device, double flop, double bytes)
       : flops(flop),
-        milliseconds(1e3 * std::max(flop / device.peak_flops(DType::f32),
+        milliseconds(1e3 * std::max(flop / device.peak_flops(dtype_on(device.is_cuda())),
                                     bytes / device.copy_bandwidth())) {}
 
   Timed timed(double ms, double before) const {
@@ -155,14 +188,27 @@ void time_into(RunTimer& timer, std::vector<double>& ms, const std::function<voi
     sum += ms.emplace_back(timer.time(1, work).milliseconds.front());
 }
 
-const Columns kColumns = {{"rung", 11},   {"f ms", 9, 1},   {"GFLOP/s", 9, 1}, {"roof %", 8, 1},
-                          {"gain", 7, 2}, {"b ms", 10, 1},  {"GFLOP/s", 9, 1}, {"roof %", 8, 1},
-                          {"gain", 7, 2}, {"tokens", 8, 0}, {"file"}};
+// Text rows: rates of a GPU are told in TFLOP/s, its times in more digits.
+struct Units {
+  const char* rate;
+  double gflops;  // in one of them
+  int digits;     // of milliseconds
+
+  explicit Units(const Device& device)
+      : rate(device.is_cuda() ? "TFLOP/s" : "GFLOP/s"),
+        gflops(device.is_cuda() ? 1e3 : 1),
+        digits(device.is_cuda() ? 3 : 1) {}
+
+  Columns columns() const {
+    return {{"rung", 11},   {"f ms", 9, digits},  {rate, 9, 1}, {"roof %", 8, 1},
+            {"gain", 7, 2}, {"b ms", 10, digits}, {rate, 9, 1}, {"roof %", 8, 1},
+            {"gain", 7, 2}, {"tokens", 8, 0},     {"file"}};
+  }
+};
 
 void print_json(const Rung& rung, const TimedRung& t, double error, const BenchLadderOptions& o,
                 Device& device, std::ostream& out) {
-  const Timed &f = t.forward, &b = t.backward;
-  const JsonMembers members = {
+  JsonMembers members = {
       {"rung", rung.name},
       {"idea", rung.idea},
       {"device", device.description()},
@@ -176,72 +222,111 @@ void print_json(const Rung& rung, const TimedRung& t, double error, const BenchL
       {"error", error},
       {"tokens", rung.tokens},
       {"files", rung.files},
-      {"forward_ms", f.ms},
-      {"forward_gflops", f.gflops},
-      {"forward_of_roofline", f.of_roofline},
-      {"forward_gain", f.gain},
-      {"backward_ms", b.ms},
-      {"backward_gflops", b.gflops},
-      {"backward_of_roofline", b.of_roofline},
-      {"backward_gain", b.gain},
-      {"matmul_gflops", device.peak_flops(DType::f32) * 1e-9},
+      {"matmul_gflops", device.peak_flops(dtype_on(device.is_cuda())) * 1e-9},
       {"copy_GBps", device.copy_bandwidth() * 1e-9},
   };
+  const auto add = [&](const std::string& direction, const Timed& x) {
+    if (x.ms == 0) return;
+    members.emplace_back(direction + "_ms", x.ms);
+    members.emplace_back(direction + "_gflops", x.gflops);
+    members.emplace_back(direction + "_of_roofline", x.of_roofline);
+    members.emplace_back(direction + "_gain", x.gain);
+  };
+  add("forward", t.forward), add("backward", t.backward);
   out << json_object(members) << std::endl;
 }
 
-void print_text(const Rung& rung, const TimedRung& t, std::ostream& out) {
-  const Timed &f = t.forward, &b = t.backward;
+void print_text(const Rung& rung, const TimedRung& t, const Units& units, std::ostream& out) {
   const std::string files = rung.files;
-  const auto gain = [](const Timed& x) { return x.gain > 0 ? Cell(x.gain) : Cell("-"); };
-  print_row(
-      out, kColumns,
-      {rung.name, f.ms, f.gflops, 100 * f.of_roofline, gain(f), b.ms, b.gflops, 100 * b.of_roofline,
-       gain(b), static_cast<double>(rung.tokens), files.substr(0, files.find(' '))});
+  std::vector<Cell> cells = {rung.name};
+  for (const Timed& x : {t.forward, t.backward}) {
+    const auto cell = [&](double value) { return value > 0 ? Cell(value) : Cell("-"); };
+    for (const double value : {x.ms, x.gflops / units.gflops, 100 * x.of_roofline, x.gain})
+      cells.push_back(cell(value));
+  }
+  cells.emplace_back(static_cast<double>(rung.tokens));
+  cells.emplace_back(files.substr(0, files.find(' ')));
+  print_row(out, units.columns(), cells);
 }
 
-void print_what(Device& device, const BenchLadderOptions& o, double error, std::ostream& out) {
+void print_what(Device& device, const BenchLadderOptions& o, double error,
+                const std::string& unsteady, std::ostream& out) {
+  const Units units(device);
+  const DType dtype = dtype_on(device.is_cuda());
   out << device.description() << "; " << o.pattern << ", n " << o.length << ", heads " << o.heads
-      << " of " << o.size << ", stride " << o.stride << ", c " << o.c << ", f32\n"
+      << " of " << o.size << ", stride " << o.stride << ", c " << o.c << ", " << name_of(dtype)
+      << "\n"
       << "every rung agrees with the definition: " << joined(kPatterns) << " at n "
       << kCheckedLength << ", sampled rows at n " << o.length << ", largest error " << error
-      << "\nthis device: " << device.peak_flops(DType::f32) * 1e-9
-      << " GFLOP/s of a GEMM, copy bandwidth " << device.copy_bandwidth() * 1e-9
-      << " GB/s\nmedians of " << o.rounds
-      << " rounds; GFLOP/s count the needed pairs, forward 4 D, "
+      << "\nthis device: " << device.peak_flops(dtype) * 1e-9 / units.gflops << " " << units.rate
+      << " of a GEMM, copy bandwidth " << device.copy_bandwidth() * 1e-9 << " GB/s\nmedians of "
+      << o.rounds << " rounds; " << units.rate << " count the needed pairs, forward 4 D, "
       << "backward 10 D; roof: share of the roofline;\ngain: times as fast as the rung before; "
-      << "tokens of code without comments\n";
-  print_head(out, kColumns);
+      << "tokens of code without comments\n"
+      << unsteady;
+  print_head(out, units.columns());
+}
+
+// Those that are asked for; all where none is.
+std::vector<Rung> chosen(std::span<const Rung> rungs, const std::vector<std::string>& names) {
+  if (names.empty()) return {rungs.begin(), rungs.end()};
+  const auto name_of_rung = [](const Rung& rung) { return std::string(rung.name); };
+  std::vector<Rung> chosen;
+  for (const std::string& name : names) {
+    const auto found = std::ranges::find(rungs, name, name_of_rung);
+    if (found == rungs.end())
+      fail("--rungs: no rung of this device is named ", name, "; there are ",
+           joined(rungs, ", ", name_of_rung));
+    chosen.push_back(*found);
+  }
+  return chosen;
 }
 }  // namespace
 
-std::vector<TimedRung> bench_ladder(const BenchLadderOptions& o, std::span<const Rung> rungs,
-                                    std::ostream& out) {
-  const auto device = make_device(o.device);
+std::vector<TimedRung> bench_ladder(const BenchLadderOptions& options,
+                                    std::span<const Rung> of_device, std::ostream& out) {
+  const auto device = make_device(options.device);
+  BenchLadderOptions o = options;
+  if (o.heads == 0) o.heads = device->is_cuda() ? kCudaHeads : 1;
+  if (of_device.empty()) of_device = rungs_of(device->compute_capability);
+  const std::vector<Rung> rungs = chosen(of_device, o.rungs);
   const Workload load(*device, o);
   std::vector<double> error;
-  for (const Rung& rung : rungs)
-    error.push_back(std::max(checked_error(rung), load.checked_error(rung)));
+  std::ostringstream unsteady;
+  for (const Rung& rung : rungs) {
+    error.push_back(std::max(checked_error(*device, rung), load.checked_error(rung)));
+    if (!device->is_cuda() || !rung.backward) continue;
+    const double share = load.unsteady(rung);
+    if (!rung.same_bits)
+      unsteady << rung.name << ": two runs differ in the bits of " << 100 * share
+               << " % of the gradients\n";
+  }
   const auto size = static_cast<double>(o.size), flop = 4 * size * load.pairs;
   const Roofline forward_roof(*device, flop, load.forward(Slots::in_order).cost().bytes),
       backward_roof(*device, 2.5 * flop, load.backward(Slots::in_order).cost().bytes);
-  if (!o.json) print_what(*device, o, *std::ranges::max_element(error), out);
+  if (!o.json) print_what(*device, o, *std::ranges::max_element(error), unsteady.str(), out);
 
   std::vector<std::vector<double>> forward_ms(rungs.size()), backward_ms(rungs.size());
   RunTimer timer(*device);
   for (int round = 0; round < o.rounds; ++round)
     for (std::size_t r = 0; r < rungs.size(); ++r) {
-      time_into(timer, forward_ms[r], [&] { load.run_forward(rungs[r]); });
-      time_into(timer, backward_ms[r], [&] { load.run_backward(rungs[r]); });
+      if (rungs[r].forward) time_into(timer, forward_ms[r], [&] { load.run_forward(rungs[r]); });
+      if (rungs[r].backward) time_into(timer, backward_ms[r], [&] { load.run_backward(rungs[r]); });
     }
 
   std::vector<TimedRung> timed;
+  double before[2] = {0, 0};
+  const auto take = [](const Roofline& roof, const std::vector<double>& ms, double& last) {
+    if (ms.empty()) return Timed{};
+    const Timed x = roof.timed(median(ms), last);
+    last = x.ms;
+    return x;
+  };
   for (std::size_t r = 0; r < rungs.size(); ++r) {
-    const double before[] = {r ? timed.back().forward.ms : 0, r ? timed.back().backward.ms : 0};
-    timed.push_back({rungs[r].name, forward_roof.timed(median(forward_ms[r]), before[0]),
-                     backward_roof.timed(median(backward_ms[r]), before[1])});
+    timed.push_back({rungs[r].name, take(forward_roof, forward_ms[r], before[0]),
+                     take(backward_roof, backward_ms[r], before[1])});
     o.json ? print_json(rungs[r], timed.back(), error[r], o, *device, out)
-           : print_text(rungs[r], timed.back(), out);
+           : print_text(rungs[r], timed.back(), Units(*device), out);
   }
   if (!o.png.empty())
     write_png(o.png, staircase(timed, forward_roof.gflops(), backward_roof.gflops()));
@@ -255,12 +340,15 @@ void add_command(Commands commands) {
   static BenchLadderOptions o;
   CLI::App* command =
       commands.add("ladder", "attention rung by rung, from plain loops to the real kernel",
-                   [] { bench_ladder(o, cpu_rungs(), std::cout); });
-  add_shown(*command, "--device", o.device, "cpu")->check(CLI::IsMember({"cpu"}));
+                   [] { bench_ladder(o, {}, std::cout); });
+  add_device(*command, o.device);
   add_shown(*command, "--pattern", o.pattern, "all, local, strided or fixed")
       ->check(CLI::IsMember(kPatterns));
+  command->add_option("--rungs", o.rungs, "names of rungs, separated by commas; without it: all")
+      ->delimiter(',');
   add_shown(*command, "--n", o.length, "positions")->check(at_least(1));
-  add_shown(*command, "--heads", o.heads, "heads")->check(at_least(1));
+  add_shown(*command, "--heads", o.heads, "heads; 0: 1 on the CPU, 16 on a GPU")
+      ->check(at_least(0));
   add_shown(*command, "--size", o.size, "size of a head")->check(at_least(1));
   add_shown(*command, "--stride", o.stride, "l of the pattern")->check(at_least(1));
   add_shown(*command, "--c", o.c, "c of fixed")->check(at_least(1));

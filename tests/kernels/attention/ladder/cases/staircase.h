@@ -9,6 +9,6 @@
 
 namespace weft::ladder {
 // Two panels, forward above backward, on logarithmic axes; a line shows the roofline. The last two
-// arguments are its GFLOP/s.
+// arguments are its GFLOP/s. Large rates are written in TFLOP/s.
 Image staircase(const std::vector<TimedRung>&, double forward_roof, double backward_roof);
 }  // namespace weft::ladder

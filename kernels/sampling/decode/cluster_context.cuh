@@ -10,17 +10,22 @@
 //     so nobody reads a word of an earlier launch. A counter in global memory says whose turn it
 //     is.
 //   - Payloads never equal kAbsent: that pair of NaNs is replaced by another.
-//   - All thread blocks are resident (cooperative launch) and take the phases in one order.
+//   - All thread blocks fit on the GPU at once and take the phases in one order. What the launch
+//     shares the GPU with ends by itself.
 // Inside a cluster numbers go from shared memory to shared memory, and an mbarrier counts their
 // bytes. Buffers there are written again only a phase later, behind a barrier that their readers
 // have passed. A thread that waits for seconds traps: an error is better than a hang.
 #pragma once
 
+#include "kernels/device/dependent_launch.cuh"
 #include "kernels/device/mma.cuh"
 #include "kernels/device/tma.cuh"
 #include "kernels/layers/rotary.cuh"
 #include "kernels/sampling/decode/cluster_plan.h"
 #include "kernels/sampling/decode_blocks.h"
+
+#include <cstddef>
+#include <iterator>
 
 namespace weft::decode_cluster {
 template <class T>
@@ -83,6 +88,33 @@ struct Softmax {
   float top, sum;
 };
 
+template <class Object>
+__device__ __forceinline__ uint32_t address(const Object& object) {
+  return device::shared_address(&object);
+}
+
+// By one thread: the barriers of the streams. Of weights and keys so many warps say that they have
+// read a stage.
+template <class AnyShared>
+__device__ __forceinline__ void init_streams(AnyShared& s, int of_weights, int of_keys) {
+  for (int i = 0; i < 2; ++i) {
+    device::mbarrier_init(address(s.attention_full[i]), 1);
+    device::mbarrier_init(address(s.mlp_full[i]), 1);
+    device::mbarrier_init(address(s.attention_empty[i]), of_weights);
+    device::mbarrier_init(address(s.mlp_empty[i]), of_weights);
+  }
+  for (std::size_t i = 0; i < std::size(s.keys_full); ++i) {
+    device::mbarrier_init(address(s.keys_full[i]), 1);
+    device::mbarrier_init(address(s.keys_empty[i]), of_keys);
+  }
+}
+
+// A barrier that counts bytes from other ranks.
+__device__ __forceinline__ void init_receiving(const uint64_t& barrier, int bytes) {
+  device::mbarrier_init(address(barrier), 1);
+  device::mbarrier_arrive_expect_tx(address(barrier), bytes);
+}
+
 // Shared memory before the stages of weights and keys. Buffers that other ranks write come first.
 template <int kWidth, int kRows>
 struct alignas(128) Shared {
@@ -100,12 +132,27 @@ struct alignas(128) Shared {
   float turns[kRows][kHeadSize];  // cos and sin of each pair at the position
   Settings settings;
   List lists[kMostLayouts];
-  uint32_t own[kMostSlots];  // bits: which keys of a step are the new one
+  uint2 own[kMostSlots];  // bits: which keys of a slot's halves are the new one
   // Barriers. Two phases of a layer read the stream.
   uint64_t x_here[2][kRows], moments_here[2][kRows], qkv_here[kRows], attended_here[kRows],
       down_here[kRows];
   uint64_t attention_full[2], attention_empty[2], mlp_full[2], mlp_empty[2], keys_full[kMostSlots],
       keys_empty[kMostSlots];
+
+  // Barriers that count bytes from other ranks expect those of the first layer.
+  __device__ __forceinline__ void init_barriers(int) {
+    constexpr int kReaders = kWarps + exchange_warps<kRows>();
+    init_streams(*this, kReaders, kWarps);
+    for (int row = 0; row < kRows; ++row) {
+      for (int phase = 0; phase < 2; ++phase) {
+        init_receiving(x_here[phase][row], kXBytes);
+        init_receiving(moments_here[phase][row], kMomentsBytes);
+      }
+      init_receiving(qkv_here[row], kQkvBytes);
+      init_receiving(attended_here[row], kAttendedBytes);
+      init_receiving(down_here[row], kDownBytes);
+    }
+  }
 
   static constexpr int kXBytes = kWidth * 4, kMomentsBytes = kRanks * 8, kQkvBytes = kQkv * 4,
                        kAttendedBytes = kRanks * (kHeadSize * 4 + 8),
@@ -122,18 +169,20 @@ struct Stage {
 };
 
 template <class T, int kWidth, int kRows>
-struct Scene {
+struct BlockContext {
   using P = Packing<kWidth>;
+  using Element = T;
+  using SharedType = Shared<kWidth, kRows>;
+  static constexpr int kSlotBytes = slot_bytes(kSlotKeys), kThreads = threads<kRows>();
   const Arguments<T>& a;
   Shared<kWidth, kRows>& s;
-  uint32_t* exchange;  // this launch's set
+  uint32_t* exchange = nullptr;  // this launch's set
   int warp, lane, head, rank;
   uint32_t attention, mlp, keys;  // addresses of the first stages
 
-  __device__ __forceinline__ Scene(const Arguments<T>& arguments, unsigned char* memory)
+  __device__ __forceinline__ BlockContext(const Arguments<T>& arguments, unsigned char* memory)
       : a(arguments),
         s(*reinterpret_cast<Shared<kWidth, kRows>*>(memory)),
-        exchange(a.exchange + (*a.launches & 1) * a.set_words),
         warp(static_cast<int>(threadIdx.x) / kWarp),
         lane(static_cast<int>(threadIdx.x) % kWarp),
         head(static_cast<int>(blockIdx.x) / kRanks),
@@ -141,6 +190,11 @@ struct Scene {
         attention(device::shared_address(memory) + sizeof(Shared<kWidth, kRows>)),
         mlp(attention + a.stages.attention * P::kAttentionBytes),
         keys(mlp + a.stages.mlp * P::kMlpBytes) {}
+
+  // Once the launch before has ended.
+  __device__ __forceinline__ void choose_exchange() {
+    exchange = a.exchange + (*a.launches & 1) * a.set_words;
+  }
 
   // The partial sums of this rank's columns that the first head publishes; kWidth / 2 words further
   // on those of the next.
@@ -152,11 +206,6 @@ struct Scene {
     return static_cast<const float*>(__cvta_shared_to_generic(stage));
   }
 };
-
-template <class Object>
-__device__ __forceinline__ uint32_t address(const Object& object) {
-  return device::shared_address(&object);
-}
 
 // ---- waiting ----
 

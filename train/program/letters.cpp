@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-#include "train/inspect/letters.h"
+#include "train/program/letters.h"
 
 #include <cctype>
 #include <cstddef>
