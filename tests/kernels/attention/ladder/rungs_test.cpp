@@ -43,8 +43,8 @@ TEST(LadderTable, CountsTokensAsTheRuleSays) {
 
 bool is_in_ladder(const std::string& file) { return file.starts_with("ladder/"); }
 
-// To 1 %, so that a call more needs no new table; those of the real kernels, which change for reasons
-// of their own, to 5 %.
+// To 1 %, so that a call more needs no new table; those of the real kernels, which change for
+// reasons of their own, to 5 %.
 TEST(LadderTable, TokensAreThoseOfTheFiles) {
   for (const auto table : kTables)
     for (const Rung& rung : table) {
