@@ -98,8 +98,8 @@ std::string slot_text(const TileTables& t, int64_t query, const Row& row) {
   return str("\n3. Slot: query_order[", slot, "] = ", query, ", so query ", query, " has slot ",
              slot, " = ", row.tile, " x ", t.edge, " + ", row.row, "\n") +
          what +
-         wrapped(str("It is row ", row.row, " of query tile ", row.tile,
-                     ", which holds the positions ", slots_text(slots)),
+         wrapped(str("It is row ", row.row, " of query tile ", row.tile, ": positions ",
+                     slots_text(slots)),
                  "  ");
 }
 

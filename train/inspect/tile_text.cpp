@@ -195,7 +195,9 @@ std::string slots_text(std::span<const int32_t> slots) {
   for (auto at = slots.begin(); at != slots.end();) {
     const bool empty = *at < 0;
     const auto end = std::find_if(at, slots.end(), [&](int32_t p) { return (p < 0) != empty; });
-    pieces.push_back(empty ? str(end - at, " empty") : numbers_text({at, end}));
+    const auto count = end - at;
+    pieces.push_back(empty ? str(count, count == 1 ? " slot" : " slots", " empty")
+                           : numbers_text({at, end}));
     at = end;
   }
   return joined(pieces);

@@ -17,7 +17,7 @@ std::string tiles_text(const PatternView&, const HeadTiles&);
 // Counts of a pass, of tiles and of pairs, and how they follow from each other: a line each.
 std::vector<std::string> count_lines(const TileTables&);
 
-// The positions in slots, in their order: "24-31, 56-63, 8 empty".
+// The positions in slots, in their order: "24-31, 56-63, 8 slots empty".
 std::string slots_text(std::span<const int32_t> slots);
 
 // Words in lines that begin with `indent`, of a width that leaves room for "layer 0, ".

@@ -163,7 +163,7 @@ TEST(InspectTiles, TextStaysSmall) {
 
 TEST(InspectTiles, SlotsAreNamedByTheirPositions) {
   const std::vector<int32_t> slots = {4, 5, 6, 9, -1, -1, 0, 3, 6, -1};
-  EXPECT_EQ(slots_text(slots), "4-6, 9, 2 empty, 0, 3 .. 6, 1 empty");
+  EXPECT_EQ(slots_text(slots), "4-6, 9, 2 slots empty, 0, 3 .. 6, 1 slot empty");
   EXPECT_EQ(numbers_downwards(std::vector<int32_t>{0, 9, -1, 10, 123}, "> "),
             ">     1\n>    12\n> 09 03\n");
 }

@@ -6,6 +6,8 @@
 #include "train/program/progress.h"
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdlib>
 #include <gtest/gtest.h>
 #include <regex>
 #include <set>
@@ -146,6 +148,49 @@ TEST(LadderReadme, CountsPairsAndTilesAsTheTablesDo) {
   const auto [rows, columns] = tables("strided");
   EXPECT_CONTAINS(readme, str("hold ", fixed_text(rows.pairs.waste(), 0), " times as many"));
   EXPECT_CONTAINS(readme, str("columns ", fixed_text(columns.pairs.waste(), 1), " times"));
+}
+
+// The cells of the row of a rung, after its name; 0 where a cell is empty.
+std::vector<double> row_of(const std::string& readme, const Rung& rung, std::size_t from) {
+  const std::size_t row = readme.find(str("\n| ", rung.name, " |"), from);
+  std::istringstream in(readme.substr(row + 1, readme.find('\n', row + 1) - row - 1));
+  std::vector<double> cells;
+  std::string cell;
+  std::getline(in, cell, '|'), std::getline(in, cell, '|');
+  while (std::getline(in, cell, '|')) {
+    std::erase(cell, ',');
+    cells.push_back(std::strtod(cell.c_str(), nullptr));
+  }
+  return cells;
+}
+
+// flop: of the forward pass, in the unit of the rate times milliseconds.
+void expect_consistent(const std::string& readme, std::size_t from, std::span<const Rung> rungs,
+                       double flop) {
+  double before[2] = {0, 0};
+  for (const Rung& rung : rungs) {
+    SCOPED_TRACE(rung.name);
+    const std::vector<double> cells = row_of(readme, rung, from);
+    ASSERT_EQ(cells.size(), 9u);
+    EXPECT_EQ(cells.back(), rung.tokens);
+    for (const int direction : {0, 1}) {
+      const double ms = cells[4 * direction], rate = cells[4 * direction + 1],
+                   gain = cells[4 * direction + 3];
+      double& last = before[direction];
+      if (ms == 0) continue;
+      EXPECT_NEAR(rate, (direction ? 2.5 : 1) * flop / ms, 0.05 * (rate + 1)) << "rate";
+      EXPECT_NEAR(gain, last > 0 ? last / ms : 0, 0.01 * gain + 0.005) << "gain";
+      last = ms;
+    }
+  }
+}
+
+TEST(LadderReadme, RatesAndGainsFollowFromTheTimes) {
+  const std::string readme = read_file(kFolder + "ladder/README.md");
+  const std::size_t gpu = readme.find("\n## On a GPU\n");
+  constexpr double kPairs = 19470336, kFlop = 4 * 64 * kPairs;
+  expect_consistent(readme, 0, cpu_rungs(), kFlop * 1e-6);
+  expect_consistent(readme, gpu, cuda_rungs(), 16 * kFlop * 1e-9);
 }
 }  // namespace
 }  // namespace weft::ladder
