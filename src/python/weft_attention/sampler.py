@@ -7,7 +7,7 @@ import os
 
 import numpy
 
-from .library import CPU, INT32, INT64, POINTER, SIZE, check, load
+from .library import CPU, INT32, INT64, POINTER, SIZE, check, fitted, load
 
 VERSION = 10000  # WEFT_SAMPLER_VERSION
 
@@ -44,7 +44,8 @@ class Sampler:
         kind, _, number = device.partition(":")
         if kind not in ("cpu", "cuda") or (number and not (kind == "cuda" and number.isdigit())):
             raise ValueError(f'device must be "cpu", "cuda" or "cuda:N", got {device!r}')
-        _call("open", os.fsencode(path), CPU if kind == "cpu" else int(number or 0), ctypes.byref(self.handle))
+        where = fitted(INT32, CPU if kind == "cpu" else int(number or 0), "device")
+        _call("open", os.fsencode(path), where, ctypes.byref(self.handle))
         _call("get_info", self.handle, ctypes.byref(info))
         self.vocab, self.context, self.step, self.ema = info.vocab, info.context, info.step, bool(info.ema)
 
@@ -63,8 +64,8 @@ class Text:
 
     def __init__(self, sampler, batch, length):
         self.handle, self.batch, self.vocab = POINTER(), batch, sampler.vocab
-        _call("text_open", sampler.handle, INT64(1 if batch is None else batch), INT64(length or 0),
-              ctypes.byref(self.handle))
+        _call("text_open", sampler.handle, fitted(INT64, 1 if batch is None else batch, "batch"),
+              fitted(INT64, length or 0, "length"), ctypes.byref(self.handle))
 
     def feed(self, tokens):
         """Appends tokens: a number, numbers (count), or bytes; of a batch (batch) or (batch, count)."""

@@ -62,6 +62,22 @@ def test_errors_of_files_and_devices():
         wa.Sampler(CHECKPOINT).open(length=65)
 
 
+@needs_checkpoint
+@pytest.mark.parametrize("given, words", [
+    ({"batch": 2**64 + 2}, "batch is 18446744073709551618, which does not fit into 64 bits"),
+    ({"length": 2**64 + 8}, "length is 18446744073709551624, which does not fit into 64 bits")])
+def test_numbers_lose_no_bits(given, words):
+    with pytest.raises(ValueError, match=words):
+        wa.Sampler(CHECKPOINT).open(**given)
+
+
+@needs_checkpoint
+@pytest.mark.parametrize("number", [2**32, 2**32 - 1])  # of 32 bits: 0, and the CPU
+def test_a_device_loses_no_bits(number):
+    with pytest.raises(ValueError, match=f"device is {number}, which does not fit into 32 bits"):
+        wa.Sampler(CHECKPOINT, f"cuda:{number}")
+
+
 def test_a_missing_library_is_named():
     code = "import weft_attention as wa; wa.Sampler('a.h5')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,

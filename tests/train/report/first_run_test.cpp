@@ -94,6 +94,20 @@ TEST_F(SlowFirstRun, ABuildThatFailsSaysWhereItsLogIs) {
   EXPECT_FALSE(fs::exists(clone("runs")));
 }
 
+// Whoever has the packages, and has built nothing yet, begins with the notebook.
+TEST_F(SlowFirstRun, TheNotebookBuildsInAFreshClone) {
+  const fs::path source = WEFT_TEST_SOURCE;
+  fs::copy_file(source / "train/notebooks/quickstart.ipynb", clone("quickstart.ipynb"));
+  fs::copy_file(source / "CMakePresets.json", clone("CMakePresets.json"));
+  ASSERT_EQ(shell("${WEFT_PYTHON:-python3} -c 'import json\n"
+                  "cells = json.load(open(\"quickstart.ipynb\"))[\"cells\"]\n"
+                  "exec(\"\".join(cells[1][\"source\"]))'"),
+            0)
+      << err_;
+  EXPECT_CONTAINS(out_, "built with the preset cpu\n");
+  EXPECT_CONTAINS(read_file(clone("build/cpu/compile.log")), "[1/2] Building a.cpp");
+}
+
 // The second start draws the table again and trains nothing; rows of another commit are refused.
 TEST_F(SlowFirstRun, ABoardGoesOnWithItsNextRow) {
   const std::string demo =
