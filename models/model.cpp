@@ -38,7 +38,7 @@ AttentionShape attention_shape(const ModelConfig& m) {
   WEFT_CHECK(m.heads > 0 && m.width % m.heads == 0 && qk > 0 && qk % m.heads == 0,
              "model.heads = ", m.heads, " must divide model.width = ", m.width,
              " and qk_ratio * width = ", qk);
-  return {m.heads, qk / m.heads, m.width / m.heads};
+  return {m.heads, qk / m.heads, m.width / m.heads, m.qk_gain};
 }
 
 int64_t mlp_width(const ModelConfig& m) {

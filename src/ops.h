@@ -37,12 +37,16 @@ struct Sequences {
 };
 
 // (B, T) -> (B, T, C). Row 0 is `start` (C), or the sum of the rows of it that conditions name. Row
-// t embeds token t - 1.
-Var embedding(Ctx&, const Sequences&, const Var& table, const Var& start,
-              const std::vector<PositionTable>& axes);
+// t embeds token t - 1, and token t - 2 where there is a table for it.
+struct EmbeddingTables {
+  Var table, start;
+  std::vector<PositionTable> axes{};
+  Var previous{};
+};
+
+Var embedding(Ctx&, const Sequences&, const EmbeddingTables&);
 // For sampling: row number *row only, which is in the queue's memory, (B, 1, C). Has no gradient.
-Var embedding_row(Ctx&, const Sequences&, const Var& table, const Var& start,
-                  const std::vector<PositionTable>& axes, const int32_t* row);
+Var embedding_row(Ctx&, const Sequences&, const EmbeddingTables&, const int32_t* row);
 
 // w, b (C) wide(T)
 Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b, double eps = 1e-5);
@@ -79,12 +83,13 @@ SumAndNorm residual_layernorm(Ctx&, const Var& x, const Affine& branch, double p
 // Heads in packed tensors: qkv is (B, T, H (2 Dqk + Dv)), all heads of q, then of k, then of v.
 struct AttentionShape {
   int64_t heads = 0, qk_size = 0, v_size = 0;  // H, Dqk, Dv
+  double gain = 1;                             // of the scores
 
   int64_t columns() const { return heads * (2 * qk_size + v_size); }
 
   int64_t head_size() const { return qk_size > v_size ? qk_size : v_size; }  // of the larger
 
-  double scale() const { return 1 / std::sqrt(static_cast<double>(qk_size)); }
+  double scale() const { return gain / std::sqrt(static_cast<double>(qk_size)); }
 };
 
 // What is done to queries and keys before attention, see kernels/layers/rotary.h. Each field may be
@@ -129,7 +134,7 @@ struct AttentionOptions {
   AttentionForm form = AttentionForm::automatic;
 };
 
-// qkv (see AttentionShape) -> (B, T, H Dv), with scale 1 / sqrt(Dqk). The maps are of this T.
+// qkv (see AttentionShape) -> (B, T, H Dv), with scale gain / sqrt(Dqk). The maps are of this T.
 Var sparse_attention(Ctx&, const Var& qkv, const AttentionShape&, const KeptMaps&,
                      const AttentionOptions& = {});
 

@@ -47,6 +47,7 @@ struct InitConfig {
   double token_std = 0.1;      // token and start embeddings
   double position_std = 0.1;   // each position table
   double weight_gain = 0.125;  // g: weights have variance g / fan_in, or deviation g / sqrt(fan_in)
+  double last_gain = 1;        // of the last matrix of each branch; 0: it starts at zero
   WeightRule weight_rule = WeightRule::variance;
 };
 
@@ -67,10 +68,12 @@ struct ModelConfig {
   bool tied_output = false;
   bool final_norm = true;
   double norm_eps = 1e-5;
+  bool previous_token = false;  // a position embeds the token before its own, too
   PositionCode positions = PositionCode::learned;
   // the slowest pair of an axis turns by almost 1 / base a position
   double rotary_base = 10000;
   QkNorm qk_norm = QkNorm::none;  // of each query and key over the features of its head
+  double qk_gain = 1;             // scores are q k^T times this / sqrt(Dqk)
   // outermost first: text {n / l, l}, {32, 32, 3}
   std::vector<int64_t> position_axes = {96, 128};
   std::vector<PatternSpec> attention = {PatternSpec{}};  // cycled over the layers

@@ -101,6 +101,9 @@ void init_fields(InitConfig& c, const Visit& visit) {
   visit({"model.init.position_std", &c.position_std, "of each position table", more_than(0)});
   visit({"model.init.weight_gain", &c.weight_gain, "g: the scale of all other weights",
          more_than(0)});
+  visit({"model.init.last_gain", &c.last_gain,
+         "of the last matrix of each branch, times 1 / sqrt(2 N); 0: it starts at zero",
+         at_least(0)});
   visit(one_of<WeightRule>(
       "model.init.weight_rule", &c.weight_rule,
       {{"variance", WeightRule::variance}, {"std", WeightRule::standard_deviation}},
@@ -127,6 +130,8 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   visit({"model.tied_output", &c.tied_output, "logits from the token embedding"});
   visit({"model.final_norm", &c.final_norm, "layernorm before the logits"});
   visit({"model.norm_eps", &c.norm_eps, "added to the variance in layernorm", more_than(0)});
+  visit({"model.previous_token", &c.previous_token,
+         "a position embeds the token before its own, too, from a table of its own"});
   visit(one_of<PositionCode>("model.positions", &c.positions,
                              {{"learned", PositionCode::learned}, {"rotary", PositionCode::rotary}},
                              "embeddings, or rotated queries and keys"));
@@ -134,6 +139,8 @@ void model_fields(ModelConfig& c, const Visit& visit) {
          more_than(0)});
   visit(one_of<QkNorm>("model.qk_norm", &c.qk_norm, {{"none", QkNorm::none}, {"rms", QkNorm::rms}},
                        "of queries and keys, by heads"));
+  visit(
+      {"model.qk_gain", &c.qk_gain, "scores are q k^T times this / sqrt(head size)", more_than(0)});
   visit({"model.position_axes", &c.position_axes,
          "1 to 3 axes, outermost first, product at least context: text [n / stride, stride], "
          "images [32, 32, "
