@@ -108,34 +108,35 @@ Tensor rotary_table(Device& device, const ModelConfig& m, DType wide) {
   return table;
 }
 
-Embedding::Embedding(ParameterStore& store, int64_t vocab, int64_t width,
-                     const std::vector<int64_t>& position_axes, int64_t condition_rows,
-                     double token_std, double position_std)
-    : table(store.add("token_embedding", {vocab, width}, Init::normal(token_std))),
-      start(store.add("start", condition_rows > 0 ? Shape{condition_rows, width} : Shape{width},
-                      Init::normal(token_std))) {
-  for (std::size_t a = 0; a < position_axes.size(); ++a) {
-    positions.push_back(
-        store.add(str("position.", a), {position_axes[a], width}, Init::normal(position_std)));
-    divisors.push_back(divisor_of(position_axes, a));
+Embedding::Embedding(ParameterStore& store, const ModelConfig& m, int64_t condition_rows)
+    : table(store.add("token_embedding", {m.vocab, m.width}, Init::normal(m.init.token_std))),
+      start(store.add("start", condition_rows > 0 ? Shape{condition_rows, m.width} : Shape{m.width},
+                      Init::normal(m.init.token_std))) {
+  const std::size_t axes = m.positions == PositionCode::rotary ? 0 : m.position_axes.size();
+  for (std::size_t a = 0; a < axes; ++a) {
+    positions.push_back(store.add(str("position.", a), {m.position_axes[a], m.width},
+                                  Init::normal(m.init.position_std)));
+    divisors.push_back(divisor_of(m.position_axes, a));
   }
+  if (m.previous_token)
+    previous = store.add("previous_embedding", {m.vocab, m.width}, Init::normal(m.init.token_std));
 }
 
-std::vector<PositionTable> Embedding::tables(const ParameterStore& store) const {
-  std::vector<PositionTable> tables;
+EmbeddingTables Embedding::tables(const ParameterStore& store) const {
+  EmbeddingTables tables{store.var(table), store.var(start)};
   for (std::size_t a = 0; a < positions.size(); ++a)
-    tables.push_back({store.var(positions[a]), divisors[a]});
+    tables.axes.push_back({store.var(positions[a]), divisors[a]});
+  if (previous) tables.previous = store.var(*previous);
   return tables;
 }
 
 Var Embedding::forward(Ctx& ctx, const ParameterStore& store, const Sequences& sequences) const {
-  return embedding(ctx, sequences, store.var(table), store.var(start), tables(store));
+  return embedding(ctx, sequences, tables(store));
 }
 
 Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences& sequences,
                          const int32_t* position) const {
-  return embedding_row(ctx, sequences, store.var(table), store.var(start), tables(store), position)
-      .value;
+  return embedding_row(ctx, sequences, tables(store), position).value;
 }
 
 Attention::Attention(ParameterStore& store, const std::string& name, int64_t width,

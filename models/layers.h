@@ -47,15 +47,14 @@ struct Embedding {
   Param table, start;            // token_embedding (V, C); start (C), or (condition_rows, C)
   std::vector<Param> positions;  // position.a (position_axes[a], C)
   std::vector<int64_t> divisors;
-  Embedding(ParameterStore&, int64_t vocab, int64_t width,
-            const std::vector<int64_t>& position_axes, int64_t condition_rows, double token_std,
-            double position_std);
+  std::optional<Param> previous;  // previous_embedding (V, C), with model.previous_token
+  Embedding(ParameterStore&, const ModelConfig&, int64_t condition_rows);
   Var forward(Ctx&, const ParameterStore&, const Sequences&) const;
   // The row whose number is at *position in the queue's memory: (B, 1, C).
   Tensor decode(Ctx&, const ParameterStore&, const Sequences&, const int32_t* position) const;
 
  private:
-  std::vector<PositionTable> tables(const ParameterStore&) const;
+  EmbeddingTables tables(const ParameterStore&) const;
 };
 
 // Of rotary positions: (context + 1, Dqk / 2, 2), cos and sin of each place, computed in double.

@@ -28,10 +28,7 @@ SparseTransformer::SparseTransformer(const Config& config, ParameterStore& store
       recompute_blocks_(config.train.recompute == Recompute::block),
       recompute_attention_(config.train.recompute == Recompute::attention),
       store_(store),
-      embedding_(store, config_.vocab, config_.width,
-                 config_.positions == PositionCode::rotary ? std::vector<int64_t>{}
-                                                           : config_.position_axes,
-                 condition_rows(conditions_), config_.init.token_std, config_.init.position_std),
+      embedding_(store, config_, condition_rows(conditions_)),
       patterns_(layer_patterns(config_)),
       maps_(device, static_cast<int>(config_.heads), attention_shape(config_).head_size()) {
   const ParamKind matrices =

@@ -36,13 +36,17 @@ struct Sequences {
         conditions(std::move(c)) {}
 };
 
-// (B, T) -> (B, T, C). Row 0 is `start` (C), or the sum of the rows of it that conditions name. Row
-// t embeds token t - 1.
-Var embedding(Ctx&, const Sequences&, const Var& table, const Var& start,
-              const std::vector<PositionTable>& axes);
+struct EmbeddingTables {
+  Var table, start;  // (V, C); (C), with conditions (R, C)
+  std::vector<PositionTable> axes{};
+  Var previous{};  // (V, C), or absent
+};
+
+// (B, T) -> (B, T, C). Row 0 is `start`, or the sum of the rows of it that conditions name. Row t
+// embeds token t - 1, and token t - 2 by `previous`.
+Var embedding(Ctx&, const Sequences&, const EmbeddingTables&);
 // For sampling: row number *row only, which is in the queue's memory, (B, 1, C). Has no gradient.
-Var embedding_row(Ctx&, const Sequences&, const Var& table, const Var& start,
-                  const std::vector<PositionTable>& axes, const int32_t* row);
+Var embedding_row(Ctx&, const Sequences&, const EmbeddingTables&, const int32_t* row);
 
 // w, b (C) wide(T)
 Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b, double eps = 1e-5);

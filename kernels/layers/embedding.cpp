@@ -54,7 +54,7 @@ void forward(const EmbeddingForward& k) {
   const int64_t first = k.first_at ? *k.first_at : k.first;
   const auto* tokens = k.tokens.as<int32_t>();
   const Places places = {k.offsets.or_null<int32_t>(), k.positions.or_null<int32_t>(), time};
-  const T* table = k.table.as<T>();
+  const T *table = k.table.as<T>(), *previous = k.previous.or_null<T>();
   const T* position[kMaxPositionAxes] = {};
   for (int a = 0; a < k.axes; ++a) position[a] = k.axis[a].table.as<T>();
   T* y = k.y.as<T>();
@@ -67,6 +67,9 @@ void forward(const EmbeddingForward& k) {
       continue;
     }
     const T* token = table + static_cast<int64_t>(tokens[b * time + t - 1]) * cols;
+    const T* before = previous && t > 1
+                          ? previous + static_cast<int64_t>(tokens[b * time + t - 2]) * cols
+                          : nullptr;
     const int64_t place = places.of(b, t - 1);
     const T* of_axis[kMaxPositionAxes] = {};
     for (int a = 0; a < k.axes; ++a)
@@ -74,6 +77,7 @@ void forward(const EmbeddingForward& k) {
     for (int64_t c = 0; c < cols; ++c) {
       W sum = static_cast<W>(token[c]);
       for (int a = 0; a < k.axes; ++a) sum += static_cast<W>(of_axis[a][c]);
+      if (before) sum += static_cast<W>(before[c]);
       out[c] = static_cast<T>(sum);
     }
   }
@@ -151,7 +155,8 @@ void backward_columns(const EmbeddingBackward& k, int64_t first, int64_t count) 
   const T* columns = static_cast<const T*>(k.dy.data) + first;
   const auto* tokens = static_cast<const int32_t*>(k.tokens.data);
   const Places places = {k.offsets.or_null<int32_t>(), k.positions.or_null<int32_t>(), time};
-  RowSums<T> table(k.dtable, first, count), start(k.dstart, first, count);
+  RowSums<T> table(k.dtable, first, count), start(k.dstart, first, count),
+      previous(k.dprevious, first, count);
   std::vector<RowSums<T>> axis;
   for (int a = 0; a < k.axes; ++a) axis.emplace_back(k.daxis[a], first, count);
   for (int64_t b = 0; b < batch; ++b) {
@@ -164,6 +169,7 @@ void backward_columns(const EmbeddingBackward& k, int64_t first, int64_t count) 
         continue;
       }
       if (table) table.add(tokens[row - 1], dy);
+      if (previous && t > 1) previous.add(tokens[row - 2], dy);
       const int64_t place = places.of(b, t - 1);
       for (std::size_t a = 0; a < axis.size(); ++a)
         if (axis[a]) axis[a].add((place / k.divisor[a]) % k.daxis[a].view.shape[0], dy);
@@ -171,6 +177,7 @@ void backward_columns(const EmbeddingBackward& k, int64_t first, int64_t count) 
   }
   table.finish();
   start.finish();
+  previous.finish();
   for (RowSums<T>& sums : axis) sums.finish();
 }
 
@@ -221,6 +228,7 @@ void check(const EmbeddingForward& k) {
              "embedding_forward: rows ", k.first, " to ", k.first + k.y.shape[1] - 1,
              " of a sequence of ", k.tokens.shape[1], " tokens");
   expect_matrix(k.table, t, k.table.rows(), cols, "embedding_forward: table");
+  if (k.previous) expect_matrix(k.previous, t, k.table.rows(), cols, "embedding_forward: previous");
   check_axes(k.axes);
   WEFT_CHECK(k.start, "embedding_forward: start is absent");
   check_sequence(k, k.tokens.shape[0], k.tokens.shape[1], cols, k.start, t);
@@ -241,6 +249,9 @@ void check(const EmbeddingBackward& k) {
   expect_matrix(k.tokens, DType::i32, k.dy.shape[0], k.dy.shape[1], "embedding_backward: tokens");
   if (k.dtable)
     expect_matrix(k.dtable.view, w, k.dtable.view.rows(), cols, "embedding_backward: dtable");
+  if (k.dprevious)
+    expect_matrix(k.dprevious.view, w, k.dprevious.view.rows(), cols,
+                  "embedding_backward: dprevious");
   check_axes(k.axes);
   check_sequence(k, k.dy.shape[0], k.dy.shape[1], cols, k.dstart.view, w);
   for (int a = 0; a < k.axes; ++a) {

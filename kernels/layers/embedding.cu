@@ -23,7 +23,7 @@ struct Forward {
   T* y;
   const int32_t* tokens;
   Sequences sequences;
-  const T *table, *start;
+  const T *table, *start, *previous;
   const T* position[kMaxPositionAxes];
   uint32_t divisor[kMaxPositionAxes], position_rows[kMaxPositionAxes];
   int axes;
@@ -53,6 +53,10 @@ __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
   for (int i = 0; i < kMaxPositionAxes; ++i)
     if (t > 0 && i < a.axes)
       on_axis[i] = a.position[i] + place / a.divisor[i] % a.position_rows[i] * a.cols;
+  const T* before =
+      a.previous && t > 1
+          ? a.previous + static_cast<int64_t>(a.tokens[batch * a.time + t - 2]) * a.cols
+          : nullptr;
   for (int64_t c = threadIdx.x % kWarp * kGroup; c < a.cols; c += kRowOfWarp) {
     float sum[kGroup];
     load(sum, base + c, a.cols - c, a.packed);
@@ -65,6 +69,7 @@ __global__ void __launch_bounds__(kThreads) forward(const Forward<T> a) {
 #pragma unroll
     for (int i = 0; i < kMaxPositionAxes; ++i)
       if (t > 0 && i < a.axes) add(on_axis[i]);
+    if (before) add(before);
     for (int64_t i = 1; t == 0 && told && i < a.sequences.kinds; ++i)
       add(a.start + told[i] * a.cols);
     store(a.y + row * a.cols + c, sum, a.cols - c, a.packed);
@@ -220,10 +225,24 @@ void launch_table_sums(CudaQueue& q, Scratch s, const TensorView& dy, const Grad
   }
 }
 
+// Of the table whose row t is that of token t - shift.
+template <class T>
+void launch_token_sums(CudaQueue& q, const EmbeddingBackward& k, const GradView& dtable,
+                       int shift) {
+  if (!dtable || dtable.view.rows() == 0) return;
+  const int64_t time = k.dy.shape[1], entries = k.dy.shape[0] * std::max<int64_t>(0, time - shift);
+  Scratch s = take_scratch(q, entries, dtable.view.rows());
+  launch_sorted_listing(q, s, [&](int32_t* keys, int32_t* rows) {
+    list_tokens<<<blocks_for(entries, kThreads), kThreads, 0, q.stream>>>(
+        keys, rows, k.tokens.as<int32_t>(), entries, time, shift);
+  });
+  launch_table_sums<T>(q, s, k.dy, dtable);
+}
+
 template <class T>
 void backward(CudaQueue& q, const EmbeddingBackward& k) {
   const int64_t batch = k.dy.shape[0], time = k.dy.shape[1], cols = k.dy.cols();
-  const int64_t entries = time > 0 ? batch * (time - 1) : 0;
+  const int64_t entries = batch * std::max<int64_t>(0, time - 1);
   WEFT_CHECK(batch * time < 0x7fffffff, "embedding_backward: at most 2^31 - 1 rows at a time, got ",
              shape_text(k.dy));
   const Sequences sequences = sequences_of(k.offsets, k.positions, k.conditions);
@@ -234,14 +253,8 @@ void backward(CudaQueue& q, const EmbeddingBackward& k) {
         k.dstart.view.as<float>(), k.dy.as<T>(), sequences, time > 0 ? batch : 0, time * cols, cols,
         k.dstart.accumulate);
   }
-  if (k.dtable && k.dtable.view.rows() > 0) {
-    Scratch s = take_scratch(q, entries, k.dtable.view.rows());
-    launch_sorted_listing(q, s, [&](int32_t* keys, int32_t* rows) {
-      list_tokens<<<blocks_for(entries, kThreads), kThreads, 0, q.stream>>>(
-          keys, rows, k.tokens.as<int32_t>(), entries, time);
-    });
-    launch_table_sums<T>(q, s, k.dy, k.dtable);
-  }
+  launch_token_sums<T>(q, k, k.dtable, 1);
+  launch_token_sums<T>(q, k, k.dprevious, 2);
   for (int axis = 0; axis < k.axes; ++axis) {
     if (!k.daxis[axis]) continue;
     Scratch s = take_scratch(q, entries, k.daxis[axis].view.shape[0]);
@@ -269,6 +282,7 @@ void compute(CudaQueue& q, const EmbeddingForward& k) {
     a.sequences = sequences_of(k.offsets, k.positions, k.conditions);
     a.table = k.table.as<T>();
     a.start = k.start.as<T>();
+    a.previous = k.previous.or_null<T>();
     a.axes = k.axes;
     a.count = k.y.shape[1];
     a.rows = k.y.shape[0] * a.count;
@@ -276,7 +290,7 @@ void compute(CudaQueue& q, const EmbeddingForward& k) {
     a.first = k.first;
     a.first_at = k.first_at;
     a.cols = k.y.cols();
-    a.packed = aligned_rows(k.y) && aligned16(k.table, k.start);
+    a.packed = aligned_rows(k.y) && aligned16(k.table, k.start, k.previous);
     for (int axis = 0; axis < k.axes; ++axis) {
       a.position[axis] = k.axis[axis].table.as<T>();
       constexpr int64_t kMost = 0xffffffff;  // no place is beyond it

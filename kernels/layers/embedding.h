@@ -4,6 +4,7 @@
 //   y[b, 0] = start                                  without conditions
 //   y[b, 0] = sum_k start[conditions[b, k]]          with conditions, which say how it is augmented
 //   y[b, t] = table[tokens[b, t - 1]] + sum_a position_a[(place / divisor_a) % rows_a]
+//             + previous[tokens[b, t - 2]]           with such a table, for t >= 2
 // The place of token i is positions[b, i] where given (a permuted image), else i + offsets[b] or i.
 #pragma once
 
@@ -24,11 +25,12 @@ struct PositionAxis {
 
 struct EmbeddingForward {
   static constexpr const char* kName = "embedding_forward";
-  TensorView y;       // (B, count, C)  T: rows first .. first + count - 1 of the sequence
-  TensorView tokens;  // (B, T)   i32, each in [0, V); not checked here
-  int64_t first = 0;  // first + count <= T + 1
-  TensorView table;   // (V, C)   T
-  TensorView start;   // (C), with conditions (R, C)  T
+  TensorView y;         // (B, count, C)  T: rows first .. first + count - 1 of the sequence
+  TensorView tokens;    // (B, T)   i32, each in [0, V); not checked here
+  int64_t first = 0;    // first + count <= T + 1
+  TensorView table;     // (V, C)   T
+  TensorView start;     // (C), with conditions (R, C)  T
+  TensorView previous;  // (V, C)  T, or absent
   PositionAxis axis[kMaxPositionAxes];
   int axes = 0;
   TensorView offsets;     // (B)     i32 >= 0, or absent: o_b
@@ -51,6 +53,7 @@ struct EmbeddingBackward {
   static constexpr const char* kName = "embedding_backward";
   GradView dtable;                   // (V, C)     wide(T)
   GradView dstart;                   // as start   wide(T)
+  GradView dprevious;                // (V, C)     wide(T)
   GradView daxis[kMaxPositionAxes];  // (rows, C)  wide(T)
   int64_t divisor[kMaxPositionAxes] = {1, 1, 1};
   int axes = 0;
@@ -61,7 +64,7 @@ struct EmbeddingBackward {
   TensorView conditions;  // (B, K)     i32, or absent
 
   std::vector<TensorView> outputs() const {
-    return {dtable.view, dstart.view, daxis[0].view, daxis[1].view, daxis[2].view};
+    return {dtable.view, dstart.view, dprevious.view, daxis[0].view, daxis[1].view, daxis[2].view};
   }
 
   std::vector<TensorView> inputs() const { return {dy, tokens}; }

@@ -37,15 +37,16 @@ struct Listing {
   int64_t entries, table_rows;
 };
 
-// Entry i = (b, p) for b < B, p < T - 1: token p of sequence b, whose embedding is row p + 1 of dy.
+// Entry i = (b, p) for b < B, p < T - shift: token p of sequence b, which row p + shift of dy
+// embeds.
 static __global__ void __launch_bounds__(kThreads)
-    list_tokens(int32_t* token, int32_t* row, const int32_t* tokens, int64_t entries,
-                int64_t time) {
+    list_tokens(int32_t* token, int32_t* row, const int32_t* tokens, int64_t entries, int64_t time,
+                int shift) {
   const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
   if (i >= entries) return;
-  const int64_t b = i / (time - 1), p = i % (time - 1);
+  const int64_t b = i / (time - shift), p = i % (time - shift);
   token[i] = tokens[b * time + p];
-  row[i] = static_cast<int32_t>(b * time + p + 1);
+  row[i] = static_cast<int32_t>(b * time + p + shift);
 }
 
 // The same for places that differ from sequence to sequence: the table row is place / divisor %

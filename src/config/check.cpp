@@ -40,6 +40,10 @@ class Check {
       refuse({"data.separator", "model.vocab"},
              "data.separator: expected a token below model.vocab ", config_.model.vocab,
              ", or -1 for none, found ", token);
+    if (config_.data.separator >= 0 && config_.model.previous_token)
+      refuse({"model.previous_token", "data.separator"},
+             "model.previous_token: looks across the border of documents; leave data.separator "
+             "out");
   }
 
  private:

@@ -127,6 +127,8 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   visit({"model.tied_output", &c.tied_output, "logits from the token embedding"});
   visit({"model.final_norm", &c.final_norm, "layernorm before the logits"});
   visit({"model.norm_eps", &c.norm_eps, "added to the variance in layernorm", more_than(0)});
+  visit({"model.previous_token", &c.previous_token,
+         "a position embeds the token before its own, too, from a table of its own"});
   visit(one_of<PositionCode>("model.positions", &c.positions,
                              {{"learned", PositionCode::learned}, {"rotary", PositionCode::rotary}},
                              "embeddings, or rotated queries and keys"));

@@ -9,15 +9,16 @@
 
 namespace weft {
 namespace {
-EmbeddingForward embedding_of(const Sequences& s, const TensorView& y, const Var& table,
-                              const Var& start, const std::vector<PositionTable>& axes) {
+EmbeddingForward embedding_of(const Sequences& s, const TensorView& y, const EmbeddingTables& of) {
+  const std::vector<PositionTable>& axes = of.axes;
   WEFT_CHECK(axes.size() <= static_cast<std::size_t>(kMaxPositionAxes), "embedding: at most ",
              kMaxPositionAxes, " position axes, got ", axes.size());
   EmbeddingForward forward{
       .y = y,
       .tokens = s.tokens,
-      .table = table.value,
-      .start = start.value,
+      .table = of.table.value,
+      .start = of.start.value,
+      .previous = of.previous.value,
       .axis = {},
       .axes = static_cast<int>(axes.size()),
       .offsets = s.offsets,
@@ -40,28 +41,28 @@ int64_t checked_width(const Sequences& s, const Var& table) {
 }
 }  // namespace
 
-Var embedding_row(Ctx& ctx, const Sequences& s, const Var& table, const Var& start,
-                  const std::vector<PositionTable>& axes, const int32_t* row) {
+Var embedding_row(Ctx& ctx, const Sequences& s, const EmbeddingTables& of, const int32_t* row) {
   WEFT_CHECK(!ctx.tape, "embedding: one row is for sampling, without a tape");
-  const int64_t width = checked_width(s, table);
-  const Var y = ctx.output({s.tokens.shape()[0], 1, width}, table.dtype());
-  EmbeddingForward forward = embedding_of(s, y.value, table, start, axes);
+  const int64_t width = checked_width(s, of.table);
+  const Var y = ctx.output({s.tokens.shape()[0], 1, width}, of.table.dtype());
+  EmbeddingForward forward = embedding_of(s, y.value, of);
   forward.first_at = row;
   ctx.launch(forward);
   return y;
 }
 
 // Keeps the sequences.
-Var embedding(Ctx& ctx, const Sequences& s, const Var& table, const Var& start,
-              const std::vector<PositionTable>& axes) {
-  const int64_t width = checked_width(s, table);
-  const Var y = ctx.output({s.tokens.shape()[0], s.tokens.shape()[1], width}, table.dtype());
-  ctx.launch(embedding_of(s, y.value, table, start, axes));
+Var embedding(Ctx& ctx, const Sequences& s, const EmbeddingTables& of) {
+  const int64_t width = checked_width(s, of.table);
+  const Var y = ctx.output({s.tokens.shape()[0], s.tokens.shape()[1], width}, of.table.dtype());
+  ctx.launch(embedding_of(s, y.value, of));
   if (!ctx.tape) return y;
-  ctx.tape->record("embedding", y, [s, table, start, axes](Ctx& c, const Tensor& dy) {
+  ctx.tape->record("embedding", y, [s, of](Ctx& c, const Tensor& dy) {
+    const std::vector<PositionTable>& axes = of.axes;
     EmbeddingBackward b{
-        .dtable = c.grad(table),
-        .dstart = c.grad(start),
+        .dtable = c.grad(of.table),
+        .dstart = c.grad(of.start),
+        .dprevious = of.previous.value ? c.grad(of.previous) : GradView{},
         .daxis = {},
         .divisor = {},
         .axes = static_cast<int>(axes.size()),

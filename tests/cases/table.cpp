@@ -75,7 +75,7 @@ void cast(CaseRun& r, int64_t n, bool to_wide) {
 }
 
 // What sequences come with besides tokens.
-enum class Besides : uint8_t { nothing, offsets, positions, conditions };
+enum class Besides : uint8_t { nothing, offsets, positions, conditions, previous };
 constexpr int64_t kStartRows = 5, kKinds = 3;  // with conditions
 
 template <class Kernel>
@@ -100,6 +100,7 @@ void embedding_forward(CaseRun& r, int64_t b, int64_t t, int64_t v, int64_t c, i
     k.first_at = r.input_of({1}, DType::i32, {static_cast<double>(first)}).as<int32_t>();
   k.table = r.input({v, c});
   k.start = r.input(start_shape(besides, c));
+  if (besides == Besides::previous) k.previous = r.input({v, c});
   if (stride > 0) {
     k.axis[0] = {r.input({(t + stride - 1) / stride, c}), stride};
     k.axis[1] = {r.input({stride, c}), 1};
@@ -114,6 +115,7 @@ void embedding_backward(CaseRun& r, int64_t b, int64_t t, int64_t v, int64_t c, 
   EmbeddingBackward k;
   k.dtable = r.wide_gradient("dtable", {v, c});
   k.dstart = r.wide_gradient("dstart", start_shape(besides, c));
+  if (besides == Besides::previous) k.dprevious = r.wide_gradient("dprevious", {v, c});
   if (stride > 0) {
     k.daxis[0] = r.wide_gradient("daxis 0", {(t + stride - 1) / stride, c});
     k.divisor[0] = stride;
@@ -238,7 +240,8 @@ void add_embedding(Table& t) {
         ", one row, its number in memory");
     for (const auto& [besides, name] : {std::pair{Besides::offsets, "offsets"},
                                         {Besides::positions, "positions"},
-                                        {Besides::conditions, "conditions"}}) {
+                                        {Besides::conditions, "conditions"},
+                                        {Besides::previous, "previous tokens"}}) {
       t.add<EmbeddingForward>(case_of(embedding_forward, b, n, v, c, stride, 0, n, besides, false),
                               text, ", ", name);
       t.add<EmbeddingBackward>(case_of(embedding_backward, b, n, v, c, stride, besides), text, ", ",

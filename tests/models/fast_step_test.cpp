@@ -62,7 +62,7 @@ class PlainTransformer {
       if (!table_) table_ = rotary_table(device_, config_, DType::f32);
       qk = {.norm_eps = config_.norm_eps, .table = table_};
     }
-    Var x = embedding(ctx, tokens, var("token_embedding"), var("start"), learned);
+    Var x = embedding(ctx, tokens, {var("token_embedding"), var("start"), learned});
     for (std::size_t i = 0; i < patterns_.size(); ++i) {
       const std::string block = str("blocks.", i);
       const AttentionMaps& maps = maps_.get(*patterns_[i], config_.context).maps();

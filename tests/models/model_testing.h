@@ -50,6 +50,7 @@ inline Config rotary_config(const PatternSpec& pattern, std::vector<int64_t> axe
   c.model.positions = PositionCode::rotary;
   c.model.rotary_base = 30;
   c.model.qk_norm = QkNorm::rms;
+  c.model.previous_token = true;
   c.model.position_axes = std::move(axes);
   return c;
 }

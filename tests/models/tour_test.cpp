@@ -147,8 +147,9 @@ Steps steps_of(Eight& eight) {
   const std::string block = "blocks.0.";
   const AttentionShape shape{1, kWidth, kWidth};
   Steps s;
-  s.embedded = embedding(ctx, eight.text(), eight.weight("token_embedding"), eight.weight("start"),
-                         {{eight.weight("position.0"), 1}});
+  s.embedded = embedding(
+      ctx, eight.text(),
+      {eight.weight("token_embedding"), eight.weight("start"), {{eight.weight("position.0"), 1}}});
   s.normed = eight.normed(ctx, s.embedded, block + "attention_norm");
   s.packed = linear(ctx, s.normed, eight.weight(block + "attention.qkv.weight"),
                     eight.weight(block + "attention.qkv.bias"));

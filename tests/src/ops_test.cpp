@@ -183,8 +183,8 @@ TEST(Ops, EmbeddingGradients) {
   Engine engine;
   const Tensor tokens =
       engine.tensor({2, 7}, {0, 4, 2, 2, 2, 1, 4, 3, 3, 0, 1, 2, 4, 0}, DType::i32);
-  check_gradients({{5, 3}, {3}, {4, 3}, {2, 3}}, [&](Ctx& c, const auto& v) {
-    return embedding(c, tokens, v[0], v[1], {{v[2], 2}, {v[3], 1}});
+  check_gradients({{5, 3}, {3}, {4, 3}, {2, 3}, {5, 3}}, [&](Ctx& c, const auto& v) {
+    return embedding(c, tokens, {v[0], v[1], {{v[2], 2}, {v[3], 1}}, v[4]});
   });
   // Places in any order; a start table of four rows, one named twice in a sequence and one not at
   // all.
@@ -193,7 +193,7 @@ TEST(Ops, EmbeddingGradients) {
   const Tensor conditions = engine.tensor({2, 3}, {0, 3, 1, 1, 3, 1}, DType::i32);
   check_gradients({{5, 3}, {4, 3}, {4, 3}, {2, 3}}, [&](Ctx& c, const auto& v) {
     const Sequences told(tokens, {}, positions, conditions);
-    return embedding(c, told, v[0], v[1], {{v[2], 2}, {v[3], 1}});
+    return embedding(c, told, {v[0], v[1], {{v[2], 2}, {v[3], 1}}});
   });
 }
 
@@ -409,8 +409,8 @@ TEST(Ops, RefuseWrongShapes) {
   EXPECT_THROW(mlp(ctx, var({2, 3}), var({5, 4}), var({5}), var({3, 5})), Error);
   EXPECT_THROW(sparse_attention(ctx, var({2, 3, 10}), {2, 2, 2}, AttentionMaps{}), Error);
   EXPECT_THROW(cross_entropy(ctx, var({2, 3}), ctx.empty({3}, DType::i32)), Error);
-  EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::f32), var({4, 3}), var({3}), {}), Error);
-  EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::i32), var({4, 3}), var({4}), {}), Error);
+  EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::f32), {var({4, 3}), var({3})}), Error);
+  EXPECT_THROW(embedding(ctx, ctx.empty({2, 3}, DType::i32), {var({4, 3}), var({4})}), Error);
 }
 }  // namespace
 }  // namespace weft

@@ -28,6 +28,7 @@ const Rows kRows{
     {"model.embedding_dropout", {"0.3"}},
     {"model.tied_output", {"true"}},
     {"model.final_norm", {"false"}},
+    {"model.previous_token", {"true"}},
     {"model.norm_eps", {"0.3"}},
     {"model.activation", {"relu2"}},
     {"model.positions", {"rotary"}},

@@ -140,6 +140,7 @@ class SparseTransformer(nn.Module):
         self.m, self.attend, self.attends = m, attend, {}
         rotary = m.positions == "rotary"
         self.token_embedding, self.start = nn.Parameter(torch.empty(m.vocab, m.width)), nn.Parameter(torch.empty(m.width))
+        self.previous_embedding = nn.Parameter(torch.empty(m.vocab, m.width)) if m.previous_token else None
         self.position = nn.ParameterList([] if rotary else [torch.empty(rows, m.width) for rows in m.position_axes])
         self.blocks = nn.ModuleList(Block(m) for _ in range(m.layers))
         self.final_norm = nn.LayerNorm(m.width, m.norm_eps) if m.final_norm else nn.Identity()
@@ -153,7 +154,7 @@ class SparseTransformer(nn.Module):
     def start_weights(self):
         m, init = self.m, self.m.init
         for name, p in self.named_parameters():
-            if name.startswith(("token_embedding", "start", "position")):
+            if name.startswith(("token_embedding", "previous_embedding", "start", "position")):
                 p.normal_(std=init.position_std if name.startswith("position") else init.token_std)
             elif name.endswith("bias") or name.startswith("output"):
                 p.zero_()
@@ -176,6 +177,8 @@ class SparseTransformer(nn.Module):
         x = self.token_embedding[tokens]
         for a, table in enumerate(self.position):
             x = x + table[axis_index(at, m.position_axes, a)]
+        if self.previous_embedding is not None:
+            x = torch.cat([x[:, :1], x[:, 1:] + self.previous_embedding[tokens[:, :-1]]], 1)
         x = torch.cat([self.start.expand(B, 1, -1), x[:, :-1]], 1)
         x = F.dropout(x, m.embedding_dropout, self.training)
         attends, turn = self.prepare(n), None
@@ -194,7 +197,7 @@ def model_of(config):
         return types.SimpleNamespace(**{k: number(v) for k, v in section.items()})
     if int(config.get("data", {}).get("separator", -1)) >= 0:
         raise ValueError("this model was trained with data.separator, within documents: this module knows none")
-    m = namespace({"positions": "learned", "qk_norm": "none", "activation": "gelu"} | config["model"])
+    m = namespace({"positions": "learned", "qk_norm": "none", "previous_token": False, "activation": "gelu"} | config["model"])
     m.init, m.attention = namespace(m.init), [m.attention] if isinstance(m.attention, dict) else m.attention
     return m
 

@@ -22,6 +22,8 @@ struct EmbeddingData {
   std::vector<int32_t> offsets, positions, conditions;  // of the two sequences, or empty
   std::vector<double> table = normals(v * c, 1), start = normals(c, 2), outer = normals(2 * c, 3),
                       inner = normals(3 * c, 4);
+  std::vector<double> previous = normals(v * c, 10), dprevious = normals(v * c, 11);
+  bool looks_back = false;
   std::vector<double> y = std::vector<double>(b * t * c), dy = normals(b * t * c, 5);
   std::vector<double> dtable = normals(v * c, 6), dstart = normals(c, 7),
                       douter = normals(2 * c, 8), dinner = normals(3 * c, 9);
@@ -47,6 +49,7 @@ struct EmbeddingData {
     k.tokens = view_of(tokens, {b, t});
     k.table = view_of(table, {v, c});
     k.start = view_of(start, start_shape());
+    if (looks_back) k.previous = view_of(previous, {v, c});
     k.axis[0] = {view_of(outer, {2, c}), 3};
     k.axis[1] = {view_of(inner, {3, c}), 1};
     k.axes = 2;
@@ -65,6 +68,7 @@ struct EmbeddingData {
     EmbeddingBackward k;
     k.dtable = {view_of(dtable, {v, c}), accumulate};
     k.dstart = {view_of(dstart, start_shape()), accumulate};
+    if (looks_back) k.dprevious = {view_of(dprevious, {v, c}), accumulate};
     k.daxis[0] = {view_of(douter, {2, c}), accumulate};
     k.daxis[1] = {view_of(dinner, {3, c}), accumulate};
     k.divisor[0] = 3;
@@ -84,6 +88,7 @@ void expect_backward_is_the_gradient(EmbeddingData& d) {
   };
   expect_gradient(d.table, d.dtable, objective, "dtable");
   expect_gradient(d.start, d.dstart, objective, "dstart");
+  if (d.looks_back) expect_gradient(d.previous, d.dprevious, objective, "dprevious");
   expect_gradient(d.outer, d.douter, objective, "outer positions");
   expect_gradient(d.inner, d.dinner, objective, "inner positions");
 }
@@ -103,8 +108,26 @@ TEST(Embedding, RowTIsTheTokenBefore) {
   }
 }
 
+TEST(Embedding, RowTHasTheTokenBeforeThatFromItsOwnTable) {
+  EmbeddingData plain, both;
+  both.looks_back = true;
+  run(queue, plain.forward());
+  run(queue, both.forward());
+  for (int64_t row = 0; row < plain.b * plain.t; ++row)
+    for (int64_t col = 0; col < plain.c; ++col) {
+      const auto of = [&](int64_t token) {
+        return both.previous[static_cast<std::size_t>(token * both.c + col)];
+      };
+      const double more =
+          row % plain.t < 2 ? 0 : of(both.tokens[static_cast<std::size_t>(row - 2)]);
+      EXPECT_NEAR(both.y[row * both.c + col], plain.y[row * plain.c + col] + more, 1e-15) << row;
+    }
+  expect_backward_is_the_gradient(both);
+}
+
 TEST(Embedding, OneRowAtATimeIsTheWhole) {
   EmbeddingData d;
+  d.looks_back = true;
   run(queue, d.forward());
   for (int64_t row = 0; row < d.t; ++row) {
     std::vector<double> one(static_cast<std::size_t>(d.b * d.c));

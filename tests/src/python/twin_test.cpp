@@ -42,10 +42,13 @@ TEST(PyTorchTwin, PaperImages) {
 }
 
 TEST(PyTorchTwin, ModernRecipe) {
-  const std::vector<std::string> modern = {
-      "model.positions=rotary", "model.rotary_base=100",
-      "model.qk_norm=rms",      "model.activation=relu2",
-      "model.context=64",       "model.attention={kind: fixed, stride: 16, c: 4}"};
+  const std::vector<std::string> modern = {"model.positions=rotary",
+                                           "model.rotary_base=100",
+                                           "model.qk_norm=rms",
+                                           "model.previous_token=true",
+                                           "model.activation=relu2",
+                                           "model.context=64",
+                                           "model.attention={kind: fixed, stride: 16, c: 4}"};
   for (const char* axes : {"model.position_axes=[64]", "model.position_axes=[4, 16]",
                            "model.position_axes=[6, 4, 3]"}) {
     std::vector<std::string> overrides = modern;

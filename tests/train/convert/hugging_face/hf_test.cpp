@@ -20,6 +20,7 @@ const std::vector<std::string> kImages = {
 const std::vector<std::string> kModern = {
     "model.positions=rotary",
     "model.qk_norm=rms",
+    "model.previous_token=true",
     "model.activation=relu2",
     "model.context=160",
     "model.position_axes=[160]",
