@@ -1,46 +1,18 @@
 // SPDX-License-Identifier: MIT
 #include "data/formats/sound_container.h"
 
+#include "data/formats/sound_frames.h"
 #include "kernels/view.h"
 
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <fstream>
 #include <set>
 #include <string>
 #include <string_view>
 
 namespace weft {
 namespace {
-uint64_t number_in(std::string_view bytes, bool big_endian) {
-  uint64_t value = 0;
-  for (std::size_t k = 0; k < bytes.size(); ++k)
-    value = value << 8 | static_cast<uint8_t>(bytes[big_endian ? k : bytes.size() - 1 - k]);
-  return value;
-}
-
-struct SoundFileBytes {
-  explicit SoundFileBytes(const std::string& file)
-      : path(file),
-        in(file, std::ios::binary | std::ios::ate),
-        size(static_cast<int64_t>(in.tellg())) {}
-
-  // The bytes from `at` on; fewer where the file ends.
-  std::string read(int64_t at, std::size_t count) {
-    std::string bytes(count, '\0');
-    in.clear();
-    in.seekg(at);
-    in.read(bytes.data(), static_cast<std::streamsize>(count));
-    bytes.resize(static_cast<std::size_t>(in.gcount()));
-    return bytes;
-  }
-
-  std::string path;
-  std::ifstream in;
-  int64_t size;
-};
-
 [[noreturn]] void fail_without_length(const std::string& path) {
   fail(path,
        ": does not say how long it is, so that a cut would not be noticed; write it again with its "
@@ -126,23 +98,25 @@ void check_pages(SoundFileBytes& file) {
   if (!open.empty()) fail(file.path, ": is truncated: the page that ends its sound is missing");
 }
 
-// The frames that the first header states, where it states them; nothing joined behind them.
+// The frames that the first header states, and nothing joined behind them.
 void check_mp3(SoundFileBytes& file, int64_t first) {
   const std::string head = file.read(first, 64);  // the header, its side information, then:
   const std::size_t at = std::min(head.find("Xing"), head.find("Info"));
   constexpr uint64_t kHasFrames = 1, kHasBytes = 2;
   const uint64_t flags = at < 40 ? number_in(head.substr(at + 4, 4), true) : 0;
   if ((flags & kHasFrames) == 0) fail_without_length(file.path);
-  if ((flags & kHasBytes) == 0) return;
+  const uint64_t frames = number_in(head.substr(at + 8, 4), true);
+  if ((flags & kHasBytes) == 0) return check_mp3_frames(file, first, frames);
   const int64_t end = first + static_cast<int64_t>(number_in(head.substr(at + 12, 4), true));
   const std::string next = file.read(end, 3);
   const bool frame = next.size() > 1 && next[0] == '\xff' && (next[1] & 0xe0) == 0xe0;
   if (frame || next == "ID3")
     fail(file.path, ": holds more sound than it states, which ends at byte ", end, " of ",
          file.size, "; give files that were joined one by one");
+  check_mp3_frames(file, first, frames);
 }
 
-// The header that states the frames stands once.
+// The header that states the samples stands once.
 void check_flac(SoundFileBytes& file, int64_t first) {
   constexpr std::string_view kStart{"fLaC\0\0\0\x22", 8};
   constexpr std::size_t kPiece = 1 << 20;
@@ -152,7 +126,9 @@ void check_flac(SoundFileBytes& file, int64_t first) {
            " on; give files that were joined one by one");
   constexpr std::size_t kFrames = 21;  // the lower half of a byte, then 4 bytes
   const std::string stated = file.read(first + static_cast<int64_t>(kFrames), 5);
-  if ((number_in(stated, true) & 0xf'ffff'ffff) == 0) fail_without_length(file.path);
+  const uint64_t samples = number_in(stated, true) & 0xf'ffff'ffff;
+  if (samples == 0) fail_without_length(file.path);
+  check_flac_frames(file, first, samples);
 }
 }  // namespace
 

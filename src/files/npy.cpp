@@ -96,7 +96,7 @@ class HeaderReader {
       }
     fail(where_, ": holds elements of type '", name,
          "'; expected bool, int8 to int64 or uint8 to uint32, little-endian; in numpy: "
-         "a.astype(numpy.uint8)");
+         "a.astype(numpy.uint32), or numpy.uint8 for pixels");
   }
 
   void order() {

@@ -119,6 +119,27 @@ TEST_F(SoundContainer, WhatFollowsTheSamplesByRightIsPassedOver) {
   EXPECT_EQ(error(bare + '\0', 333), "");
 }
 
+TEST_F(SoundContainer, FramesAreThoseThatAreStated) {
+  const std::string flac = written(SF_FORMAT_FLAC | SF_FORMAT_PCM_16);
+  std::string tag(128, ' ');
+  tag.replace(0, 3, "TAG");
+  EXPECT_EQ(error(flac + tag), "");
+  for (const uint64_t few : {640, 4096, 8192, 59999}) {
+    std::string bytes = flac;
+    bytes.replace(22, 4, big_endian(few, 4));
+    EXPECT_CONTAINS(error(bytes), str("states ", few, " samples and holds 60000"));
+  }
+  const std::string junk(5000, 'j');
+  EXPECT_CONTAINS(error(flac + junk), "does not end with the file");
+  EXPECT_CONTAINS(error(flac.substr(0, flac.size() - 1)), "does not end with the file");
+  const std::string mp3 = written(SF_FORMAT_MPEG | SF_FORMAT_MPEG_LAYER_III);
+  if (mp3.empty()) GTEST_SKIP() << "this libsndfile writes no MP3";
+  EXPECT_EQ(error(mp3 + tag), "");
+  const std::string name = mp3.find("Xing") < mp3.size() ? "Xing" : "Info";
+  EXPECT_CONTAINS(error(stating(mp3, name, big_endian(5, 4), 4)), "states 5 frames and holds ");
+  EXPECT_CONTAINS(error(mp3 + junk), "last 5000 bytes are no frame of MP3");
+}
+
 TEST_F(SoundContainer, WhatStatesNoLengthIsRefused) {
   const std::string text = "does not say how long it is, so that a cut would not be noticed";
   EXPECT_CONTAINS(error(stating(wav_, "data", little_endian(0xffffffff, 4))), text);

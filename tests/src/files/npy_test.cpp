@@ -125,7 +125,7 @@ TEST(Npy, ErrorsSayWhatIsWrong) {
     EXPECT_EQ(error(file(dict(type, "(1,)"), "x")),
               str("a.npy: holds elements of type '", type,
                   "'; expected bool, int8 to int64 or uint8 to uint32, little-endian; in numpy: "
-                  "a.astype(numpy.uint8)"));
+                  "a.astype(numpy.uint32), or numpy.uint8 for pixels"));
   EXPECT_CONTAINS(
       error(file("{'descr': [('a', '<i4')], 'fortran_order': False, 'shape': (1,)}", "x")),
       "holds elements of type '[...]'");
