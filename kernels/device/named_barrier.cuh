@@ -14,6 +14,12 @@ __device__ __forceinline__ void named_barrier_sync(Name barrier, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(static_cast<int>(barrier)), "r"(threads) : "memory");
 }
 
+// The same where the number is known to the compiler.
+template <int kBarrier, int kThreads>
+__device__ __forceinline__ void named_barrier_sync() {
+  asm volatile("bar.sync %0, %1;" ::"n"(kBarrier), "n"(kThreads) : "memory");
+}
+
 // Counts, and does not wait.
 template <class Name>
 __device__ __forceinline__ void named_barrier_arrive(Name barrier, int threads) {

@@ -27,6 +27,20 @@ __device__ __forceinline__ void cp_async_8(uint32_t to, const void* from, bool v
                "r"(valid ? 8 : 0));
 }
 
+// cp_async_16() of what leaves the L2 cache first, with evict_first().
+__device__ __forceinline__ void cp_async_16(uint32_t to, const void* from, bool valid,
+                                            uint64_t policy) {
+  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
+               "l"(from), "r"(valid ? 16 : 0), "l"(policy)
+               : "memory");
+}
+
+__device__ __forceinline__ uint64_t evict_first() {
+  uint64_t policy;
+  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // Copies since the last commit become one group; the last group may stay in flight.
 __device__ __forceinline__ void cp_async_commit_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
@@ -34,6 +48,12 @@ __device__ __forceinline__ void cp_async_commit_group() {
 
 __device__ __forceinline__ void cp_async_wait_all_but_last() {
   asm volatile("cp.async.wait_group 1;" ::: "memory");
+}
+
+// All groups but the last kPending have landed.
+template <int kPending>
+__device__ __forceinline__ void cp_async_wait_group() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
 __device__ __forceinline__ void cp_async_wait_all() {
@@ -44,6 +64,10 @@ __device__ __forceinline__ void cp_async_wait_all() {
 
 __device__ __forceinline__ void st_shared_float(uint32_t address, float x) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(address), "f"(x) : "memory");
+}
+
+__device__ __forceinline__ void st_shared_float2(uint32_t address, float2 x) {
+  asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x.x), "f"(x.y) : "memory");
 }
 
 __device__ __forceinline__ float2 ld_shared_float2(uint32_t address) {
@@ -72,6 +96,16 @@ __device__ __forceinline__ uint4 ld_shared_16(uint32_t address) {
                : "=r"(r.x), "=r"(r.y), "=r"(r.z), "=r"(r.w)
                : "r"(address));
   return r;
+}
+
+__device__ __forceinline__ void st_shared_16(uint32_t address, const uint4& x) {
+  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x.x), "r"(x.y),
+               "r"(x.z), "r"(x.w)
+               : "memory");
+}
+
+__device__ __forceinline__ void st_shared_4(uint32_t address, uint32_t x) {
+  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory");
 }
 
 __device__ __forceinline__ int ld_shared_int(uint32_t address) {

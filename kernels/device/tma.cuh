@@ -115,6 +115,12 @@ __device__ __forceinline__ void bulk_load(SharedAddress to, const void* from, in
       : "memory");
 }
 
+// To the L2 cache; address and bytes are multiples of 16.
+__device__ __forceinline__ void bulk_prefetch_l2(const void* p, int64_t bytes) {
+  WEFT_SM90_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(static_cast<int>(bytes))
+                : "memory");
+}
+
 // ---- shared to global memory, in a group of tma_store_commit_group(); parts outside are left out
 
 __device__ __forceinline__ void tma_store(const CUtensorMap& to, SharedAddress from, int x, int y) {

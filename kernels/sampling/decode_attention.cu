@@ -5,6 +5,7 @@
 // ended.
 #include "kernels/attention/check.h"
 #include "kernels/device/dependent_launch.cuh"
+#include "kernels/device/global_memory.cuh"
 #include "kernels/device/vector8.cuh"
 #include "kernels/sampling/decode_list.h"
 
@@ -149,8 +150,7 @@ __device__ __forceinline__ void ask_for_later(const AttentionDecode& d, const De
     const int64_t row = first_row + list.keys[at];
     const T* line = lane < of_key ? row_of<T>(d.k, b, row, h) + lane * kLine
                                   : row_of<T>(d.v, b, row, h) + (lane - of_key) * kLine;
-    if (lane < of_key || (lane - of_key) * kLine < d.v.size)
-      asm volatile("prefetch.global.L2 [%0];" ::"l"(line));
+    if (lane < of_key || (lane - of_key) * kLine < d.v.size) device::prefetch_l2(line);
   }
 }
 

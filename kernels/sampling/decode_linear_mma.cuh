@@ -13,11 +13,6 @@ inline constexpr int kStages = 5;  // in shared memory at a time; all but one un
 inline constexpr int kWarps = 4, kThreads = kWarps * kWarp;
 inline constexpr int kTileBytes = kTile * kDepth * 2;
 
-template <int kPending>
-__device__ __forceinline__ void wait_for_stage() {
-  asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
-}
-
 // Rows first .. first + 31 of a matrix (count, inner), columns of one stage: a tile of
 // device/mma.cuh.
 template <class T>
@@ -154,7 +149,7 @@ __global__ void __launch_bounds__(kThreads, 4) mma_kernel(const Arguments<T> a) 
 
   float accumulators[2][4] = {};
   for (int i = 0; i < stages; ++i) {
-    wait_for_stage<kStages - 2>();
+    device::cp_async_wait_group<kStages - 2>();
     __syncthreads();  // the stage is there for all, and the one before it is free
     fetch_w(i + kStages - 1);
     fetch_x(i + kStages - 1);

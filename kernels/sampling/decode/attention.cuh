@@ -125,15 +125,15 @@ class Attention {
                                              int size) const {
     constexpr int kChunks = 8 * kParts, kRowsAtOnce = kWarp / kChunks;
     const int chunk = me_.lane % kChunks;
-    const uint64_t policy = evict_first();
+    const uint64_t policy = device::evict_first();
 #pragma unroll
     for (int first = 0; first < kStageKeys; first += kRowsAtOnce) {
       const int row = first + me_.lane / kChunks,
                 key = __shfl_sync(kFullWarp, keys, half * kStageKeys + row);
       const bool valid = key >= 0 && chunk * 8 < size;
-      cp_async_16_once(to + device::chunk_offset<64 * kParts>(row, chunk),
-                       valid ? from + static_cast<int64_t>(key) * size + chunk * 8 : from, valid,
-                       policy);
+      device::cp_async_16(to + device::chunk_offset<64 * kParts>(row, chunk),
+                          valid ? from + static_cast<int64_t>(key) * size + chunk * 8 : from, valid,
+                          policy);
     }
   }
 
@@ -259,7 +259,8 @@ class Attention {
 #pragma unroll
       for (int p = 0; p < kParts; ++p) {
         const int word = p * kWarp + me_.lane;
-        st_shared_4(to + device::chunk_offset<64 * kParts>(row, word / 4) + word % 4 * 4, words[p]);
+        device::st_shared_4(to + device::chunk_offset<64 * kParts>(row, word / 4) + word % 4 * 4,
+                            words[p]);
       }
     };
     put(stage(half), k);

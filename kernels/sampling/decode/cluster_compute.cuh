@@ -44,9 +44,7 @@ class Compute {
   __device__ __forceinline__ bool is_first() const { return threadIdx.x == 0; }
 
   // The warps that compute have come this far.
-  __device__ __forceinline__ static void sync() {
-    asm volatile("bar.sync 1, %0;" ::"n"(kWarps * kWarp) : "memory");
-  }
+  __device__ __forceinline__ static void sync() { device::named_barrier_sync<1, kWarps * kWarp>(); }
 
   // This lane's pieces of kColumns packed columns.
   template <int kColumns>

@@ -18,7 +18,9 @@
 #pragma once
 
 #include "kernels/device/dependent_launch.cuh"
+#include "kernels/device/global_memory.cuh"
 #include "kernels/device/mma.cuh"
+#include "kernels/device/named_barrier.cuh"
 #include "kernels/device/tma.cuh"
 #include "kernels/layers/rotary.cuh"
 #include "kernels/sampling/decode/cluster_plan.h"
@@ -229,15 +231,10 @@ __device__ __forceinline__ void receive(const uint64_t& barrier, int parity, int
 
 // ---- between clusters ----
 
-__device__ __forceinline__ uint32_t look(const uint32_t* p) {
-  uint32_t word;
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(p) : "memory");
-  return word;
-}
+__device__ __forceinline__ uint32_t look(const uint32_t* p) { return device::ld_relaxed_gpu(p); }
 
 __device__ __forceinline__ void publish(uint32_t* p, uint32_t word) {
-  word = word == kAbsent ? kOtherNan : word;
-  asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(word) : "memory");
+  device::st_relaxed_gpu(p, word == kAbsent ? kOtherNan : word);
 }
 
 // ---- sums ----

@@ -28,7 +28,7 @@ __device__ __forceinline__ void gather(const Scene<T>& s, Thread me, const uint3
     receive(v, from + first * 4, stride * 4, count, rows > 4);
 #pragma unroll
     for (int i = 0; i < kAtOnce; ++i)
-      if (i < count) st_shared_16(to + (first + i * stride) * 16, v[i]);
+      if (i < count) device::st_shared_16(to + (first + i * stride) * 16, v[i]);
   }
 }
 
@@ -44,13 +44,15 @@ struct NormShare {
     has = layer < s.a.layers && thread < 2 * quarter;
     if (!has) return;
     const Block<T>& block = s.block(layer);
-    load_once(parameters, thread < quarter ? block.norm_w[second] + thread * 4
-                                           : block.norm_b[second] + (thread - quarter) * 4);
+    parameters =
+        device::ld_no_allocate_16(thread < quarter ? block.norm_w[second] + thread * 4
+                                                   : block.norm_b[second] + (thread - quarter) * 4);
   }
 
   __device__ __forceinline__ void put(const Scene<T>& s, Thread me) const {
     if (has)
-      st_shared_16(s.address(s.a.memory.norm) + (me.warp * kWarp + me.lane) * 16, parameters);
+      device::st_shared_16(s.address(s.a.memory.norm) + (me.warp * kWarp + me.lane) * 16,
+                           parameters);
   }
 };
 
@@ -99,8 +101,9 @@ __device__ __forceinline__ void normalise(const Scene<T>& s, Thread me, const ui
       words[i] = device::pack<T>((x[2 * i] - mean) * rstd * w.x + b.x,
                                  (x[2 * i + 1] - mean) * rstd * w.y + b.y);
     }
-    st_shared_16(s.address(s.a.memory.operand) + me.warp * s.a.memory.pitch(width) + column * 2,
-                 {words[0], words[1], words[2], words[3]});
+    device::st_shared_16(
+        s.address(s.a.memory.operand) + me.warp * s.a.memory.pitch(width) + column * 2,
+        {words[0], words[1], words[2], words[3]});
   }
 }
 
@@ -152,8 +155,8 @@ class Matmul {
   // Of a tile of this thread block, a step of this warp's slice.
   __device__ __forceinline__ void load(uint4& v, int tile, int step) const {
     if (tile < tiles_ && step < end_)
-      load_once(v, of_this_lane_ +
-                       static_cast<unsigned>((tile * kTileColumns * inner_ + step * kStep) * 2));
+      v = device::ld_no_allocate_16(
+          of_this_lane_ + static_cast<unsigned>((tile * kTileColumns * inner_ + step * kStep) * 2));
   }
 
   // Accumulators of kTiles tiles of this half, chunk after chunk: the inner axis alone orders
@@ -211,9 +214,9 @@ class Matmul {
           sums +
           (me_.warp % kSlices * of_slice + (kHalves * i + half_) * of_tile + me_.lane * 2) * 4;
       const float(&c)[2][4] = accumulators[i];
-      st_shared_float2(to, c[0][0] + c[1][0], c[0][1] + c[1][1]);
+      device::st_shared_float2(to, {c[0][0] + c[1][0], c[0][1] + c[1][1]});
       if (rows > 8)
-        st_shared_float2(to + 8 * kTileColumns * 4, c[0][2] + c[1][2], c[0][3] + c[1][3]);
+        device::st_shared_float2(to + 8 * kTileColumns * 4, {c[0][2] + c[1][2], c[0][3] + c[1][3]});
     }
     __syncthreads();
     if (column_ >= 0) {
@@ -227,10 +230,6 @@ class Matmul {
       finish(sum);
     }
     prepare(chunk + kOfChunk, kOfChunk);
-  }
-
-  __device__ __forceinline__ static void st_shared_float2(uint32_t to, float x, float y) {
-    asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(x), "f"(y) : "memory");
   }
 
   // The two elements of the result that this thread adds up in a chunk, and what it needs for them.

@@ -21,6 +21,8 @@
 // A thread that waits about two seconds traps: an error is better than a hang.
 #pragma once
 
+#include "kernels/device/global_memory.cuh"
+#include "kernels/device/tma.cuh"
 #include "kernels/device/vector8.cuh"
 #include "kernels/layers/rotary.cuh"
 #include "kernels/sampling/decode/plan.h"
@@ -82,8 +84,7 @@ struct Thread {
 };
 
 __device__ __forceinline__ Thread this_thread() {
-  int thread;
-  asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+  const int thread = device::this_thread();
   return {thread / kWarp, thread % kWarp};
 }
 
@@ -122,8 +123,7 @@ struct Scene {
     word = word == kAbsent ? kOtherNan : word;
     const int copies = a.plan.copies_of(buffer), stride = a.plan.batch * a.plan.row[buffer];
 #pragma unroll 1
-    for (int copy = 0; copy < copies; ++copy, to += stride)
-      asm volatile("st.relaxed.gpu.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
+    for (int copy = 0; copy < copies; ++copy, to += stride) device::st_relaxed_gpu(to, word);
   }
 
   // What a GEMM reads: rows of the group, which may be absent but for the first layer's x.
@@ -138,14 +138,11 @@ struct Scene {
 // ---- the exchange ----
 
 __device__ __forceinline__ void look(uint32_t& word, const uint32_t* p) {
-  asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(word) : "l"(p) : "memory");
+  word = device::ld_relaxed_gpu(p);
 }
 
 __device__ __forceinline__ void look(uint4& v, const uint32_t* p) {
-  asm volatile("ld.relaxed.gpu.global.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p)
-               : "memory");
+  v = device::ld_relaxed_gpu_16(p);
 }
 
 __device__ __forceinline__ bool is_absent(uint32_t word) { return word == kAbsent; }
@@ -188,45 +185,6 @@ __device__ __forceinline__ void receive(Value (&v)[kMost], const uint32_t* from,
   await(v, from, stride, count, pauses);
 }
 
-// ---- other instructions ----
-
-__device__ __forceinline__ void st_shared_16(uint32_t address, const uint4& v) {
-  asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y),
-               "r"(v.z), "r"(v.w)
-               : "memory");
-}
-
-__device__ __forceinline__ void st_shared_4(uint32_t address, uint32_t v) {
-  asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(v) : "memory");
-}
-
-// Weights, which a thread block reads once.
-__device__ __forceinline__ void load_once(uint4& v, const void* p) {
-  asm volatile("ld.global.nc.L1::no_allocate.L2::128B.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(p));
-}
-
-// cp_async_16() of what leaves the L2 cache first.
-__device__ __forceinline__ void cp_async_16_once(uint32_t to, const void* from, bool valid,
-                                                 uint64_t policy) {
-  asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to),
-               "l"(from), "r"(valid ? 16 : 0), "l"(policy)
-               : "memory");
-}
-
-__device__ __forceinline__ uint64_t evict_first() {
-  uint64_t policy;
-  asm("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-
-// To the L2 cache; address and bytes are multiples of 16.
-__device__ __forceinline__ void prefetch_bulk(const void* p, int64_t bytes) {
-  WEFT_SM90_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(p), "r"(static_cast<int>(bytes))
-                : "memory");
-}
-
 // By one warp: brings this thread block's share of the weights of a layer, and a share of what is
 // small, to the L2 cache, one layer ahead. The groups take turns.
 template <class T>
@@ -238,13 +196,14 @@ __device__ __forceinline__ void prefetch_layer(const Scene<T>& s, int layer) {
   const int lane = this_thread().lane, matrix = lane % 4, what = lane / 4;
   if (what == 0 && place.count[matrix] > 0) {
     const int64_t of_tile = kTileColumns * z.inner(matrix);
-    prefetch_bulk(block.w[matrix] + place.first[matrix] * of_tile,
-                  place.count[matrix] * of_tile * 2);
+    device::bulk_prefetch_l2(block.w[matrix] + place.first[matrix] * of_tile,
+                             place.count[matrix] * of_tile * 2);
   }
   if (what == 0 || what > 2 || lane % s.a.groups.ranks != place.rank) return;
   if (what == 1)
-    prefetch_bulk(block.b[matrix], z.columns(matrix) * 2);
+    device::bulk_prefetch_l2(block.b[matrix], z.columns(matrix) * 2);
   else
-    prefetch_bulk(matrix < 2 ? block.norm_w[matrix] : block.norm_b[matrix - 2], z.width * 4);
+    device::bulk_prefetch_l2(matrix < 2 ? block.norm_w[matrix] : block.norm_b[matrix - 2],
+                             z.width * 4);
 }
 }  // namespace weft::decode_persistent
