@@ -5,7 +5,8 @@
 #   board NAME [FOLDER]       where the rows go: FOLDER/rows.jsonl, runs/boards/NAME when not given
 #   row LABEL SEED CONFIG [options of train]   trains, scores valid and test, adds a row; a row that is there stays
 #   finish                    prints the table, writes it to FOLDER/table.md, and the curves to FOLDER/curves.html
-# A board that was stopped goes on with the run that was stopped. Rows of another commit are refused.
+# Where there are several GPUs (CUDA_VISIBLE_DEVICES, else all), each trains a row; its output is in FOLDER/ROW.log.
+# A board that was stopped goes on with the runs that were stopped. Rows of another commit are refused.
 set -euo pipefail
 . .ci/packages.sh
 
@@ -16,6 +17,10 @@ board() {
   commit=${WEFT_COMMIT:-$(git describe --always --dirty --abbrev=8 --exclude '*')}
   card=CPU
   if have_gpu; then card=$(nvidia-smi --query-gpu=name --format=csv,noheader | head -n 1); fi
+  IFS=, read -ra gpus <<<"${CUDA_VISIBLE_DEVICES:-}"
+  if [ ${#gpus[@]} = 0 ] && have_gpu; then mapfile -t gpus < <(nvidia-smi --query-gpu=index --format=csv,noheader); fi
+  declare -gA running=()  # the GPU of a process
+  trap stop_rows INT TERM
   rows=$folder/rows.jsonl
   mkdir -p "$folder"
   touch "$rows"
@@ -31,13 +36,48 @@ field() { sed -n "s/.*\"$1\": *\([0-9.e+-]*\).*/\1/p" | tail -n 1; }
 # Whether a run has made all its steps: `train` ends well after Ctrl-C, too.
 is_complete() { [ "$(field step <"$1/metrics.jsonl")" = "$(sed -n 's/^  steps: *//p' "$1/config.yaml")" ]; }
 
+# Saves what is under way, and leaves.
+stop_rows() {
+  for process in "${!running[@]}"; do kill -TERM -- "-$process" 2>/dev/null; done
+  wait
+  echo "stopped; the same command goes on" >&2
+  exit 1
+}
+
+# Waits for one of the rows that are under way.
+wait_for_row() {
+  local process status=0
+  wait -n -p process "${!running[@]}" || status=$?
+  unset "running[$process]"
+  if [ $status != 0 ]; then tail -n 5 "$folder"/*.log >&2; stop_rows; fi
+}
+
 row() {
+  local label=$1 seed=$2
+  if grep -q "\"row\": \"$label\", \"seed\": $seed," "$rows"; then return 0; fi
+  if [ ${#gpus[@]} -lt 2 ]; then
+    train_row "$@"
+    return
+  fi
+  while [ ${#running[@]} = ${#gpus[@]} ]; do wait_for_row; done
+  local gpu taken=" ${running[*]} "
+  for gpu in "${gpus[@]}"; do [[ $taken == *" $gpu "* ]] || break; done
+  say "$label, seed $seed, on GPU $gpu"
+  set -m  # a process group each, which a signal ends
+  (
+    trap : INT TERM  # until what it runs has saved
+    CUDA_VISIBLE_DEVICES=$gpu train_row "$@"
+  ) >"$folder/${label//[^A-Za-z0-9]/_}_$seed.log" 2>&1 &
+  set +m
+  running[$!]=$gpu
+}
+
+# One row, in this process.
+train_row() {
   local label=$1 seed=$2 config=$3
   shift 3
-  local name=${label//[^A-Za-z0-9]/_}_$seed
-  local run=$folder/$name
-  if grep -q "\"row\": \"$label\", \"seed\": $seed," "$rows"; then return 0; fi
-  say "$label, seed $seed"
+  local run=$folder/${label//[^A-Za-z0-9]/_}_$seed
+  if [ ${#gpus[@]} -lt 2 ]; then say "$label, seed $seed"; fi
   if [ ! -e "$run/latest.h5" ]; then
     "$bin/train" --config "$config" --set seed="$seed" --no-report --out "$run" "$@"
   elif ! is_complete "$run"; then
@@ -54,6 +94,7 @@ row() {
 
 # Of the seeds of each row: mean and standard error, least and most.
 finish() {
+  while [ ${#running[@]} != 0 ]; do wait_for_row; done
   awk -F'"' '
     function number(name) {
       match($0, "\"" name "\": [0-9.e+-]+")

@@ -149,6 +149,21 @@ TEST_F(SlowFirstRun, ABoardGoesOnWithItsNextRow) {
   EXPECT_CONTAINS(err_, "rows of another commit or card");
 }
 
+TEST_F(SlowFirstRun, ABoardTrainsARowOnEachGpu) {
+  const std::string demo =
+      "export WEFT_COMMIT=abc CUDA_VISIBLE_DEVICES=0,1 PATH=$PWD/build/cpu/bin:$PATH\n"
+      "head -c 40000 data/doyle.txt >small.txt; prepare text small.txt --out tiny.h5 2>/dev/null\n"
+      ". train/boards/board.sh; board two\n";
+  ASSERT_EQ(shell(demo + "for seed in 0 1 2; do row a $seed tiny.yaml; done; finish"), 0)
+      << out_ << err_;
+  for (const char* said :
+       {"a, seed 0, on GPU 0", "a, seed 1, on GPU 1", "a, seed 2, on GPU ", "| a | 3 | "})
+    EXPECT_CONTAINS(out_, said);
+  EXPECT_EQ(shell(demo + "row b 0 tiny.yaml --set model.width=1; finish"), 1);
+  EXPECT_CONTAINS(err_, "model.width");
+  EXPECT_CONTAINS(err_, "stopped; the same command goes on");
+}
+
 // The numbers of a table by hand: mean 2, squares of differences 1 and 1, standard error 1.
 TEST_F(SlowFirstRun, ABoardsTableHasMeanAndStandardError) {
   const std::string line =
