@@ -103,6 +103,9 @@ void check_mp3(SoundFileBytes& file, int64_t first) {
   const std::string head = file.read(first, 64);  // the header, its side information, then:
   const std::size_t at = std::min(head.find("Xing"), head.find("Info"));
   constexpr uint64_t kHasFrames = 1, kHasBytes = 2;
+  constexpr std::size_t kFields = 16;  // name, flags, frames, bytes
+  if (at < 40 && head.size() < at + kFields)
+    fail(file.path, ": is truncated: its first frame ends within its header");
   const uint64_t flags = at < 40 ? number_in(head.substr(at + 4, 4), true) : 0;
   if ((flags & kHasFrames) == 0) fail_without_length(file.path);
   const uint64_t frames = number_in(head.substr(at + 8, 4), true);

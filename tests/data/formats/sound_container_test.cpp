@@ -140,6 +140,12 @@ TEST_F(SoundContainer, FramesAreThoseThatAreStated) {
   EXPECT_CONTAINS(error(mp3 + junk), "last 5000 bytes are no frame of MP3");
 }
 
+// Found by the fuzzer: libsndfile opens it.
+TEST_F(SoundContainer, AFileThatEndsWithinItsFirstFrameIsAnError) {
+  const char bytes[] = "\377\366\1\0WA\377\366\1\0WA!EfInfo\0 \0\377\0";
+  EXPECT_NE(error({bytes, sizeof bytes}), "");
+}
+
 TEST_F(SoundContainer, WhatStatesNoLengthIsRefused) {
   const std::string text = "does not say how long it is, so that a cut would not be noticed";
   EXPECT_CONTAINS(error(stating(wav_, "data", little_endian(0xffffffff, 4))), text);
