@@ -2,7 +2,6 @@
 # SPDX-License-Identifier: MIT
 # Builds the fuzzers and runs each from its seeds, as many at a time as there are cores.
 # Usage: run.sh [SECONDS each, default 30] [TARGET...] (leaves with 1 on a finding, which lies in build/fuzz/found/ then).
-# WEFT_FUZZ_SEED=TARGET=N: that one takes the same inputs in every run; all others take new ones each time.
 # Each fuzz_<target>.cpp, here or beside the tests of a part, is a target; its seeds are seeds/<target>/ and
 # what make_seeds.py makes.
 set -euo pipefail
@@ -21,8 +20,7 @@ targets=("$@")
   targets+=("${target#fuzz_}")
 done
 fuzz() {
-  local target=$1 seed=0 seeds=() folder  # 0: a new one
-  case ${WEFT_FUZZ_SEED:-} in "$target="*) seed=${WEFT_FUZZ_SEED#*=} ;; esac
+  local target=$1 seeds=() folder
   if ! [ -x "build/fuzz/bin/fuzz_$target" ]; then
     echo "fuzz_$target: not built (its library is missing)"
     return
@@ -33,7 +31,7 @@ fuzz() {
   # The limit of memory is the sanitizer's, which leaves the input behind; libFuzzer's own may hang in its report.
   ASAN_OPTIONS=soft_rss_limit_mb=1024:allocator_may_return_null=0 timeout $((seconds + 120)) \
     "build/fuzz/bin/fuzz_$target" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=0 -max_len=4096 -verbosity=0 \
-    -print_final_stats=1 -seed="$seed" -artifact_prefix=build/fuzz/found/ "build/fuzz/corpus_$target" "${seeds[@]}"
+    -print_final_stats=1 -artifact_prefix=build/fuzz/found/ "build/fuzz/corpus_$target" "${seeds[@]}"
 }
 export -f fuzz
 export seconds

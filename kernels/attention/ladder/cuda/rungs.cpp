@@ -55,7 +55,7 @@ std::span<const Rung> cuda_rungs() {
        "ampere/forward.cuh ampere/backward.cuh ampere/fragments.cuh ampere/mainloop.cuh", 7772,
        Slots::of_pattern, built(ampere_forward), built(ampere_backward)},
       {"wgmma", "wgmma and TMA, one warpgroup a block",
-       "ladder/cuda/10_wgmma.cu ladder/cuda/fragments.cuh", 2455, Slots::of_pattern,
+       "ladder/cuda/10_wgmma.cu ladder/cuda/fragments.cuh", 2459, Slots::of_pattern,
        built(wgmma_forward), nullptr},
       {"hopper", "the real kernel of wgmma: a producer and consumers",
        "hopper/forward.cu hopper/forward_mainloop.cuh hopper/softmax.cuh "
