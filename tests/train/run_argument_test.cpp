@@ -145,6 +145,8 @@ TEST_F(RunArgumentTest, WordsWithoutAnOptionNameTheOption) {
   }
   EXPECT_CONTAINS(refused("train ."), "did you mean --resume .?");
   EXPECT_CONTAINS(refused("train"), "--config is required, or --resume RUN");
+  EXPECT_CONTAINS(refused("evaluate"), "RUN is required: run folder of train, of which best.h5");
+  EXPECT_CONTAINS(refused("prepare text"), "FILE is required: ");
   EXPECT_CONTAINS(refused("train --resume runs/no"), "nothing to resume: runs/no does not exist");
   train_half();
   write_file(dir / "runs/my/options.txt", "--device=cpu\n--lost=3\n");

@@ -34,11 +34,25 @@ std::string did_you_mean_option(const CLI::App& app, const std::string& word) {
   return app.get_option_no_throw(option) ? str("; did you mean ", option, " ", word, "?") : "";
 }
 
+// The command that was given last.
+const CLI::App& command_of(const CLI::App& app) {
+  const CLI::App* at = &app;
+  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  return *at;
+}
+
+// What CLI11 says, with what a missing word stands for: CLI11 names it by its option.
+std::string with_meaning(const CLI::App& app, const std::string& what) {
+  for (const CLI::Option* o : command_of(app).get_options([](const CLI::Option*) { return true; }))
+    if (o->get_positional() && what == o->get_name() + " is required")
+      return str(o->get_name(true), " is required: ", o->get_description());
+  return what;
+}
+
 // What to add to an error of CLI11 when a word was mistyped: the commands there are, the nearest
 // name.
 std::string help_with(const CLI::App& app, const std::string& what) {
-  const CLI::App* at = &app;  // the command that was given last
-  while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  const CLI::App* at = &command_of(app);
   const auto any = [](const auto*) { return true; };
   std::vector<std::string> commands, options;
   for (const CLI::App* command : at->get_subcommands(any)) commands.push_back(command->get_name());
@@ -129,7 +143,7 @@ std::optional<int> parse(const Program& program, CLI::App& app, int argc, char**
   } catch (const CLI::ParseError& e) {
     if (e.get_exit_code() == 0)
       return program.has_ranks && !launcher().is_first() ? 0 : app.exit(e);
-    what = e.what() + help_with(app, e.what()) + " (try --help)";
+    what = with_meaning(app, e.what()) + help_with(app, e.what()) + " (try --help)";
   } catch (const Error& e) {
     what = e.what();
   }
