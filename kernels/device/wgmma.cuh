@@ -233,4 +233,19 @@ __device__ __forceinline__ float high_half(uint32_t pair) {
   if constexpr (dtype_of<T> == DType::bf16) return __uint_as_float(pair & 0xffff0000u);
   return low_half<T>(pair >> 16);
 }
+
+// Adds the dot product of two pairs, or of eight values each, to `sum`.
+template <class T>
+__device__ __forceinline__ float add_dot(float sum, uint32_t a, uint32_t b) {
+  sum = fmaf(low_half<T>(a), low_half<T>(b), sum);
+  return fmaf(high_half<T>(a), high_half<T>(b), sum);
+}
+
+template <class T>
+__device__ __forceinline__ float add_dot(float sum, const uint4& a, const uint4& b) {
+  sum = add_dot<T>(sum, a.x, b.x);
+  sum = add_dot<T>(sum, a.y, b.y);
+  sum = add_dot<T>(sum, a.z, b.z);
+  return add_dot<T>(sum, a.w, b.w);
+}
 }  // namespace weft::device

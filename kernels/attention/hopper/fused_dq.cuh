@@ -4,8 +4,8 @@
 // memory by turns.
 #pragma once
 
+#include "kernels/attention/hopper/fragments.cuh"
 #include "kernels/attention/hopper/producer.cuh"
-#include "kernels/attention/hopper/query_stationary.cuh"
 #include "kernels/device/dependent_launch.cuh"
 #include "kernels/device/global_memory.cuh"
 
@@ -307,7 +307,7 @@ __global__ void __launch_bounds__(kRowThreads)
   }
 #pragma unroll
   for (int i = 0; i < kRowsAhead; ++i) {
-    float sum = dot<T>(y_part[i], dy_part[i]);
+    float sum = add_dot<T>(0, y_part[i], dy_part[i]);
 #pragma unroll
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
       sum += __shfl_xor_sync(0xffffffffu, sum, lanes);

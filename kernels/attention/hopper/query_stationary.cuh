@@ -20,17 +20,6 @@ struct QueryStationaryShape {
   };
 };
 
-template <class T>
-__device__ __forceinline__ float dot(const uint4& a, const uint4& b) {
-  const uint32_t x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
-  float sum = 0;
-#pragma unroll
-  for (int i = 0; i < 4; ++i)
-    sum = fmaf(high_half<T>(x[i]), high_half<T>(y[i]),
-               fmaf(low_half<T>(x[i]), low_half<T>(y[i]), sum));
-  return sum;
-}
-
 // lse (to base 2) and delta of this thread's rows.
 struct QueryScalars {
   float lse[2], delta[2];
@@ -63,7 +52,7 @@ struct QueryScalars {
         const uint32_t chunk = threadIdx.x % 4 + 4 * i;
         const uint4 of_dy =
             ld_shared_16(dy + chunk / 8 * kPanel + row * 128 + ((chunk ^ row) % 8 << 4));
-        sum += dot<T>(of_y[half][i], of_dy);
+        sum += add_dot<T>(0, of_y[half][i], of_dy);
       }
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);

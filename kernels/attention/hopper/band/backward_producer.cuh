@@ -72,12 +72,6 @@ __device__ __forceinline__ void load_scalars(M& memory, const BandBackward& g) {
   memory.pipelines.queries.full[stage.stage].arrive();
 }
 
-template <class T>
-__device__ __forceinline__ float add_dot(float sum, uint32_t a, uint32_t b) {
-  sum = fmaf(low_half<T>(a), low_half<T>(b), sum);
-  return fmaf(high_half<T>(a), high_half<T>(b), sum);
-}
-
 // The dot product of row `row` of two tiles of D columns.
 template <class T, int D>
 __device__ __forceinline__ float row_product(SharedAddress x, SharedAddress y, int row) {
@@ -86,11 +80,7 @@ __device__ __forceinline__ float row_product(SharedAddress x, SharedAddress y, i
   for (int chunk = 0; chunk < D / 8; ++chunk) {
     const uint32_t offset =
         chunk / 8 * kPanel + row * 128 + ((chunk % 8 ^ static_cast<int>(swizzle<64>(row))) << 4);
-    const uint4 a = ld_shared_16(x + offset), b = ld_shared_16(y + offset);
-    sum = add_dot<T>(sum, a.x, b.x);
-    sum = add_dot<T>(sum, a.y, b.y);
-    sum = add_dot<T>(sum, a.z, b.z);
-    sum = add_dot<T>(sum, a.w, b.w);
+    sum = add_dot<T>(sum, ld_shared_16(x + offset), ld_shared_16(y + offset));
   }
   return sum;
 }
