@@ -2,6 +2,7 @@
 // Forward attention on Hopper over a TileMap. A consumer warpgroup owns 64 query rows. Its online
 // softmax of a tile overlaps P V of the tile before, and the MMAs of other warpgroups (Shah et al.
 // 2024, arXiv 2407.08608, section 3).
+#include "kernels/attention/hopper/epilogue.cuh"
 #include "kernels/attention/hopper/forward_mainloop.cuh"
 #include "kernels/attention/hopper/launch.cuh"
 #include "kernels/attention/hopper/launchers.h"

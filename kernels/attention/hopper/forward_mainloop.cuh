@@ -2,8 +2,9 @@
 // The mainloop of a forward consumer over its key tiles.
 #pragma once
 
-#include "kernels/attention/hopper/fragments.cuh"
+#include "kernels/attention/hopper/masks.cuh"
 #include "kernels/attention/hopper/softmax.cuh"
+#include "kernels/attention/hopper/stream.cuh"
 
 namespace weft::attention::hopper {
 template <class T, int Dv>

@@ -4,7 +4,8 @@
 // memory by turns.
 #pragma once
 
-#include "kernels/attention/hopper/fragments.cuh"
+#include "kernels/attention/hopper/epilogue.cuh"
+#include "kernels/attention/hopper/key_stationary.cuh"
 #include "kernels/attention/hopper/producer.cuh"
 #include "kernels/device/dependent_launch.cuh"
 #include "kernels/device/global_memory.cuh"
@@ -50,9 +51,9 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
 // The memory map of README.md.
 static_assert(sizeof(FusedMemory) == 217'088);
 
-// In global memory: of each row less_lse() and delta times kProbabilityUnit (fragments.cuh); of
-// each query tile dQ, in the order of the lanes that hold it, and how many work items have added to
-// it.
+// In global memory: of each row less_lse() and delta times kProbabilityUnit (key_stationary.cuh);
+// of each query tile dQ, in the order of the lanes that hold it, and how many work items have added
+// to it.
 struct FusedScratch {
   float2* scalars = nullptr;  // (B, H, T)
   float* dq = nullptr;        // (B, H, tiles, kTile * 64)

@@ -3,7 +3,8 @@
 // (rows are keys), so that P^T and dS^T are A operands without leaving the registers.
 #pragma once
 
-#include "kernels/attention/hopper/fragments.cuh"
+#include "kernels/attention/hopper/epilogue.cuh"
+#include "kernels/attention/hopper/masks.cuh"
 #include "kernels/attention/hopper/producer.cuh"
 
 namespace weft::attention::hopper {
@@ -18,6 +19,44 @@ struct KeyStationaryShape {
       .consumer = kTma ? 232 : 224,
   };
 };
+
+// The key-stationary kernels keep probabilities, as operands, and dV times 2^kProbabilityBits. f16
+// has all its digits only above 6e-5: the dV of rarely attended keys would have few. 2^14 is a
+// quarter of its largest number. dS has no such scale: dP and delta are times kProbabilityUnit
+// before they meet a probability.
+template <class T>
+inline constexpr int kProbabilityBits = dtype_of<T> == DType::f16 ? 14 : 0;
+// What an operand of 1 stands for.
+template <class T>
+inline constexpr float kProbabilityUnit = 1.0f / static_cast<float>(1 << kProbabilityBits<T>);
+
+// What is added to scaled scores, so that their exp2 is a probability times 2^kProbabilityBits.
+// Infinite for queries that attend nothing (lse = -inf): all their pairs are masked, and become 0.
+template <class T>
+__device__ __forceinline__ float less_lse(float lse) {
+  if constexpr (kProbabilityBits<T> == 0) return lse * -kLog2E;
+  return fmaf(lse, -kLog2E, kProbabilityBits<T>);
+}
+
+// dP into dS: `p` is times 2^kProbabilityBits, `delta` times kProbabilityUnit. Both scales are
+// exact: products of f16 are multiples of 2^-48, far above the smallest of f32.
+template <class T>
+__device__ __forceinline__ float score_gradient(float p, float dp, float delta) {
+  if constexpr (kProbabilityBits<T> == 0) return p * (dp - delta);
+  return p * fmaf(dp, kProbabilityUnit<T>, -delta);
+}
+
+// As round_to_operand(). Scores rounded above the bound give the type's largest number; NaN stays
+// NaN.
+template <class T>
+__device__ __forceinline__ void round_probabilities(uint32_t (&a)[4][4], const float (&s)[32]) {
+  if constexpr (kProbabilityBits<T> == 0) {
+    round_to_operand<T>(a, s);
+  } else {
+#pragma unroll
+    for (int i = 0; i < 16; ++i) a[i / 4][i % 4] = pack_f16_saturated(s[2 * i], s[2 * i + 1]);
+  }
+}
 
 // lse and delta of the columns 8 j + 2 t, 8 j + 2 t + 1 of a stage.
 struct StageScalars {

@@ -3,7 +3,8 @@
 // kernel. The MMAs that end an iteration overlap the exp2 of the next.
 #pragma once
 
-#include "kernels/attention/hopper/fragments.cuh"
+#include "kernels/attention/hopper/epilogue.cuh"
+#include "kernels/attention/hopper/masks.cuh"
 #include "kernels/attention/hopper/producer.cuh"
 
 namespace weft::attention::hopper {

@@ -220,4 +220,11 @@ class Consumer {
   PipelineState<M::kOwnStages> own_stage_;
   int own_, ended_ = 0;
 };
+
+// Position of this thread's rows of the stationary tile, -1: empty.
+template <int kOwners>
+__device__ __forceinline__ int position_of(const WorkItem<kOwners>& work, int own, int half) {
+  const int tile = work.tile[own];
+  return tile < 0 ? -1 : __ldg(work.own_order + static_cast<int64_t>(tile) * kTile + row_of(half));
+}
 }  // namespace weft::attention::hopper

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "kernels/attention/hopper/band/backward_memory.cuh"
-#include "kernels/attention/hopper/fragments.cuh"
+#include "kernels/attention/hopper/masks.cuh"
 
 namespace weft::attention::hopper {
 // Scores into probabilities; `lse` of the queries in shared memory, `scale` times log2(e).
@@ -16,26 +16,6 @@ __device__ __forceinline__ void exponentiate(float (&s)[N], SharedAddress lse, f
     for (int i = 0; i < 4; ++i)
       s[4 * j + i] =
           exp2_fast(fmaf(s[4 * j + i], scale, (i % 2 ? of_column.y : of_column.x) * -kLog2E));
-  }
-}
-
-// Keeps the pairs of the band: queries from `first_query` on, of the tile `ahead` tiles after the
-// keys.
-template <int N>
-__device__ __forceinline__ void hide_from_queries(float (&s)[N], const BandTiles& tiles, int ahead,
-                                                  int first_query, const Reach& reach) {
-  if (!tiles.hides(ahead) && !reach.cut) return;
-  const int column = first_query + static_cast<int>(threadIdx.x % 4) * 2;
-#pragma unroll
-  for (int half = 0; half < 2; ++half) {
-    const TileRows seeing = tiles.queries_of(row_of(half), ahead, reach.rows[half]);
-    const int first = seeing.first - column;
-    const auto count = static_cast<unsigned>(max(seeing.last - seeing.first + 1, 0));
-#pragma unroll
-    for (int j = 0; j < N / 4; ++j)
-#pragma unroll
-      for (int i = 0; i < 2; ++i)
-        if (static_cast<unsigned>(8 * j + i - first) >= count) s[4 * j + 2 * half + i] = 0;
   }
 }
 

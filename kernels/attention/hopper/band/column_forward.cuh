@@ -6,9 +6,10 @@
 #pragma once
 
 #include "kernels/attention/hopper/band/forward_memory.cuh"
-#include "kernels/attention/hopper/band/scores.cuh"
+#include "kernels/attention/hopper/epilogue.cuh"
 #include "kernels/attention/hopper/forward_mainloop.cuh"
 #include "kernels/attention/hopper/launch.cuh"
+#include "kernels/attention/hopper/masks.cuh"
 
 #include <algorithm>
 
@@ -28,41 +29,6 @@ struct ColumnForwardShape {
                                  : Dqk == 64 ? 4
                                              : 3;
 };
-
-// What forward_mainloop() hides by: step() gives the distance of a key tile that hides something.
-template <bool kWindow>
-struct BandMasks {
-  const BandTiles& tiles;
-};
-
-template <bool kWindow>
-__device__ __forceinline__ BandMasks<kWindow> hidden_at(const BandMasks<kWindow>& masks, int) {
-  return masks;
-}
-
-// Scores of keys that a query does not see become -inf; only 16 x 16 around the diagonal are tested
-// singly.
-template <bool kWindow>
-__device__ __forceinline__ void hide(float (&s)[32], const BandMasks<kWindow>& masks, int back) {
-  const int thread = this_thread() % kWarpgroup, warp = thread / 32 * 16,
-            offset = back * kTile - masks.tiles.skip,
-            last[2] = {warp + thread % 32 / 4 + offset - thread % 4 * 2,
-                       warp + thread % 32 / 4 + 8 + offset - thread % 4 * 2};
-#pragma unroll
-  for (int columns = 0; columns < kTile; columns += 16) {
-    if (columns + 15 <= warp + offset) continue;  // all rows of this warp see them
-#pragma unroll
-    for (int i = columns / 2; i < columns / 2 + 8; ++i)
-      if (i / 4 * 8 + i % 2 > last[i / 2 % 2]) s[i] = -INFINITY;
-  }
-  if constexpr (kWindow) {
-    if (masks.tiles.reach >= (back + 1) * kTile) return;
-    const int seen = masks.tiles.reach - masks.tiles.skip;  // keys of a query, at most
-#pragma unroll
-    for (int i = 0; i < 32; ++i)
-      if (i / 4 * 8 + i % 2 <= last[i / 2 % 2] - seen) s[i] = -INFINITY;
-  }
-}
 
 // The key tiles that the queries of a span see, in the order in which they come: whole columns from
 // the first one on, windows from the last one on, as a query may see none of the farthest tile.

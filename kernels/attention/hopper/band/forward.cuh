@@ -11,7 +11,10 @@
 #pragma once
 
 #include "kernels/attention/hopper/band/forward_memory.cuh"
-#include "kernels/attention/hopper/band/scores.cuh"
+#include "kernels/attention/hopper/masks.cuh"
+#include "kernels/attention/hopper/softmax.cuh"
+
+#include <cmath>
 
 namespace weft::attention::hopper {
 // The producer thread. Key tiles of a span begin `tiles_back` before its first query tile.
@@ -55,6 +58,21 @@ __device__ __forceinline__ void produce_band(BandMemory<Shape>& memory,
       copy_tile<Shape::Dv>(memory.stages[in.stage].y, maps.v, tiles, span, tile,
                            memory.keys_full[in.stage]);
     }
+  }
+}
+
+// The largest score of each row, over all its key tiles.
+template <int kTiles>
+__device__ __forceinline__ void find_top(Softmax& softmax, const float (&s)[kTiles][32]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    float tops[4] = {-INFINITY, -INFINITY, -INFINITY, -INFINITY};  // none waits for the one before
+#pragma unroll
+    for (int i = 0; i < kTiles * 16; ++i)
+      tops[i % 4] = fmaxf(tops[i % 4], s[i / 16][i % 16 / 2 * 4 + 2 * half + i % 2]);
+    float top = fmaxf(fmaxf(tops[0], tops[1]), fmaxf(tops[2], tops[3]));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 1));
+    softmax.top[half] = fmaxf(top, __shfl_xor_sync(0xffffffffu, top, 2));
   }
 }
 

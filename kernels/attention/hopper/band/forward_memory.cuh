@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/attention/hopper/band/band.cuh"
+#include "kernels/attention/hopper/softmax.cuh"
 
 #include <algorithm>
 
@@ -97,6 +98,31 @@ __device__ __forceinline__ void take_query_tiles(const BandTiles& tiles, auto th
              Memory::Stage::of(stage + before + mine - query));
     stage += before + count;
     query += count;
+  }
+}
+
+// This warp's 16 rows of y, rounded, to `tile`; kAdd: y times row.now, plus what is there times
+// row.kept.
+template <class T, bool kAdd, int N>
+__device__ __forceinline__ void put_rows(const float (&y)[N], const Softmax::Row (&row)[2],
+                                         SharedAddress tile) {
+#pragma unroll
+  for (int k = 0; k < N / 8; ++k) {
+    const uint32_t to =
+        lane_address<64>(tile + k / 4 * kPanel, threadIdx.x % kWarpgroup / 32, k % 4);
+    uint32_t earlier[4], sum[4];
+    if constexpr (kAdd) ldmatrix(earlier, to);
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const Softmax::Row& of = row[i % 2];
+      float low = y[8 * k + 2 * i] * of.now, high = y[8 * k + 2 * i + 1] * of.now;
+      if constexpr (kAdd) {
+        low = fmaf(low_half<T>(earlier[i]), of.kept, low);
+        high = fmaf(high_half<T>(earlier[i]), of.kept, high);
+      }
+      sum[i] = pack<T>(low, high);
+    }
+    stmatrix(to, sum);
   }
 }
 
