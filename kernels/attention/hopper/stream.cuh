@@ -32,7 +32,7 @@ struct Memory {
   static constexpr int kOwners = kOwners_, kStages = kStages_, kOwnStages = kOwnStages_;
   static constexpr bool kOwnsY = kOwnsY_, kScalars = kScalars_, kTma = kTma_;
   static constexpr int kProducingWarps = 3;
-  static constexpr bool kFused = false;  // one kernel for all three gradients: fused.cuh
+  static constexpr bool kFused = false;  // one kernel for all three gradients: fused.cu
   static constexpr int kXPanels = Dqk / 64, kYPanels = Dv / 64;
   static constexpr int kWarps = kWarpgroup / 32, kThreads = (1 + kOwners) * kWarpgroup;
 

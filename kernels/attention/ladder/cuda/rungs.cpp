@@ -59,13 +59,13 @@ std::span<const Rung> cuda_rungs() {
        built(wgmma_forward), nullptr},
       {"hopper", "the real kernel of wgmma: a producer and consumers",
        "hopper/forward.cu hopper/forward_mainloop.cuh hopper/softmax.cuh "
-       "hopper/query_stationary.cuh hopper/key_stationary.cuh hopper/masks.cuh "
+       "hopper/backward.cu hopper/key_stationary.cuh hopper/masks.cuh "
        "hopper/epilogue.cuh hopper/stream.cuh hopper/producer.cuh",
-       15438, Slots::of_pattern, built(hopper_forward), built(hopper_backward)},
+       15669, Slots::of_pattern, built(hopper_forward), built(hopper_backward)},
       {"fused", "backward, each tile once: dQ in a fixed order",
-       "hopper/fused.cuh hopper/fused_dq.cuh hopper/key_stationary.cuh hopper/masks.cuh "
+       "hopper/fused.cu hopper/fused_dq.cuh hopper/key_stationary.cuh hopper/masks.cuh "
        "hopper/epilogue.cuh hopper/stream.cuh hopper/producer.cuh",
-       14147, Slots::of_pattern, nullptr, built(fused_backward)},
+       14423, Slots::of_pattern, nullptr, built(fused_backward)},
       {"band", "no tables: the pattern is a band",
        "hopper/band/forward.cuh hopper/band/forward_memory.cuh hopper/band/backward.cuh "
        "hopper/band/backward_memory.cuh hopper/band/backward_accumulators.cuh "

@@ -2,13 +2,16 @@
 // Backward attention on Hopper as one key-stationary kernel, transposed as key_stationary.cuh. dS^T
 // also goes to shared memory for dQ. No atomics: work items that share a query tile add to its dQ
 // by turns.
-#pragma once
-
+#include "kernels/attention/hopper/epilogue.cuh"
 #include "kernels/attention/hopper/fused_dq.cuh"
 #include "kernels/attention/hopper/key_stationary.cuh"
 #include "kernels/attention/hopper/launch.cuh"
+#include "kernels/attention/hopper/launchers.h"
+#include "kernels/attention/hopper/masks.cuh"
 #include "kernels/attention/select.h"
 #include "kernels/device/dependent_launch.cuh"
+
+#include <algorithm>
 
 namespace weft::attention::hopper {
 // ---- owners: dK and dV ----
@@ -219,4 +222,23 @@ struct FusedKernel {
     FusedDqAccumulator<T>(memory, g, pass, scratch).run();
   }
 };
+
+void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g,
+                           const AttentionPass& pass) {
+  TensorMaps tensor_maps{};
+  WEFT_CHECK(describe(tensor_maps, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy), kTmaRefuses);
+  const int64_t needed = scratch_of(Kernel::hopper_fused, Problem::of(g), pass);
+  WEFT_CHECK(g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(),
+             " elements, needed are ", needed);
+  const FusedScratch scratch = FusedScratch::of(g, pass);
+  const int64_t rows =
+      std::max(g.q.batch * g.q.heads * g.q.time, g.q.batch * g.q.heads * scratch.tiles);
+  with_type(g, [&]<class T>() {
+    const auto blocks = static_cast<unsigned>((rows + kRowsOfBlock - 1) / kRowsOfBlock);
+    begin_fused_kernel<T><<<blocks, kRowThreads, 0, queue.stream>>>(g, pass, scratch);
+    launch_persistent_dependent<FusedKernel<T>>(
+        queue, blocks_for(g.q, pass.key_tiles, FusedMemory::kOwners), g, pass, tensor_maps,
+        scratch);
+  });
+}
 }  // namespace weft::attention::hopper
