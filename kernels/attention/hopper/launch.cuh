@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
-// How the Hopper kernels are started: head sizes to instantiations, as many blocks as run at the
-// same time.
+// How the Hopper kernels are started: head sizes to instantiations, tensors to the maps of a band,
+// as many blocks as run at the same time.
 #pragma once
 
+#include "kernels/attention/attention.h"
+#include "kernels/attention/hopper/band/band.cuh"
 #include "kernels/attention/launch.cuh"
 #include "kernels/device/cuda.cuh"
 #include "kernels/device/dependent_launch.cuh"
@@ -56,5 +58,17 @@ void launch_persistent_dependent(CudaQueue& queue, int64_t work_items, const Arg
   allow_shared_memory(kernel, kBytes);
   launch_dependent(queue, kernel, {persistent_blocks(work_items), Kernel::kThreads, kBytes},
                    args...);
+}
+
+// What the forward kernels over bands take of a pass. Throws where TMA does not take the tensors.
+inline BandForwardMaps forward_maps(const AttentionForward& f, const AttentionPass& pass) {
+  BandForwardMaps maps{
+      .tiles = BandTiles::of(pass.band, pass.reaches, f.q),
+      .lse = static_cast<float*>(f.lse.data),
+      .scale = static_cast<float>(f.scale) * kLog2E,
+  };
+  const bool described = maps.describe(f.q, f.k, f.v, f.y);
+  WEFT_CHECK(described || maps.tiles.launched_items() == 0, kTmaRefuses);
+  return maps;
 }
 }  // namespace weft::attention::hopper

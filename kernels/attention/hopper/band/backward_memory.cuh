@@ -143,12 +143,6 @@ struct TileStep {
   }
 };
 
-// Keys and values, or queries and dy.
-template <int Dqk, int Dv>
-struct TilePair {
-  Panel x[Dqk / 64], y[Dv / 64];
-};
-
 // Of the queries of a tile.
 struct QueryScalars64 {
   float lse[kTile], delta[kTile];

@@ -12,21 +12,13 @@ __device__ __forceinline__ void load_tiles(M& memory, const BandBackward& g) {
   PipelineState<M::kKeyStages> key;
   PipelineState<M::kYStages> y;
   for (TileIterator iterator(g.tiles); iterator; iterator.next()) {
-    Barrier& full = memory.pipelines.queries.full[stage.stage];
-    Barrier& keys_full = memory.pipelines.keys.full[key.stage];
     memory.pipelines.queries.acquire(stage);
     TileStep::of(iterator).write(memory.step[stage.stage]);
-    full.arrive_expect_tx(sizeof(memory.stages[0]));
-    copy_tile<M::Dqk>(memory.stages[stage.stage].x, g.q, g.tiles, iterator.span(), iterator.tile(),
-                      full);
-    copy_tile<M::Dv>(memory.stages[stage.stage].y, g.dy, g.tiles, iterator.span(), iterator.tile(),
-                     full);
+    load_pair(memory.stages[stage.stage], g.q, g.dy, g.tiles, iterator.span(), iterator.tile(),
+              memory.pipelines.queries.full[stage.stage]);
     memory.pipelines.keys.acquire(key);
-    keys_full.arrive_expect_tx(sizeof(memory.stages[0]));
-    copy_tile<M::Dqk>(memory.keys[key.stage].x, g.k, g.tiles, iterator.span(), iterator.tile(),
-                      keys_full);
-    copy_tile<M::Dv>(memory.keys[key.stage].y, g.v, g.tiles, iterator.span(), iterator.tile(),
-                     keys_full);
+    load_pair(memory.keys[key.stage], g.k, g.v, g.tiles, iterator.span(), iterator.tile(),
+              memory.pipelines.keys.full[key.stage]);
     if constexpr (M::kYStages > 0) {
       if (!g.accumulate) {
         Barrier& y_full = memory.pipelines.y.full[y.stage];

@@ -220,6 +220,22 @@ __device__ __forceinline__ void copy_tile(SharedAddress to, const CUtensorMap& f
              span.h, span.b, &full);
 }
 
+// Keys and values, or queries and dy.
+template <int Dqk, int Dv>
+struct TilePair {
+  Panel x[Dqk / 64], y[Dv / 64];
+};
+
+// Loads a tile of both matrices, and has `full` count their bytes.
+template <int Dqk, int Dv>
+__device__ __forceinline__ void load_pair(TilePair<Dqk, Dv>& to, const CUtensorMap& x,
+                                          const CUtensorMap& y, const BandTiles& tiles,
+                                          const TileSpan& span, int tile, Barrier& full) {
+  full.arrive_expect_tx(sizeof(to));
+  copy_tile<Dqk>(to.x, x, tiles, span, tile, full);
+  copy_tile<Dv>(to.y, y, tiles, span, tile, full);
+}
+
 // Rows of a tile of D columns from shared memory, from `first` on, as many as the boxes of `to`
 // have.
 template <int D>

@@ -152,21 +152,17 @@ __device__ __forceinline__ void load_pair_tiles(M& memory, const BandBackward& g
   PipelineState<M::kKeyStages> key;
   PipelineState<M::kYStages> y;
   const auto load_keys = [&](const TileSpan& span, int tile) {
-    Barrier& full = memory.pipelines.keys.full[key.stage];
     memory.pipelines.keys.acquire(key);
-    full.arrive_expect_tx(2 * kPanel);
-    copy_tile<64>(memory.keys[key.stage].x, g.k, g.tiles, span, tile, full);
-    copy_tile<64>(memory.keys[key.stage].y, g.v, g.tiles, span, tile, full);
+    load_pair(memory.keys[key.stage], g.k, g.v, g.tiles, span, tile,
+              memory.pipelines.keys.full[key.stage]);
     key.advance();
   };
   for (typename M::Steps step(g.tiles); step; step.next(), stage.advance()) {
     const TileSpan span = step.span();
     if (step.begins_pair()) load_keys(span, step.key(0));
-    Barrier& full = memory.pipelines.queries.full[stage.stage];
     memory.pipelines.queries.acquire(stage);
-    full.arrive_expect_tx(2 * kPanel);
-    copy_tile<64>(memory.stages[stage.stage].x, g.q, g.tiles, span, step.query(), full);
-    copy_tile<64>(memory.stages[stage.stage].y, g.dy, g.tiles, span, step.query(), full);
+    load_pair(memory.stages[stage.stage], g.q, g.dy, g.tiles, span, step.query(),
+              memory.pipelines.queries.full[stage.stage]);
     if (step.first_visit() && !g.accumulate) {
       Barrier& y_full = memory.pipelines.y.full[y.stage];
       memory.pipelines.y.acquire(y);

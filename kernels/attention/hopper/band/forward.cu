@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The launch of forward.cuh.
 #include "kernels/attention/hopper/band/forward.cuh"
-#include "kernels/attention/hopper/band/forward_launch.cuh"
+#include "kernels/attention/hopper/launch.cuh"
 #include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {

@@ -3,10 +3,11 @@
 // schedule of forward.cuh. A consumer meets the five key tiles of a query tile one after the other,
 // with an online softmax. The first and the last share their exp2: no query sees the same column of
 // both.
-#include "kernels/attention/hopper/band/column_forward.cuh"
-#include "kernels/attention/hopper/band/forward.cuh"
-#include "kernels/attention/hopper/band/forward_launch.cuh"
+#include "kernels/attention/hopper/band/forward_stream.cuh"
+#include "kernels/attention/hopper/forward_mainloop.cuh"
+#include "kernels/attention/hopper/launch.cuh"
 #include "kernels/attention/hopper/launchers.h"
+#include "kernels/attention/hopper/masks.cuh"
 
 namespace weft::attention::hopper {
 struct WindowShape {

@@ -1,35 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Shared memory and barriers of the forward kernels over bands.
+// How tiles reach the forward kernels over bands: shared memory and barriers, the producer, query
+// tiles of a consumer, and y on its way back.
 #pragma once
 
 #include "kernels/attention/hopper/band/band.cuh"
 #include "kernels/attention/hopper/softmax.cuh"
 
-#include <algorithm>
-
 namespace weft::attention::hopper {
-// What fits a multiprocessor. kAccumulate: y and lse go on from what an earlier pass left.
-template <int Dqk_, int Dv_, bool kAccumulate_, bool kDocuments_>
-struct BandForwardShape {
-  static constexpr int Dqk = Dqk_, Dv = Dv_;
-  static constexpr bool kAccumulate = kAccumulate_, kDocuments = kDocuments_;
-  static constexpr bool kStorer = false, kInOrder = true;
-  // As many consumers as their registers allow.
-  static constexpr bool kLarge = Dqk == 128 || (kAccumulate && Dv == 128);
-  static constexpr int kConsumers = kLarge ? 2 : 3, kThreads = (1 + kConsumers) * kWarpgroup;
-  static constexpr RegisterSplit kRegisters = {.producer = 40, .consumer = kLarge ? 232 : 152};
-  // Queries of some tiles ahead, keys in the rest. Heads of 64 leave room for more: 4 % slower.
-  static constexpr bool kFew = Dqk + Dv == 128 && !kAccumulate;
-  static constexpr int kRings = 28 * kPanel, kQ = Dqk * 128, kY = Dv * 128,  // bytes
-      kQueryBytes = kAccumulate ? kQ + kY : std::max(kQ, kY),
-                       kAhead = kFew                       ? 2
-                                : Dqk + Dv == 128          ? 4
-                                : kAccumulate || Dqk == 64 ? 1
-                                                           : 2,
-                       kQueryStages = kConsumers + kAhead,
-                       kStages = kFew ? 6 : (kRings - kQueryStages * kQueryBytes) / (kQ + kY);
-};
-
 // kStorer: a thread of its own sends y to global memory. kInOrder: stages are given back in the
 // order of query tiles (`done`), else each by itself (`empty`).
 template <class Shape>
@@ -40,11 +17,7 @@ struct BandMemory {
 
   static constexpr int kWarps = kWarpgroup / 32;
 
-  struct Tile {
-    char x[Shape::kQ], y[Shape::kY];  // keys, values
-  };
-
-  Tile stages[Shape::kStages];
+  TilePair<Shape::Dqk, Shape::Dv> stages[Shape::kStages];  // keys, values
   char queries[Shape::kQueryStages][Shape::kQueryBytes];
   // keys_full, queries_full: TMA has written the stage. empty: no consumer reads it any more.
   // done: the consumer of a query tile reads no more keys. queries_empty: y is stored.
@@ -79,6 +52,48 @@ struct BandMemory {
     __syncthreads();
   }
 };
+
+// The producer thread where stages are given back in order. Key tiles of a span begin `tiles_back`
+// before its first query tile.
+template <class Shape>
+__device__ __forceinline__ void produce_band(BandMemory<Shape>& memory,
+                                             const BandForwardMaps& maps) {
+  using Memory = BandMemory<Shape>;
+  const BandTiles& tiles = maps.tiles;
+  const int back = tiles.tiles_back();
+  int stage = 0, query = 0, done = 0;  // numbers of the next tiles; how many query tiles are done
+  for (int item = blockIdx.x; item < tiles.work_items(); item += gridDim.x) {
+    const TileSpan span = tiles.work_item(item);
+    const int first_query = query;
+    for (int tile = max(span.first - back, 0); tile < span.end; ++tile, ++stage) {
+      const auto in = Memory::Stage::of(stage);
+      int& user = memory.last_user[in.stage];
+      // The stage may be overwritten when its last reader, query tile `user`, is done. The loop
+      // waits for every earlier query tile as well: the parity of a barrier tells only this phase
+      // from the one before it.
+      const int needed =
+          max(stage < Shape::kStages ? 0 : user + 1, query + 1 - Shape::kQueryStages);
+      for (; done < needed; ++done) {
+        const auto used = Memory::QueryStage::of(done);
+        memory.done[used.stage].wait(used.parity);
+      }
+      user = first_query + min(tile + back, span.end - 1) - span.first;
+      if (tile >= span.first) {
+        const auto own = Memory::QueryStage::of(query++);
+        memory.queries_empty[own.stage].wait(own.parity ^ 1);
+        memory.queries_full[own.stage].arrive_expect_tx(Shape::kQ +
+                                                        (Shape::kAccumulate ? Shape::kY : 0));
+        copy_tile<Shape::Dqk>(memory.queries[own.stage], maps.q, tiles, span, tile,
+                              memory.queries_full[own.stage]);
+        if constexpr (Shape::kAccumulate)
+          copy_tile<Shape::Dv>(memory.y(own), maps.y, tiles, span, tile,
+                               memory.queries_full[own.stage]);
+      }
+      load_pair(memory.stages[in.stage], maps.k, maps.v, tiles, span, tile,
+                memory.keys_full[in.stage]);
+    }
+  }
+}
 
 // Calls attend(span, tile, query stage, stage of its own keys) for every kConsumers-th query tile
 // of the block. `thread`: threadIdx.x, or this_thread() where registers are scarce.
