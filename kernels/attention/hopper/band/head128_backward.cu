@@ -4,7 +4,8 @@
 // each, which meets its own queries and those of the next two tiles. A tile of queries is fetched
 // once, and both consumers stay busy. A third warpgroup accumulates dQ over the consumers' dS in
 // the order of the key tiles.
-#include "kernels/attention/hopper/band/backward.cuh"
+#include "kernels/attention/hopper/band/gradients.cuh"
+#include "kernels/attention/hopper/launch.cuh"
 #include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {

@@ -67,10 +67,10 @@ std::span<const Rung> cuda_rungs() {
        "hopper/epilogue.cuh hopper/stream.cuh hopper/producer.cuh",
        14423, Slots::of_pattern, nullptr, built(fused_backward)},
       {"band", "no tables: the pattern is a band",
-       "hopper/band/forward.cuh hopper/band/forward_stream.cuh hopper/band/backward.cuh "
-       "hopper/band/backward_memory.cuh hopper/band/backward_accumulators.cuh "
-       "hopper/band/backward_producer.cuh hopper/band/band.cuh hopper/masks.cuh",
-       12693, Slots::of_pattern, built(band_forward), built(band_backward)},
+       "hopper/band/forward.cuh hopper/band/forward_stream.cuh hopper/band/backward.cu "
+       "hopper/band/backward_stream.cuh "
+       "hopper/band/gradients.cuh hopper/band/band.cuh hopper/masks.cuh",
+       12849, Slots::of_pattern, built(band_forward), built(band_backward)},
   };
   const std::span<const Rung> all = rungs;
   return attention::added_kernel(attention::Kernel::hopper) ? all : all.first(kWithoutHopperPart);
