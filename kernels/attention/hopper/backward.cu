@@ -5,7 +5,6 @@
 #include "kernels/attention/hopper/epilogue.cuh"
 #include "kernels/attention/hopper/key_stationary.cuh"
 #include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/launchers.h"
 #include "kernels/attention/hopper/masks.cuh"
 #include "kernels/attention/hopper/producer.cuh"
 

@@ -5,7 +5,6 @@
 #include "kernels/attention/hopper/epilogue.cuh"
 #include "kernels/attention/hopper/forward_mainloop.cuh"
 #include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/launchers.h"
 #include "kernels/attention/hopper/producer.cuh"
 
 namespace weft::attention::hopper {

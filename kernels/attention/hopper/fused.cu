@@ -6,7 +6,6 @@
 #include "kernels/attention/hopper/fused_dq.cuh"
 #include "kernels/attention/hopper/key_stationary.cuh"
 #include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/launchers.h"
 #include "kernels/attention/hopper/masks.cuh"
 #include "kernels/attention/select.h"
 #include "kernels/device/dependent_launch.cuh"

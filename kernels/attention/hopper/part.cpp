@@ -1,9 +1,23 @@
 // SPDX-License-Identifier: MIT
-// The part hopper: attention by wgmma and TMA.
-#include "kernels/attention/hopper/launchers.h"
+// The part hopper: attention by wgmma and TMA. Its launchers, each beside its kernel, and how they
+// register.
+#include "kernels/attention/attention.h"
 #include "kernels/attention/select.h"
 
 namespace weft {
+namespace attention::hopper {
+void launch_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void launch_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void launch_fused_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void launch_band_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void launch_band_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void launch_head128_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void launch_window_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void launch_window_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+void launch_column_forward(CudaQueue&, const AttentionForward&, const AttentionPass&);
+void launch_column_backward(CudaQueue&, const AttentionBackward&, const AttentionPass&);
+}  // namespace attention::hopper
+
 void register_hopper() {
   using attention::add_kernel, attention::Kernel;
 #ifdef WEFT_CUDA

@@ -6,7 +6,6 @@
 // order.
 #include "kernels/attention/hopper/band/gradients.cuh"
 #include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {
 // Consumer w holds dK and dV of every kConsumers-th key tile. x: Dqk columns, y: Dv, in panels

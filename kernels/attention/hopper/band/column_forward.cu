@@ -7,7 +7,6 @@
 #include "kernels/attention/hopper/epilogue.cuh"
 #include "kernels/attention/hopper/forward_mainloop.cuh"
 #include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/launchers.h"
 #include "kernels/attention/hopper/masks.cuh"
 
 #include <algorithm>

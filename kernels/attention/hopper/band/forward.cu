@@ -2,7 +2,6 @@
 // The launch of forward.cuh.
 #include "kernels/attention/hopper/band/forward.cuh"
 #include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {
 void launch_band_forward(CudaQueue& queue, const AttentionForward& f, const AttentionPass& pass) {

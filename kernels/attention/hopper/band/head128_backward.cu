@@ -6,7 +6,6 @@
 // the order of the key tiles.
 #include "kernels/attention/hopper/band/gradients.cuh"
 #include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/launchers.h"
 
 namespace weft::attention::hopper {
 // Shared memory of a block; heads of 128. The rows of dK and dV leave through the place of their

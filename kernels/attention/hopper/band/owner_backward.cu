@@ -7,7 +7,6 @@
 // in shared memory. Queries come again with the next two key tiles.
 #include "kernels/attention/hopper/band/pairs.cuh"
 #include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/launchers.h"
 #include "kernels/attention/select.h"
 
 namespace weft::attention::hopper {

@@ -6,7 +6,6 @@
 #include "kernels/attention/hopper/band/forward_stream.cuh"
 #include "kernels/attention/hopper/forward_mainloop.cuh"
 #include "kernels/attention/hopper/launch.cuh"
-#include "kernels/attention/hopper/launchers.h"
 #include "kernels/attention/hopper/masks.cuh"
 
 namespace weft::attention::hopper {
