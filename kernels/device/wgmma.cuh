@@ -208,13 +208,23 @@ __device__ __forceinline__ void mma_atb(float (&c)[N], Descriptor a, Descriptor 
 
 // ---- operands ----
 
-// Accumulators of 64 columns, rounded, as an A operand.
-template <class T>
-__device__ __forceinline__ void round_to_operand(uint32_t (&a)[4][4], const float (&s)[32]) {
+// Accumulators of 16 kSteps columns, rounded, as an A operand.
+template <class T, int kSteps>
+__device__ __forceinline__ void round_to_operand(uint32_t (&a)[kSteps][4],
+                                                 const float (&s)[kSteps * 8]) {
 #pragma unroll
-  for (int k = 0; k < 4; ++k)
+  for (int k = 0; k < kSteps; ++k)
 #pragma unroll
     for (int i = 0; i < 4; ++i) a[k][i] = pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
+}
+
+// An A operand to a panel in shared memory, from its step `first` on; by a warpgroup.
+template <int kSteps>
+__device__ __forceinline__ void store_operand(const Panel& panel, const uint32_t (&a)[kSteps][4],
+                                              int first = 0) {
+#pragma unroll
+  for (int k = 0; k < kSteps; ++k)
+    stmatrix(lane_address<64>(panel, threadIdx.x % kWarpgroup / 32, first + k), a[k]);
 }
 
 // The first and the second value of a pack().

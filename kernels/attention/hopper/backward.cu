@@ -179,11 +179,8 @@ __device__ __forceinline__ void consume_query_stationary(
     const Rows out = Rows::of(g.dq, work.b, work.h);
     const bool accumulate = work.accumulate;
     stream.release_work();
-    const auto store = [&](bool add) {
-      store_row<T, 0>(acc.dq, scale, add, 1.0f, position[0], out);
-      store_row<T, 1>(acc.dq, scale, add, 1.0f, position[1], out);
-    };
-    accumulate ? store(true) : store(false);
+    accumulate ? store_rows<T>(acc.dq, scale, true, position, out)
+               : store_rows<T>(acc.dq, scale, false, position, out);
   }
 }
 

@@ -60,4 +60,12 @@ __device__ __forceinline__ void store_row(const float (&c)[N], float factor, boo
           make_uint4(w[0], w[1], w[2], w[3]);
   }
 }
+
+// Both rows of this thread, of a gradient. add: to what is there.
+template <class T, int N>
+__device__ __forceinline__ void store_rows(const float (&c)[N], float factor, bool add,
+                                           const int (&position)[2], const Rows& out) {
+  store_row<T, 0>(c, factor, add, 1.0f, position[0], out);
+  store_row<T, 1>(c, factor, add, 1.0f, position[1], out);
+}
 }  // namespace weft::attention::hopper

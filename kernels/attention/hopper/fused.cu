@@ -61,7 +61,8 @@ class DsOut {
   template <class T>
   __device__ __forceinline__ void round(KeyAccumulators<T, 64, 64>& acc) {
     round_to_operand<T>(acc.ds_operand, acc.ds);
-    store(acc.ds_operand);
+    memory_.ds_pipeline[own_].acquire(at_);
+    store_operand(memory_.ds[own_][at_.stage], acc.ds_operand);
     round_probabilities<T>(acc.p_operand, acc.s);
   }
 
@@ -73,14 +74,6 @@ class DsOut {
   }
 
  private:
-  __device__ __forceinline__ void store(const uint32_t (&ds)[4][4]) {
-    memory_.ds_pipeline[own_].acquire(at_);
-#pragma unroll
-    for (int k = 0; k < 4; ++k)
-      stmatrix(lane_address<64>(memory_.ds[own_][at_.stage], threadIdx.x % kWarpgroup / 32, k),
-               ds[k]);
-  }
-
   FusedMemory& memory_;
   int own_;
   PipelineState<FusedMemory::kBuffers> at_;
@@ -171,10 +164,8 @@ __device__ __forceinline__ void own_keys(FusedMemory& memory, const AttentionBac
     const int heads = static_cast<int>(g.q.heads), b = place / heads, h = place % heads;
     const Rows dk = Rows::of(g.dk, b, h), dv = Rows::of(g.dv, b, h);
     const auto dk_scale = static_cast<float>(g.scale);
-    store_row<T, 0>(acc.dk, dk_scale, false, 1.0f, position[0], dk);
-    store_row<T, 1>(acc.dk, dk_scale, false, 1.0f, position[1], dk);
-    store_row<T, 0>(acc.dv, kProbabilityUnit<T>, false, 1.0f, position[0], dv);
-    store_row<T, 1>(acc.dv, kProbabilityUnit<T>, false, 1.0f, position[1], dv);
+    store_rows<T>(acc.dk, dk_scale, false, position, dk);
+    store_rows<T>(acc.dv, kProbabilityUnit<T>, false, position, dv);
   }
 }
 

@@ -210,10 +210,8 @@ __device__ __forceinline__ void store_dk_dv(const Sums& acc, const AttentionBack
   const Rows dk_rows = Rows::of(g.dk, b, h), dv_rows = Rows::of(g.dv, b, h);
   const auto scale = static_cast<float>(g.scale);
   const auto store = [&](bool add) {
-    store_row<T, 0>(acc.dk, scale, add, 1.0f, position[0], dk_rows);
-    store_row<T, 1>(acc.dk, scale, add, 1.0f, position[1], dk_rows);
-    store_row<T, 0>(acc.dv, kProbabilityUnit<T>, add, 1.0f, position[0], dv_rows);
-    store_row<T, 1>(acc.dv, kProbabilityUnit<T>, add, 1.0f, position[1], dv_rows);
+    store_rows<T>(acc.dk, scale, add, position, dk_rows);
+    store_rows<T>(acc.dv, kProbabilityUnit<T>, add, position, dv_rows);
   };
   place % 2 ? store(true) : store(false);
 }

@@ -35,15 +35,6 @@ __device__ __forceinline__ void differentiate(float (&dp)[N], const float (&p)[N
   }
 }
 
-template <class T, int kSteps>
-__device__ __forceinline__ void round_steps(uint32_t (&a)[kSteps][4],
-                                            const float (&s)[kSteps * 8]) {
-#pragma unroll
-  for (int k = 0; k < kSteps; ++k)
-#pragma unroll
-    for (int i = 0; i < 4; ++i) a[k][i] = pack<T>(s[8 * k + 2 * i], s[8 * k + 2 * i + 1]);
-}
-
 // ---- accumulators to global memory ----
 
 // Stores a panel of a tile. TMA clips elements out of range; `add` reduces into memory.
@@ -129,12 +120,9 @@ class KeyGradients {
     pin(ds);
     differentiate(ds, s, memory_.delta(stage_.stage) + part * kQueries * 4);
     uint32_t p_operand[kSteps][4], ds_operand[kSteps][4];
-    round_steps<T>(p_operand, s);
-    round_steps<T>(ds_operand, ds);
-#pragma unroll
-    for (int k = 0; k < kSteps; ++k)
-      stmatrix(lane_address<64>(ds_panel, threadIdx.x % kWarpgroup / 32, part * kSteps + k),
-               ds_operand[k]);
+    round_to_operand<T>(p_operand, s);
+    round_to_operand<T>(ds_operand, ds);
+    store_operand(ds_panel, ds_operand, part * kSteps);
     pin(dk_), pin(dv_);
     wgmma_fence();
     const Descriptor dy = descriptor(shared_address(memory_.stages[stage_.stage].y) + first),

@@ -386,15 +386,15 @@ class KeyOwner {
       memory_.pipelines.queries.release(warp_uniform(stage_.stage_back(1)));
     }
     differentiate(ds_, s_, memory_.delta(step));
-    round_steps<T>(ds_operand_, ds_);
+    round_to_operand<T>(ds_operand_, ds_);
 #pragma unroll
-    for (int k = 0; k < 4; ++k)
+    for (int k = 0; k < 4; ++k)  // store_operand() here keeps other addresses in registers
       stmatrix(lane_address<64>(memory_.ds[own_][buffer], threadIdx.x % kWarpgroup / 32, k),
                ds_operand_[k]);
     fence_proxy_async();
     memory_.ds_pipeline[own_].full[buffer].arrive_warp();
     ds_at_.advance();
-    round_steps<T>(p_operand_, s_);
+    round_to_operand<T>(p_operand_, s_);
   }
 
   M& memory_;

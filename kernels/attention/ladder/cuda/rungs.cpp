@@ -61,16 +61,16 @@ std::span<const Rung> cuda_rungs() {
        "hopper/forward.cu hopper/forward_mainloop.cuh hopper/softmax.cuh "
        "hopper/backward.cu hopper/key_stationary.cuh hopper/masks.cuh "
        "hopper/epilogue.cuh hopper/stream.cuh hopper/producer.cuh",
-       15663, Slots::of_pattern, built(hopper_forward), built(hopper_backward)},
+       15650, Slots::of_pattern, built(hopper_forward), built(hopper_backward)},
       {"fused", "backward, each tile once: dQ in a fixed order",
        "hopper/fused.cu hopper/fused_dq.cuh hopper/key_stationary.cuh hopper/masks.cuh "
        "hopper/epilogue.cuh hopper/stream.cuh hopper/producer.cuh",
-       14420, Slots::of_pattern, nullptr, built(fused_backward)},
+       14316, Slots::of_pattern, nullptr, built(fused_backward)},
       {"band", "no tables: the pattern is a band",
        "hopper/band/forward.cuh hopper/band/forward_stream.cuh hopper/band/backward.cu "
        "hopper/band/backward_stream.cuh "
        "hopper/band/gradients.cuh hopper/band/band.cuh hopper/masks.cuh",
-       12846, Slots::of_pattern, built(band_forward), built(band_backward)},
+       12696, Slots::of_pattern, built(band_forward), built(band_backward)},
   };
   const std::span<const Rung> all = rungs;
   return attention::added_kernel(attention::Kernel::hopper) ? all : all.first(kWithoutHopperPart);
