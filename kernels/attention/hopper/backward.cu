@@ -216,9 +216,9 @@ static_assert(sizeof(QueryStationaryShape<128, 128, true>::M) == 196'800);
 void launch_backward(CudaQueue& queue, const AttentionBackward& g, const AttentionPass& pass) {
   with_head_sizes(g, [&]<class T, int Dqk, int Dv>() {
     TensorMaps by_rows{}, by_columns{};
-    const bool described = describe(by_rows, pass.query_run, g.q, g.dy, pass.key_run, g.k, g.v) &&
-                           describe(by_columns, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy);
-    with_bool(described, [&]<bool kTma>() {
+    const bool rows = describe(by_rows, pass.query_run, g.q, g.dy, pass.key_run, g.k, g.v),
+               columns = describe(by_columns, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy);
+    with_bool(rows && columns, [&]<bool kTma>() {
       using ByRows = QueryStationaryKernel<T, Dqk, Dv, kTma>;
       using ByColumns = KeyStationaryKernel<T, Dqk, Dv, kTma>;
       launch_persistent<ByRows>(queue,

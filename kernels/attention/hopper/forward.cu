@@ -66,11 +66,12 @@ __device__ __forceinline__ void store_forward(const AttentionForward& f, const S
 
 template <class T, int Dqk, int Dv, bool kTma>
 __device__ __forceinline__ void consume_forward(typename ForwardShape<Dqk, Dv, kTma>::M& memory,
-                                                const AttentionForward& f, int tiles) {
+                                                const AttentionForward& f, int tiles,
+                                                int together) {
   using Shape = ForwardShape<Dqk, Dv, kTma>;
   using M = typename Shape::M;
   Consumer<M> stream(memory);
-  for (TileScheduler scheduler(f.q, tiles, M::kOwners); scheduler.next();) {
+  for (TileScheduler scheduler(f.q, tiles, M::kOwners, together); scheduler.next();) {
     const auto& work = stream.take_work();
     Owned<Dqk, Shape::kQueriesInRegisters> q;
     q.load(stream.own_tile().x);
@@ -115,7 +116,7 @@ struct ForwardKernel {
   __device__ __forceinline__ static void consume(SharedStorage& memory, const AttentionForward& f,
                                                  const AttentionPass& pass,
                                                  const TensorMaps& tensor_maps) {
-    consume_forward<T, Dqk, Dv, kTma>(memory, f, pass.query_tiles);
+    consume_forward<T, Dqk, Dv, kTma>(memory, f, pass.query_tiles, tensor_maps.together);
   }
 };
 

@@ -217,6 +217,8 @@ void launch_fused_backward(CudaQueue& queue, const AttentionBackward& g,
                            const AttentionPass& pass) {
   TensorMaps tensor_maps{};
   WEFT_CHECK(describe(tensor_maps, pass.key_run, g.k, g.v, pass.query_run, g.q, g.dy), kTmaRefuses);
+  // All pairs: of few, more tasks of each would wait for their turn to add to dQ.
+  tensor_maps.together = static_cast<int>(g.q.batch * g.q.heads);
   const int64_t needed = scratch_of(Kernel::hopper_fused, Problem::of(g), pass);
   WEFT_CHECK(g.scratch.size() >= needed, "attention: scratch of ", g.scratch.size(),
              " elements, needed are ", needed);

@@ -71,41 +71,55 @@ struct Memory {
   }
 };
 
-// The persistent tile scheduler. Work items are numbered (rank, batch, head), head fastest; rank 0
-// has the longest lists. Blocks take them back and forth, so that none gets the longest of every
-// round.
+// The persistent tile scheduler. Pairs (batch, head) are worked on `together` at a time, see
+// pairs_together(). Work items of a group are numbered (rank, pair), pair fastest; rank 0 has the
+// longest lists. So that no block gets the longest of every round, blocks take the items of a
+// single group back and forth, and of several groups every second one begins with its shortest
+// lists, the last with its longest.
 class TileScheduler {
  public:
-  __device__ TileScheduler(const HeadsView& x, int tiles, int owners)
+  __device__ TileScheduler(const HeadsView& x, int tiles, int owners, int together)
       : heads_(static_cast<unsigned>(x.heads)),
         pairs_(static_cast<unsigned>(x.batch) * heads_),
-        count_(pairs_ * static_cast<unsigned>((tiles + owners - 1) / owners)) {}
+        ranks_(static_cast<unsigned>((tiles + owners - 1) / owners)),
+        together_(static_cast<unsigned>(together)) {}
+
+  struct Place {
+    int rank, b, h;
+  };
 
   // Goes to the work item of a round; false: this thread block has none there.
   __device__ __forceinline__ bool go_to(unsigned round) {
-    item_ = round * gridDim.x + (round % 2 ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
-    return item_ < count_;
+    const bool back = is_one_group() && round % 2;
+    item_ = round * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
+    return item_ < count();
   }
 
   __device__ __forceinline__ unsigned rounds() const {
-    return (count_ + gridDim.x - 1) / gridDim.x;
+    return (count() + gridDim.x - 1) / gridDim.x;
   }
 
   __device__ __forceinline__ bool next() {
     do {
-      if (static_cast<uint64_t>(round_) * gridDim.x >= count_) return false;
+      if (static_cast<uint64_t>(round_) * gridDim.x >= count()) return false;
     } while (!go_to(round_++));
     return true;
   }
 
-  __device__ int rank() const { return static_cast<int>(item_ / pairs_); }
-
-  __device__ int batch() const { return static_cast<int>(item_ % pairs_ / heads_); }
-
-  __device__ int head() const { return static_cast<int>(item_ % heads_); }
+  __device__ __forceinline__ Place place() const {
+    const unsigned group = item_ / (together_ * ranks_), at = item_ % (together_ * ranks_),
+                   pair = group * together_ + at % together_, place = at / together_,
+                   rank = is_one_group() || group % 2 ? place : ranks_ - 1 - place;
+    return {static_cast<int>(rank), static_cast<int>(pair / heads_),
+            static_cast<int>(pair % heads_)};
+  }
 
  private:
-  unsigned heads_, pairs_, count_, item_ = 0, round_ = 0;
+  __device__ __forceinline__ unsigned count() const { return pairs_ * ranks_; }
+
+  __device__ __forceinline__ bool is_one_group() const { return together_ == pairs_; }
+
+  unsigned heads_, pairs_, ranks_, together_, item_ = 0, round_ = 0;
 };
 
 // What a consumer is told of a stage: its mask index, and whether it is the last of the work item.
