@@ -26,6 +26,7 @@ const std::vector<std::string> kPatterns = {
 Config documents_config(const std::string& pattern, int64_t separator = kSeparator) {
   Config c = rotary_config(parse_pattern(pattern, "test"));
   c.data.separator = separator;
+  c.model.previous_token = false;  // it looks across borders, and is refused with a separator
   return c;
 }
 
