@@ -55,7 +55,7 @@ TEST_F(BadInputTest, CommandLine) {
   EXPECT_CONTAINS(error_line("train", {}), "--config");
   EXPECT_CONTAINS(error_line("train", {"--confg", "x"}), "--help");
   EXPECT_CONTAINS(error_line("train", {"--config", "x", "--max-steps", "many"}), "max-steps");
-  EXPECT_CONTAINS(error_line("evaluate", {}), "--checkpoint");
+  EXPECT_CONTAINS(error_line("evaluate", {}), "RUN is required");
 }
 
 TEST_F(BadInputTest, MistypedWordsNameTheNearest) {

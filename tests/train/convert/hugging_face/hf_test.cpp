@@ -89,6 +89,7 @@ TEST(ConvertToTransformers, RefusesWhatPyTorchCannotExpress) {
     const TempDir dir;
     std::vector<std::string> overrides = kModern;
     overrides.push_back(override);
+    overrides.emplace_back("model.previous_token=false");  // refused with data.separator
     write_twin(dir, "paper/enwik8.yaml", overrides);
     const std::string text = refused(dir, {dir / "model.h5", dir / "hf", "--to", "hf"});
     EXPECT_FALSE(std::filesystem::exists(dir / "hf"));
