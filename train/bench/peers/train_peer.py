@@ -201,7 +201,8 @@ def in_turn(run, a):
 class Bytes:
     def __init__(self, path, config, device):
         data = torch.frombuffer(bytearray(open(path, "rb").read()), dtype=torch.uint8).to(device)
-        self.train, self.valid = data[: len(data) * 90 // 100], data[len(data) * 90 // 100:]
+        ends = [len(data) * percent // 100 for percent in (90, 95)]
+        self.train, self.valid = data[: ends[0]], data[ends[0]: ends[1]]
         self.config, self.random = config, torch.Generator().manual_seed(config.seed)
 
     def batch(self, window):
@@ -216,7 +217,7 @@ class Bytes:
     @torch.no_grad()
     def bits(self, run):
         n, batch = self.config.model.context, self.config.train.batch
-        windows = self.valid[: SCORED // n * n].view(-1, n).long()
+        windows = self.valid[: min(SCORED, len(self.valid)) // n * n].view(-1, n).long()
         offsets = torch.zeros(batch, dtype=torch.long, device=run.device)
         run.model.eval()
         losses = [run.loss(part, offsets[: len(part)]).item() * len(part) for part in windows.split(batch)]
