@@ -11,6 +11,7 @@ set -euo pipefail
 . .ci/packages.sh
 
 board() {
+  exec 3>&1  # rows say on it that they have ended
   folder=${2:-runs/boards/$1}
   bin=build/$(preset_here)/bin
   [ -x "$bin/train" ] || { echo "error: $bin/train is not built; first: bash train/quickstart.sh" >&2; exit 1; }
@@ -84,12 +85,13 @@ train_row() {
     "$bin/train" --resume "$run"
   fi
   is_complete "$run" || { echo "error: $run was stopped; the same command goes on with it" >&2; exit 1; }
-  local valid test
+  local valid test seconds
   valid=$("$bin/evaluate" "$run/latest.h5" --split valid | field bits)
   test=$("$bin/evaluate" "$run/latest.h5" --split test | field bits)
+  seconds=$(field elapsed_s <"$run/metrics.jsonl")
   printf '{"row": "%s", "seed": %s, "valid": %s, "test": %s, "seconds": %s, "commit": "%s", "card": "%s", "command": "%s"}\n' \
-    "$label" "$seed" "$valid" "$test" "$(field elapsed_s <"$run/metrics.jsonl")" "$commit" "$card" \
-    "train --config $config --set seed=$seed $*" >>"$rows"
+    "$label" "$seed" "$valid" "$test" "$seconds" "$commit" "$card" "train --config $config --set seed=$seed $*" >>"$rows"
+  printf '\n== %s, seed %s: %.4f valid bits, %.4f test bits, %.0f s\n' "$label" "$seed" "$valid" "$test" "$seconds" >&3
 }
 
 # Of the seeds of each row: mean and standard error, least and most.
