@@ -214,8 +214,8 @@ class Fused128Owner {
   using Operand = Owned<128, false>;
 
   template <class AtEnd>
-  __device__ __forceinline__ void mainloop(Accumulators& acc, const Operand& k,
-                                           const Operand& v, const AtEnd& at_end) {
+  __device__ __forceinline__ void mainloop(Accumulators& acc, const Operand& k, const Operand& v,
+                                           const AtEnd& at_end) {
     float dq[32];
     bool first = true;
     int mask = step();
@@ -409,8 +409,8 @@ template <class T, int D>
 struct FusedKernel {
   using SharedStorage = FusedMemory<D>;
   static constexpr int kThreads = SharedStorage::kThreads;
-  static constexpr RegisterSplit kRegisters = D == 64 ? RegisterSplit{48, 200, 64}
-                                                      : RegisterSplit{40, 232};
+  static constexpr RegisterSplit kRegisters =
+      D == 64 ? RegisterSplit{48, 200, 64} : RegisterSplit{40, 232};
 
   __device__ __forceinline__ static void init(SharedStorage& memory, const auto&...) {
     memory.init();
@@ -452,9 +452,9 @@ struct FusedKernel {
 };
 
 // How many pairs (batch, head) are worked on at a time. Heads of up to 64: all, as of few, more
-// tasks of each would wait for their turn to add to dQ. Heads of 128 stream twice the bytes: 4 to 16
-// blocks share a pair, so that they find q, dy and dQ in the L2, each a tile behind another. Such a
-// number divides all pairs and leaves the fewest multiprocessors without a block.
+// tasks of each would wait for their turn to add to dQ. Heads of 128 stream twice the bytes: 4 to
+// 16 blocks share a pair, so that they find q, dy and dQ in the L2, each a tile behind another.
+// Such a number divides all pairs and leaves the fewest multiprocessors without a block.
 inline int fused_together(int64_t pairs, bool heads_of_128) {
   const int64_t blocks = multiprocessors();
   if (!heads_of_128 || pairs <= blocks / 4) return static_cast<int>(pairs);
@@ -480,8 +480,8 @@ void launch_fused(CudaQueue& queue, const AttentionBackward& g, const AttentionP
                 rows = std::max(pairs * g.q.time, pairs * scratch.tiles);
   const auto blocks = static_cast<unsigned>((rows + kRowsOfBlock<D> - 1) / kRowsOfBlock<D>);
   begin_fused_kernel<T, D><<<blocks, kRowThreads, 0, queue.stream>>>(g, pass, scratch);
-  launch_persistent_dependent<FusedKernel<T, D>>(
-      queue, fused_items(g, pass, tensor_maps.together), g, pass, tensor_maps, scratch);
+  launch_persistent_dependent<FusedKernel<T, D>>(queue, fused_items(g, pass, tensor_maps.together),
+                                                 g, pass, tensor_maps, scratch);
   if constexpr (D == 128)
     launch_dependent(queue, round_dq_kernel<T>, static_cast<unsigned>(pairs * pass.query_tiles),
                      kRoundThreads, g, pass, scratch);

@@ -98,8 +98,8 @@ class FusedDqAccumulator {
   using M = FusedMemory<64>;
 
  public:
-  __device__ FusedDqAccumulator(M& memory, const AttentionBackward& g,
-                                const AttentionPass& pass, const FusedScratch& scratch)
+  __device__ FusedDqAccumulator(M& memory, const AttentionBackward& g, const AttentionPass& pass,
+                                const FusedScratch& scratch)
       : memory_(memory),
         g_(g),
         pass_(pass),
