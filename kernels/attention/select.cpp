@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <initializer_list>
 #include <optional>
 
@@ -104,6 +105,8 @@ bool covers_far_window(const Problem& x, const AttentionPass& pass) {
 // TMA wants rows that follow each other. Queries and keys of up to 64 with larger values are left
 // to two kernels: padded to 128, half of the products of scores and of dQ would be of zeros.
 bool covers_fused(const Problem& x, const AttentionPass& pass) {
+  if (const char* fused = std::getenv("WEFT_FUSED128"); fused && *fused == '0' && x.qk_size > 64)
+    return false;
   return x.backward && x.only_pass && x.tma_inputs && pass.edge == kTile &&
          (head_size(x) <= 64 || (x.qk_size > 64 && head_size(x) <= 128)) && pass.query_run >= 8 &&
          pass.key_run >= 8;

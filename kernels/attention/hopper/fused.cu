@@ -11,6 +11,7 @@
 #include "kernels/device/dependent_launch.cuh"
 
 #include <algorithm>
+#include <cstdlib>
 
 namespace weft::attention::hopper {
 // ---- owners: dK and dV ----
@@ -457,6 +458,9 @@ struct FusedKernel {
 // Such a number divides all pairs and leaves the fewest multiprocessors without a block.
 inline int fused_together(int64_t pairs, bool heads_of_128) {
   const int64_t blocks = multiprocessors();
+  if (const char* tuned = std::getenv("WEFT_TOGETHER"); tuned && heads_of_128)
+    if (const int64_t together = std::atoll(tuned); together > 0 && pairs % together == 0)
+      return static_cast<int>(together);
   if (!heads_of_128 || pairs <= blocks / 4) return static_cast<int>(pairs);
   int64_t best = pairs, most = 0;
   for (int64_t together = blocks / 16; together <= blocks / 4; ++together)
