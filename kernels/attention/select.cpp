@@ -265,11 +265,10 @@ Kernel hopper_kernel(const Problem& x, const AttentionPass& pass) {
 int64_t scratch_of(Kernel kernel, const Problem& x, const AttentionPass& pass) {
   if (!x.backward) return 0;
   const int64_t pairs = x.batch * x.heads;
-  // 64 columns of dQ of each query tile, how many tasks have added to them, and two numbers for
-  // each row.
+  // dQ of each query tile, how many tasks have added to it, and two numbers for each row.
   if (kernel == Kernel::hopper_fused) {
-    const int64_t tiles = pass.query_tiles * (x.qk_size > 64 ? 2 : 1);
-    return pairs * (tiles * (int64_t{kTile} * 64 + 1) + 2 * x.time);
+    const int64_t columns = x.qk_size > 64 ? 128 : 64;
+    return pairs * (pass.query_tiles * (kTile * columns + 1) + 2 * x.time);
   }
   if (kernel != Kernel::hopper_column || tiles_of_column(x, pass) <= kTilesInRegisters) return 0;
   // dQ of a column for each thread block, of which there is one for each multiprocessor.

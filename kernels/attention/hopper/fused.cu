@@ -190,6 +190,7 @@ class Fused128Owner {
 
   __device__ __forceinline__ void run() {
     const float scale = static_cast<float>(g_.scale) * kLog2E;
+    if (stream_.own() == 1) hand_mma_over();
     for (;;) {
       const auto& work = stream_.take_work();
       if (warp_uniform(work.end)) break;
@@ -206,8 +207,7 @@ class Fused128Owner {
       stream_.release_work();
       store_dk_dv<T>(acc, g_, place & ~1, position);
     }
-    open_dq(n_);
-    close_dq({-1, 0});
+    for (int i = 0; i < M::kBuffers; ++i, ++n_) open_dq(n_), close_dq(n_, {-1, 0});
   }
 
  private:
@@ -222,7 +222,9 @@ class Fused128Owner {
     int mask = step();
     while (mask != kEnd) {
       int stage = warp_uniform(stream_.stage());
+      await_mma();
       if (mask == kSkip) {
+        hand_mma_over();
         give_zeros(stage);
         issue_dq(dq, first);
         mask = step();
@@ -239,6 +241,7 @@ class Fused128Owner {
         if (!is_tile(mask)) break;
         const int next = warp_uniform(stream_.stage());
         wgmma_wait_group<0>();
+        await_mma();
         issue(acc.s, k, memory_.stages[next].x);
         end_iteration(acc, dq, stage, first);
         issue(acc.ds, v, memory_.stages[next].y);
@@ -253,6 +256,15 @@ class Fused128Owner {
     wgmma_wait_group<0>();
     pin(dq);
     put_dq(dq);
+  }
+
+  // Owners have their scores and dP one after the other.
+  __device__ __forceinline__ void await_mma() const {
+    if (scratch_.ping) named_barrier_sync(kFirstNamedBarrier + stream_.own(), 2 * kWarpgroup);
+  }
+
+  __device__ __forceinline__ void hand_mma_over() const {
+    if (scratch_.ping) named_barrier_arrive(kFirstNamedBarrier + 1 - stream_.own(), 2 * kWarpgroup);
   }
 
   // The next stage's mask index. A stage without a tile of this owner is not released here.
@@ -283,6 +295,7 @@ class Fused128Owner {
     round_probabilities<T>(acc.p_operand, acc.s);
     wgmma_wait_group<0>();
     pin(acc.ds);
+    hand_mma_over();
     score_gradients(acc.ds, acc.s, scalars);
     round_to_operand<T>(acc.ds_operand, acc.ds);
     acquire_ds();
@@ -339,12 +352,11 @@ class Fused128Owner {
     const int own = stream_.own();
     fence_proxy_async();
     memory_.ds_pipeline[own].full[n_ % 2].arrive_warp();
-    if (!is_warpgroup_leader()) return;
+    if (own != 0 || !is_warpgroup_leader()) return;
     const auto& work = memory_.work[0];
     const int pair = work.b * static_cast<int>(g_.q.heads) + work.h;
     const int2 told = ld_shared_int2(shared_address(&memory_.info[stage][2]));
-    memory_.of_ds[own][n_ % 2] = {pair * scratch_.tiles + 2 * told.x + own,
-                                  told.y < 0 ? ~told.y : told.y};
+    memory_.of_ds[n_ % 2] = {pair * scratch_.tiles + told.x, told.y < 0 ? ~told.y : told.y};
   }
 
   // dQ of the iteration before. The first one of a work item has none before it: its sum is of
@@ -382,19 +394,19 @@ class Fused128Owner {
     open_dq(before);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      st_shared_float4(shared_address(&memory_.dq[own][i][threadIdx.x % kWarpgroup]),
+      st_shared_float4(shared_address(&memory_.dq[before % 2][own][i][threadIdx.x % kWarpgroup]),
                        {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]});
-    close_dq(memory_.of_ds[own][before % 2]);
+    close_dq(before, memory_.of_ds[before % 2]);
   }
 
   __device__ __forceinline__ void open_dq(unsigned n) const {
-    memory_.dq_pipeline.empty[stream_.own()].wait(n % 2 ^ 1);
+    memory_.dq_pipeline.empty[n % 2].wait(n / 2 % 2 ^ 1);
   }
 
-  __device__ __forceinline__ void close_dq(QueryPlace place) {
-    if (is_warpgroup_leader()) memory_.place[stream_.own()] = place;
+  __device__ __forceinline__ void close_dq(unsigned n, QueryPlace place) {
+    if (stream_.own() == 0 && is_warpgroup_leader()) memory_.place[n % 2] = place;
     fence_proxy_async();
-    memory_.dq_pipeline.full[stream_.own()].arrive_warp();
+    memory_.dq_pipeline.full[n % 2].arrive_warp();
   }
 
   M& memory_;

@@ -11,16 +11,17 @@
 #include "kernels/device/dependent_launch.cuh"
 #include "kernels/device/global_memory.cuh"
 
+#include <cstdlib>
+
 namespace weft::attention::hopper {
-// 64 columns of dQ of a query tile (-1: no more) on their way to global memory; `turn` work items
-// have added to them.
+// dQ of a query tile (-1: no more) on its way to global memory; `turn` work items have added to it.
 struct QueryPlace {
   int tile, turn;
 };
 
 template <int D>
 using FusedStages =
-    Memory<kTaskTiles, D, D, true, true, /* kStages */ D == 64 ? 5 : 3, D == 64 ? 2 : 1, true>;
+    Memory<kTaskTiles, D, D, true, true, /* kStages */ D == 64 ? 5 : 2, D == 64 ? 2 : 1, true>;
 
 template <int D>
 struct FusedMemory : FusedStages<D> {
@@ -28,15 +29,16 @@ struct FusedMemory : FusedStages<D> {
   using Base::info, Base::kOwners, Base::kWarps, Base::own_pipeline, Base::pipeline;
   static constexpr bool kFused = true, kDqGroup = D == 64;  // whether a third warpgroup makes dQ
   static constexpr int kProducingWarps = 2;
-  // Of dS of each owner, and of dQ: one thread of the producer sends each.
+  // Of dS of each owner, and of dQ: one thread of the producer sends each of these.
   static constexpr int kBuffers = 2;
+  static constexpr int kDqParts = D / 64;  // of 64 columns: without that warpgroup, each owner's
   static constexpr int kThreads = (1 + kOwners + kDqGroup) * kWarpgroup;
 
-  QueryPlace place[kBuffers];                          // of what is in dq
-  QueryPlace of_ds[kOwners][kDqGroup ? 0 : kBuffers];  // where dQ of what is in ds belongs
+  QueryPlace place[kBuffers];                 // of what is in dq
+  QueryPlace of_ds[kDqGroup ? 0 : kBuffers];  // where dQ of what is in ds belongs
   Pipeline<kBuffers> ds_pipeline[kOwners], dq_pipeline;
   alignas(kPanelAlignment) Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
-  float4 dq[kBuffers][8][kWarpgroup];                    // without that warpgroup, of each owner
+  float4 dq[kBuffers][kDqParts][8][kWarpgroup];
 
   // Behind a stage's mask indices: its query tile, and whose turn it is to add (TileMap::col_turn).
   __device__ void write_turn(int stage, int tile, int turn) {
@@ -51,7 +53,7 @@ struct FusedMemory : FusedStages<D> {
       pipeline.init(kProducers, kReaders);
       own_pipeline.init(1, kReaders);
       for (auto& of_owner : ds_pipeline) of_owner.init(kWarps, kDqGroup ? kWarps : kReaders);
-      dq_pipeline.init(kWarps, 1);
+      dq_pipeline.init(kDqParts * kWarps, 1);
       fence_proxy_async();
     }
     __syncthreads();
@@ -63,16 +65,17 @@ static_assert(sizeof(FusedMemory<64>) == 216'064);
 static_assert(sizeof(FusedMemory<128>) == 231'424);
 
 // In global memory: of each row less_lse() and delta times kProbabilityUnit (key_stationary.cuh);
-// of each query tile dQ, in the order of the lanes that hold it, and how many work items have added
-// to it. A tile has 64 columns here: a query tile of heads of 128 is two, one after the other.
+// of each query tile dQ, in the order of the lanes that hold it, 64 columns after the other, and how
+// many work items have added to it.
 struct FusedScratch {
   float2* scalars = nullptr;  // (B, H, T)
-  float* dq = nullptr;        // (B, H, tiles, kTile * 64)
+  float* dq = nullptr;        // (B, H, tiles, columns * kTile)
   int32_t* turns = nullptr;   // (B, H, tiles)
-  int tiles = 0;
+  int tiles = 0, columns = 0;
+  bool ping = false;
 
   __device__ __forceinline__ float* dq_of(int tile) const {
-    return dq + static_cast<int64_t>(tile) * (kTile * 64);
+    return dq + static_cast<int64_t>(tile) * columns * kTile;
   }
 
   // Until earlier work items have added their parts.
@@ -83,9 +86,11 @@ struct FusedScratch {
   static FusedScratch of(const AttentionBackward& g, const AttentionPass& pass) {
     const int64_t pairs = g.q.batch * g.q.heads;
     FusedScratch s;
-    s.tiles = pass.query_tiles * (g.q.size > 64 ? 2 : 1);
+    s.tiles = pass.query_tiles;
+    s.columns = g.q.size > 64 ? 128 : 64;
+    s.ping = std::getenv("WEFT_PING") != nullptr;
     s.dq = static_cast<float*>(g.scratch.data);
-    s.scalars = reinterpret_cast<float2*>(s.dq + pairs * s.tiles * kTile * 64);
+    s.scalars = reinterpret_cast<float2*>(s.dq + pairs * s.tiles * s.columns * kTile);
     s.turns = reinterpret_cast<int32_t*>(s.scalars + pairs * g.q.time);
     return s;
   }
@@ -138,7 +143,7 @@ class FusedDqAccumulator {
       open();
 #pragma unroll
       for (int i = 0; i < 8; ++i)
-        st_shared_float4(shared_address(&memory_.dq[out_.stage][i][threadIdx.x % kWarpgroup]),
+        st_shared_float4(shared_address(&memory_.dq[out_.stage][0][i][threadIdx.x % kWarpgroup]),
                          {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]});
       close(place);
     }
@@ -351,16 +356,17 @@ __global__ void __launch_bounds__(kRoundThreads)
   const int tile = static_cast<int>(blockIdx.x) % pass.query_tiles,
             pair = static_cast<int>(blockIdx.x) / pass.query_tiles,
             heads = static_cast<int>(g.q.heads), h = pair % heads, b = pair / heads,
-            half = static_cast<int>(threadIdx.x) / kWarpgroup, part = 2 * blockIdx.x + half;
+            half = static_cast<int>(threadIdx.x) / kWarpgroup;
   const TileMap& map = pass.maps[g.maps.map_of(b, h)];
   griddepcontrol_wait();
   if (tile >= map.query_tiles) return;
   const int32_t* order = map.query_order + static_cast<int64_t>(tile) * kTile;
   const int position[2] = {__ldg(order + row_of(0)), __ldg(order + row_of(1))};
   float dq[32];
-  const bool attended = scratch.turns[part] > 0;
+  const bool attended = scratch.turns[blockIdx.x] > 0;
   const auto* from =
-      reinterpret_cast<const float4*>(scratch.dq_of(part)) + threadIdx.x % kWarpgroup;
+      reinterpret_cast<const float4*>(scratch.dq_of(static_cast<int>(blockIdx.x))) +
+      half * 8 * kWarpgroup + threadIdx.x % kWarpgroup;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     const float4 x = attended ? __ldcg(from + i * kWarpgroup) : float4{};

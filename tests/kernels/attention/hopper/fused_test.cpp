@@ -74,7 +74,7 @@ TEST(AttentionFused, HeadsOf128HaveTwiceTheScratchForDq) {
         Kernel::hopper_fused, attention::Problem::of(problem_of(200, size, size)), lists_of(4, 10));
   };
   EXPECT_EQ(scratch(64), 6 * (4 * (64 * 64 + 1) + 2 * 200));
-  EXPECT_EQ(scratch(72), 6 * (8 * (64 * 64 + 1) + 2 * 200));
+  EXPECT_EQ(scratch(72), 6 * (4 * (64 * 128 + 1) + 2 * 200));
   EXPECT_EQ(scratch(128), scratch(72));
 }
 
