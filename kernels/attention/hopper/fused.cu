@@ -207,7 +207,7 @@ class Fused128Owner {
       stream_.release_work();
       store_dk_dv<T>(acc, g_, place & ~1, position);
     }
-    for (int i = 0; i < M::kBuffers; ++i, ++n_) open_dq(n_), close_dq(n_, {-1, 0});
+    for (int i = 0; i < kDqBuffers<128>; ++i, ++n_) open_dq(n_), close_dq(n_, {-1, 0});
   }
 
  private:
@@ -310,11 +310,10 @@ class Fused128Owner {
                                                        float scale, const MaskWords& words) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      FusedScalars of;
-      of.load(scalars, j);
+      const float2 lse = ld_shared_float2(scalars + threadIdx.x % 4 * 16 + j * 64);
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        s[4 * j + i] = exp2_fast(fmaf(s[4 * j + i], scale, of.lse[i % 2]));
+        s[4 * j + i] = exp2_fast(fmaf(s[4 * j + i], scale, i % 2 ? lse.y : lse.x));
         if (kMasked && !words.at(i / 2, j, i % 2)) s[4 * j + i] = 0;
       }
     }
@@ -324,11 +323,11 @@ class Fused128Owner {
                                                          SharedAddress scalars) {
 #pragma unroll
     for (int j = 0; j < 8; ++j) {
-      FusedScalars of;
-      of.load(scalars, j);
+      const float2 delta = ld_shared_float2(scalars + threadIdx.x % 4 * 16 + j * 64 + 8);
 #pragma unroll
       for (int i = 0; i < 4; ++i)
-        dp[4 * j + i] = score_gradient<T>(p[4 * j + i], dp[4 * j + i], of.delta[i % 2]);
+        dp[4 * j + i] =
+            score_gradient<T>(p[4 * j + i], dp[4 * j + i], i % 2 ? delta.y : delta.x);
     }
   }
 
@@ -394,19 +393,19 @@ class Fused128Owner {
     open_dq(before);
 #pragma unroll
     for (int i = 0; i < 8; ++i)
-      st_shared_float4(shared_address(&memory_.dq[before % 2][own][i][threadIdx.x % kWarpgroup]),
+      st_shared_float4(shared_address(&memory_.dq[before % kDqBuffers<128>][own][i][threadIdx.x % kWarpgroup]),
                        {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]});
     close_dq(before, memory_.of_ds[before % 2]);
   }
 
   __device__ __forceinline__ void open_dq(unsigned n) const {
-    memory_.dq_pipeline.empty[n % 2].wait(n / 2 % 2 ^ 1);
+    memory_.dq_pipeline.empty[n % kDqBuffers<128>].wait(n / kDqBuffers<128> % 2 ^ 1);
   }
 
   __device__ __forceinline__ void close_dq(unsigned n, QueryPlace place) {
-    if (stream_.own() == 0 && is_warpgroup_leader()) memory_.place[n % 2] = place;
+    if (stream_.own() == 0 && is_warpgroup_leader()) memory_.place[n % kDqBuffers<128>] = place;
     fence_proxy_async();
-    memory_.dq_pipeline.full[n % 2].arrive_warp();
+    memory_.dq_pipeline.full[n % kDqBuffers<128>].arrive_warp();
   }
 
   M& memory_;
@@ -436,12 +435,17 @@ struct FusedKernel {
                                                  const FusedScratch& scratch) {
     constexpr int kProducers = SharedStorage::kProducingWarps;
     if (threadIdx.x < kProducers * 32) {
-      TensorView scalars = g.lse;
-      scalars.data = scratch.scalars;
+      TensorView lse = g.lse, delta = g.lse;
+      lse.data = scratch.lse, delta.data = scratch.delta;
       Producer<Direction::key_stationary, SharedStorage>(memory).run(
-          g.maps, pass, pass.key_tiles, {g.k, g.v, g.q, g.dy, scalars, scalars}, tensor_maps);
+          g.maps, pass, pass.key_tiles, {g.k, g.v, g.q, g.dy, lse, delta}, tensor_maps);
     } else if (threadIdx.x % 32 == 0) {
-      TurnTaker<D>(memory, scratch, static_cast<int>(threadIdx.x / 32) - kProducers).run();
+      const int buffer = static_cast<int>(threadIdx.x / 32) - kProducers;
+      if (buffer >= kDqBuffers<D>) return;
+      if (D == 128 && scratch.ahead)
+        TurnTaker<D>(memory, scratch, buffer).run_ahead();
+      else
+        TurnTaker<D>(memory, scratch, buffer).run();
     }
   }
 

@@ -19,26 +19,35 @@ struct QueryPlace {
   int tile, turn;
 };
 
+#ifdef WEFT_C
+template <int D>
+inline constexpr int kDqBuffers = D == 64 ? 2 : 1;
+#else
+template <int D>
+inline constexpr int kDqBuffers = 2;
+#endif
 template <int D>
 using FusedStages =
-    Memory<kTaskTiles, D, D, true, true, /* kStages */ D == 64 ? 5 : 2, D == 64 ? 2 : 1, true>;
+    Memory<kTaskTiles, D, D, true, true, /* kStages */ D == 64 ? 5 : 4 - kDqBuffers<D>, D == 64 ? 2 : 1, true>;
 
 template <int D>
 struct FusedMemory : FusedStages<D> {
   using Base = FusedStages<D>;
   using Base::info, Base::kOwners, Base::kWarps, Base::own_pipeline, Base::pipeline;
   static constexpr bool kFused = true, kDqGroup = D == 64;  // whether a third warpgroup makes dQ
+  static constexpr bool kRowScalars = D == 64;              // stages have lse, delta of row by row
   static constexpr int kProducingWarps = 2;
   // Of dS of each owner, and of dQ: one thread of the producer sends each of these.
   static constexpr int kBuffers = 2;
   static constexpr int kDqParts = D / 64;  // of 64 columns: without that warpgroup, each owner's
   static constexpr int kThreads = (1 + kOwners + kDqGroup) * kWarpgroup;
 
-  QueryPlace place[kBuffers];                 // of what is in dq
+  QueryPlace place[kDqBuffers<D>];                 // of what is in dq
   QueryPlace of_ds[kDqGroup ? 0 : kBuffers];  // where dQ of what is in ds belongs
-  Pipeline<kBuffers> ds_pipeline[kOwners], dq_pipeline;
+  Pipeline<kBuffers> ds_pipeline[kOwners];
+  Pipeline<kDqBuffers<D>> dq_pipeline;
   alignas(kPanelAlignment) Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
-  float4 dq[kBuffers][kDqParts][8][kWarpgroup];
+  float4 dq[kDqBuffers<D>][kDqParts][8][kWarpgroup];
 
   // Behind a stage's mask indices: its query tile, and whose turn it is to add (TileMap::col_turn).
   __device__ void write_turn(int stage, int tile, int turn) {
@@ -62,20 +71,34 @@ struct FusedMemory : FusedStages<D> {
 
 // The memory map of README.md.
 static_assert(sizeof(FusedMemory<64>) == 216'064);
-static_assert(sizeof(FusedMemory<128>) == 231'424);
+//static_assert(sizeof(FusedMemory<128>) == 231'424);
 
-// In global memory: of each row less_lse() and delta times kProbabilityUnit (key_stationary.cuh);
+// In global memory: of each row less_lse() and delta times kProbabilityUnit (key_stationary.cuh), side
+// by side with heads of 64;
 // of each query tile dQ, in the order of the lanes that hold it, 64 columns after the other, and how
 // many work items have added to it.
 struct FusedScratch {
-  float2* scalars = nullptr;  // (B, H, T)
+  float* lse = nullptr;       // (B, H, T)
+  float* delta = nullptr;     // (B, H, T); one behind lse, rows of two, with heads of 64
   float* dq = nullptr;        // (B, H, tiles, columns * kTile)
   int32_t* turns = nullptr;   // (B, H, tiles)
   int tiles = 0, columns = 0;
-  bool ping = false;
+  bool ping = false, ahead = false;
 
   __device__ __forceinline__ float* dq_of(int tile) const {
     return dq + static_cast<int64_t>(tile) * columns * kTile;
+  }
+
+  template <int D>
+  __device__ __forceinline__ void put(unsigned row, float of_lse, float of_delta) const {
+    if constexpr (D == 64)
+      reinterpret_cast<float2*>(lse)[row] = {of_lse, of_delta};
+    else
+      lse[row] = of_lse, delta[row] = of_delta;
+  }
+
+  __device__ __forceinline__ bool is_turn(QueryPlace place) const {
+    return ld_acquire_gpu(turns + place.tile) == place.turn;
   }
 
   // Until earlier work items have added their parts.
@@ -88,10 +111,12 @@ struct FusedScratch {
     FusedScratch s;
     s.tiles = pass.query_tiles;
     s.columns = g.q.size > 64 ? 128 : 64;
+    s.ahead = std::getenv("WEFT_AHEAD") != nullptr;
     s.ping = std::getenv("WEFT_PING") != nullptr;
     s.dq = static_cast<float*>(g.scratch.data);
-    s.scalars = reinterpret_cast<float2*>(s.dq + pairs * s.tiles * s.columns * kTile);
-    s.turns = reinterpret_cast<int32_t*>(s.scalars + pairs * g.q.time);
+    s.lse = s.dq + pairs * s.tiles * s.columns * kTile;
+    s.delta = s.lse + (s.columns == 64 ? 1 : pairs * g.q.time);
+    s.turns = reinterpret_cast<int32_t*>(s.lse + 2 * pairs * g.q.time);
     return s;
   }
 };
@@ -254,6 +279,39 @@ class TurnTaker {
     }
   }
 
+  __device__ __forceinline__ void run_ahead() {
+    QueryPlace sent{-1, 0};
+    const auto end_sent = [&] {
+      if (sent.tile >= 0) finish(sent);
+      sent.tile = -1;
+    };
+    for (int parity = 0;; parity ^= 1) {
+      if (!memory_.dq_pipeline.full[buffer_].test(parity)) end_sent();
+      memory_.dq_pipeline.full[buffer_].wait(parity);
+      const int2 told = ld_shared_int2(shared_address(&memory_.place[buffer_]));
+      const QueryPlace place{told.x, told.y};
+      if (place.tile < 0) break;
+      if (!scratch_.is_turn(place)) {
+        end_sent();
+        scratch_.wait_for_turn(place);
+      }
+      float* to = scratch_.dq_of(place.tile);
+      const auto& from = memory_.dq[buffer_];
+      fence_proxy_async_global();
+      place.turn == 0 ? bulk_store(to, from, sizeof(from)) : bulk_reduce_add(to, from, sizeof(from));
+      tma_store_commit_group();
+      if (sent.tile >= 0) {
+        asm volatile("cp.async.bulk.wait_group 1;" ::: "memory");
+        fence_proxy_async_global();
+        st_release_gpu(scratch_.turns + sent.tile, sent.turn + 1);
+      }
+      tma_store_wait_group_read<0>();
+      memory_.dq_pipeline.empty[buffer_].arrive();
+      sent = place;
+    }
+    end_sent();
+  }
+
  private:
   // Returns when shared memory has been read.
   __device__ __forceinline__ void send(QueryPlace place) const {
@@ -334,7 +392,7 @@ __global__ void __launch_bounds__(kRowThreads)
     for (int lanes = kRowLanes / 2; lanes > 0; lanes /= 2)
       sum += __shfl_xor_sync(0xffffffffu, sum, lanes);
     if (chunk == 0 && first + i * (kRowThreads / kRowLanes) < rows)
-      scratch.scalars[at[i]] = {less_lse<T>(lse[i]), sum * kProbabilityUnit<T>};
+      scratch.put<D>(at[i], less_lse<T>(lse[i]), sum * kProbabilityUnit<T>);
   }
   const int64_t tile = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
   if (tile >= g.q.batch * g.q.heads * scratch.tiles) return;

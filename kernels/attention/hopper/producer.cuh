@@ -85,7 +85,7 @@ class Producer {
       if (warp_ == 0 || !M::kTma)
         open_work(direction(), front.own, b, h, key == kEnd, map.accumulate, tensor_maps, from);
       const float *lse_row = nullptr, *delta_row = nullptr;
-      if constexpr (M::kScalars && !M::kFused) {
+      if constexpr (M::kScalars && !M::kRowScalars) {
         const int64_t first = (b * x.heads + h) * x.time;
         lse_row = static_cast<const float*>(from.lse.data) + first;
         delta_row = static_cast<const float*>(from.delta.data) + first;
@@ -103,7 +103,7 @@ class Producer {
         front.drop(key, d);
         key = front.first();
         if (mine) {
-          if constexpr (M::kFused)
+          if constexpr (M::kRowScalars)
             lse_row = static_cast<const float*>(from.lse.data) + (b * x.heads + h) * x.time * 2;
           feed(mask, key == kEnd, step, b, h, tensor_maps, from, lse_row, delta_row);
         }
@@ -321,7 +321,7 @@ class Producer {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int at = max(step.number[i], 0);
-        if constexpr (M::kFused) {
+        if constexpr (M::kRowScalars) {
           cp_async_8(shared_address(memory_.scalars[stage_.stage]) + (lane() + 32 * i) * 8,
                      lse + 2 * at, step.number[i] >= 0);
         } else {

@@ -33,6 +33,7 @@ struct Memory {
   static constexpr bool kOwnsY = kOwnsY_, kScalars = kScalars_, kTma = kTma_;
   static constexpr int kProducingWarps = 3;
   static constexpr bool kFused = false;  // one kernel for all three gradients: fused.cu
+  static constexpr bool kRowScalars = false;
   static constexpr int kXPanels = Dqk / 64, kYPanels = Dv / 64;
   static constexpr int kWarps = kWarpgroup / 32, kThreads = (1 + kOwners) * kWarpgroup;
 
