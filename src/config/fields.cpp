@@ -167,6 +167,8 @@ void optimizer_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.muon_momentum", &c.muon_momentum, "Muon: from 0.85 in 300 updates", share()});
   visit(
       {"train.muon_weight_decay", &c.muon_weight_decay, "Muon: of its matrices", between(0, 100)});
+  visit({"train.muon_cautious", &c.muon_cautious,
+         "Muon: only weights that the update makes smaller decay"});
   visit({"train.clip", &c.clip, "global norm to which gradients are clipped; 0: off", at_least(0)});
 }
 

@@ -91,7 +91,9 @@ void update(const MuonUpdate& k) {
   const int64_t n = k.master.size();
 #pragma omp parallel for schedule(static) if (n > kParallelElements)
   for (int64_t i = 0; i < n; ++i) {
-    p[i] -= rate * (static_cast<W>(o[i]) + decay * p[i]);
+    const W direction = static_cast<W>(o[i]);
+    const bool decays = !k.cautious || direction * p[i] > 0;
+    p[i] -= rate * (direction + (decays ? decay : 0) * p[i]);
     if (ema) ema[i] = kept * ema[i] + (1 - kept) * p[i];
   }
   if (!k.compute) return;

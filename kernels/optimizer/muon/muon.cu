@@ -112,7 +112,7 @@ void normalise_some(CudaQueue& q, const NewtonSchulz& k, std::span<const MuonMat
 template <class T, class C>
 __global__ void __launch_bounds__(kThreads)
     subtract(const Weights<C> weights, const T* directions, const StepResults* results,
-             int64_t size, float weight_decay, bool packed) {
+             int64_t size, float weight_decay, bool cautious, bool packed) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kGroup;
   if (first >= size || results->update_scale == 0.0f) return;
   const int64_t count = size - first;
@@ -121,7 +121,10 @@ __global__ void __launch_bounds__(kThreads)
   load(o, directions + first, count, packed);
   const float rate = weights.step->matrix_learning_rate;
 #pragma unroll
-  for (int i = 0; i < kGroup; ++i) p[i] -= rate * (o[i] + weight_decay * p[i]);
+  for (int i = 0; i < kGroup; ++i) {
+    const float decay = !cautious || o[i] * p[i] > 0.0f ? weight_decay : 0.0f;
+    p[i] -= rate * (o[i] + decay * p[i]);
+  }
   weights.put(first, p, count, packed);
 }
 
@@ -240,7 +243,8 @@ void compute(CudaQueue& q, const MuonUpdate& k) {
       const Weights<C> weights = {k.master.as<float>(), k.ema.or_null<float>(),
                                   k.compute.or_null<C>(), k.step};
       subtract<<<blocks_for(n, kThreads * kGroup), kThreads, 0, q.stream>>>(
-          weights, k.o.as<T>(), k.results, n, static_cast<float>(k.weight_decay), packed);
+          weights, k.o.as<T>(), k.results, n, static_cast<float>(k.weight_decay), k.cautious,
+          packed);
     });
   });
 }

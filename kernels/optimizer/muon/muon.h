@@ -9,6 +9,7 @@
 //                  five times: A = X X^T,  X = a X + (b A + c A^2) X
 //                  o = sqrt(max(1, R / C)) X
 //   MuonUpdate     p = p - matrix_learning_rate (o + weight_decay p)
+//                  cautious: weight_decay is 0 where o p <= 0
 // Where R > C, NewtonSchulz works on the transpose of u. MuonMomentum and MuonUpdate run over flat
 // blocks of many matrices.
 #pragma once
@@ -101,6 +102,8 @@ struct MuonUpdate {
   TensorView compute;
   TensorView o;  // (P)  T
   double weight_decay = 0.01;
+  // Only weights that o makes smaller decay (Chen et al. 2025, arXiv 2510.12402).
+  bool cautious = false;
   const StepScalars* step = nullptr;     // in the queue's memory: matrix_learning_rate, ema_decay
   const StepResults* results = nullptr;  // in the queue's memory: update_scale; 0 changes nothing
 

@@ -65,6 +65,7 @@ void update(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, con
       .compute = compute_of(store, part),
       .o = o,
       .weight_decay = train.muon_weight_decay,
+      .cautious = train.muon_cautious,
       .step = ctx.step,
       .results = ctx.results,
   });
