@@ -169,6 +169,7 @@ void optimizer_fields(TrainConfig& c, const Visit& visit) {
       {"train.muon_weight_decay", &c.muon_weight_decay, "Muon: of its matrices", between(0, 100)});
   visit({"train.muon_cautious", &c.muon_cautious,
          "Muon: only weights that the update makes smaller decay"});
+  visit({"train.muon_polar", &c.muon_polar, "Muon: Polar Express instead of Newton-Schulz"});
   visit({"train.clip", &c.clip, "global norm to which gradients are clipped; 0: off", at_least(0)});
 }
 

@@ -83,7 +83,7 @@ Tensor directions(Ctx& ctx, const ParameterStore& store, const TrainConfig& trai
   const Tensor u = ctx.empty({range.size()}, optimizer.dtype(store.compute_dtype()), "optimizer");
   optimizer.momentum(ctx, store, within(store.own_parts()[0], range.begin, range.end), u);
   const int64_t blocks = optimizer.blocks(store);
-  optimizer.directions(ctx, store, u.slice(0, {blocks, range.size() / blocks}));
+  optimizer.directions(ctx, store, train, u.slice(0, {blocks, range.size() / blocks}));
   return u;
 }
 }  // namespace

@@ -52,7 +52,7 @@ struct MatrixOptimizer {
   // Writes u of a part of store.matrices(), from its gradients and m.
   void (*momentum)(Ctx&, const ParameterStore&, const OwnPart&, const Tensor& u);
   // In place: x (some blocks, elements of a block) holds u before and o afterwards.
-  void (*directions)(Ctx&, const ParameterStore&, const Tensor& x);
+  void (*directions)(Ctx&, const ParameterStore&, const TrainConfig&, const Tensor& x);
   // Moves the weights of a part along its directions o.
   void (*update)(Ctx&, const ParameterStore&, const TrainConfig&, const OwnPart&, const Tensor& o);
   // Bytes that an update takes besides the state of AdamW.

@@ -157,7 +157,7 @@ Tensor directions_by_ranks(Ctx& ctx, const ParameterStore& store, const TrainCon
   for (const GradientRange& s : cut) communicator.all_gather(u.slice(s.begin - begin, {s.size()}));
   const int64_t own = std::clamp<int64_t>(blocks - rank * share, 0, share);
   if (own > 0)
-    optimizer.directions(ctx, store,
+    optimizer.directions(ctx, store, train,
                          u.slice(matrices.begin - begin + rank * share * period, {own, period}));
   communicator.all_gather(u.slice(matrices.begin - begin, {all}));
   return u.slice(matrices.begin - begin, {matrices.size()});

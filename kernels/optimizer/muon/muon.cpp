@@ -46,7 +46,7 @@ struct Rounded {
 
 // `at`: the first element of the matrix.
 template <class T>
-void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
+void orthogonalise(CpuQueue& q, const NewtonSchulz& k, T* at, const MuonMatrix& m) {
   using W = wide_t<T>;
   const bool tall = m.rows > m.cols;
   const int64_t side = m.side(), length = std::max(m.rows, m.cols), cols = m.cols;
@@ -59,10 +59,11 @@ void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
     const double v = static_cast<double>(at[i]);
     return v * v;
   }));
-  const W factor = static_cast<W>(1 / (norm + NewtonSchulz::kLeast));
+  const W factor = static_cast<W>(1 / (k.slack() * norm + NewtonSchulz::kLeast));
   x.set([&](std::size_t i) { return factor * static_cast<W>(at[place(i)]); });
-  const W ka = NewtonSchulz::kA, kb = NewtonSchulz::kB, kc = NewtonSchulz::kC;
   for (int step = 1; step <= NewtonSchulz::kSteps; ++step) {
+    const auto& by = k.coefficients(step);
+    const W ka = static_cast<W>(by.a), kb = static_cast<W>(by.b), kc = static_cast<W>(by.c);
     const W s = step == NewtonSchulz::kSteps ? static_cast<W>(m.scale()) : 1;
     run(q, LinearForward{.y = a.view(), .x = x.view(), .w = x.view(), .b = {}});
     a.set([&](std::size_t i) { return a.values[i]; });
@@ -141,7 +142,7 @@ void compute(CpuQueue& q, const NewtonSchulz& k) {
   for (int64_t row = 0; row < k.x.rows(); ++row)
     for (const MuonMatrix& m : k.matrices)
       dispatch_float(k.x.dtype, [&]<class T>() {
-        orthogonalise(q, k.x.as<T>() + row * k.x.cols() + m.offset, m);
+        orthogonalise(q, k, k.x.as<T>() + row * k.x.cols() + m.offset, m);
       });
 }
 

@@ -67,18 +67,18 @@ __global__ void __launch_bounds__(kThreads)
     partial[(blockIdx.z * gridDim.y + blockIdx.y) * kNormBlocks + blockIdx.x] = sum;
 }
 
-// Matrix z of row y of `out` = that of x / (its norm + 1e-7).
+// Matrix z of row y of `out` = that of x / (slack times its norm + 1e-7).
 template <class T>
 __global__ void __launch_bounds__(kThreads)
     normalise(T* out, const T* x, const double* partial, int64_t stride,
-              const __grid_constant__ Places places, bool packed) {
+              const __grid_constant__ Places places, double slack, bool packed) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup,
                 size = places.size[blockIdx.z];
   if (first >= size) return;
   partial += (blockIdx.z * gridDim.y + blockIdx.y) * kNormBlocks;
   double sum = 0;
   for (int i = 0; i < kNormBlocks; ++i) sum += partial[i];
-  const auto factor = static_cast<float>(1.0 / (sqrt(sum) + NewtonSchulz::kLeast));
+  const auto factor = static_cast<float>(1.0 / (slack * sqrt(sum) + NewtonSchulz::kLeast));
   const int64_t at = blockIdx.y * stride + places.offset[blockIdx.z] + first;
   float v[kNormGroup];
   load(v, x + at, size - first, packed);
@@ -105,7 +105,7 @@ void normalise_some(CudaQueue& q, const NewtonSchulz& k, std::span<const MuonMat
     partial_squares<<<dim3(kNormBlocks, rows, count), kThreads, 0, q.stream>>>(
         partial, k.x.as<T>(), stride, places, packed);
     normalise<<<dim3(blocks_for(largest, kThreads * kNormGroup), rows, count), kThreads, 0,
-                q.stream>>>(k.other.as<T>(), k.x.as<T>(), partial, stride, places, packed);
+                q.stream>>>(k.other.as<T>(), k.x.as<T>(), partial, stride, places, k.slack(), packed);
   });
 }
 
@@ -146,26 +146,29 @@ class Products {
   }
 
   // b A + c A^2 of `count` matrices with this side.
-  Gemm polynomial(const MuonMatrix& m, int64_t square, int64_t count) const {
+  Gemm polynomial(const MuonMatrix& m, int64_t square, int64_t count, int step) const {
     Gemm p = of(m.side(), m.side(), m.side(), count);
     p.a = p.b = p.addend = at(k_.squares, square),
     p.out = at(k_.squares, k_.square_elements() + square);
     p.transpose_a = true;
-    p.alpha = static_cast<float>(NewtonSchulz::kC), p.beta = static_cast<float>(NewtonSchulz::kB);
+    const auto& by = k_.coefficients(step);
+    p.alpha = static_cast<float>(by.c), p.beta = static_cast<float>(by.b);
     p.stride_a = p.stride_b = p.stride_out = m.square();
     return p;
   }
 
   // scale (a X + B X) for R <= C, else scale (a X + X B).
   Gemm product(const TensorView& out, const TensorView& x, const MuonMatrix& m, int64_t square,
-               double scale) const {
+               int step) const {
     const bool wide = m.rows <= m.cols;
     Gemm p = of(m.cols, m.rows, m.side(), n_);
     p.a = at(x, m.offset), p.b = at(k_.squares, k_.square_elements() + square);
     p.stride_a = k_.x.cols(), p.stride_b = m.square();
     if (!wide) std::swap(p.a, p.b), std::swap(p.stride_a, p.stride_b);
     p.addend = at(x, m.offset), p.out = at(out, m.offset), p.stride_out = k_.x.cols();
-    p.alpha = static_cast<float>(scale), p.beta = static_cast<float>(scale * NewtonSchulz::kA);
+    const double scale = step == NewtonSchulz::kSteps ? m.scale() : 1;
+    p.alpha = static_cast<float>(scale);
+    p.beta = static_cast<float>(scale * k_.coefficients(step).a);
     return p;
   }
 
@@ -187,7 +190,7 @@ class Products {
 
 // From x to out, by way of the squares.
 void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const TensorView& x,
-             bool last) {
+             int step) {
   const Products products(k);
   const int64_t n = k.x.rows();
   int64_t square = 0, begun = 0;  // begun: where matrices of the same side begin
@@ -196,14 +199,13 @@ void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const T
     require_multiply(q, products.gram(x, m, square), NewtonSchulz::kName);
     square += n * m.square();
     if (i + 1 < k.matrices.size() && k.matrices[i + 1].side() == m.side()) continue;
-    require_multiply(q, products.polynomial(m, begun, (square - begun) / m.square()),
+    require_multiply(q, products.polynomial(m, begun, (square - begun) / m.square(), step),
                      NewtonSchulz::kName);
     begun = square;
   }
   square = 0;
   for (const MuonMatrix& m : k.matrices) {
-    const double scale = last ? m.scale() : 1;
-    require_multiply(q, products.product(out, x, m, square, scale), NewtonSchulz::kName);
+    require_multiply(q, products.product(out, x, m, square, step), NewtonSchulz::kName);
     square += n * m.square();
   }
 }
@@ -229,7 +231,7 @@ void compute(CudaQueue& q, const NewtonSchulz& k) {
   const auto step_of = newton_schulz::covers(k) ? newton_schulz::run_hopper : iterate;
   TensorView from = k.other, to = k.x;
   for (int step = 1; step <= NewtonSchulz::kSteps; ++step) {
-    step_of(q, k, to, from, step == NewtonSchulz::kSteps);
+    step_of(q, k, to, from, step);
     std::swap(from, to);
   }
 }

@@ -8,6 +8,8 @@
 //   NewtonSchulz   X = u / (|u| + 1e-7)
 //                  five times: A = X X^T,  X = a X + (b A + c A^2) X
 //                  o = sqrt(max(1, R / C)) X
+//                  polar: X = u / (1.01 |u| + 1e-7), and (a, b, c) of each step are those of Polar
+//                  Express (Amsel et al. 2025, arXiv 2505.16932)
 //   MuonUpdate     p = p - matrix_learning_rate (o + weight_decay p)
 //                  cautious: weight_decay is 0 where o p <= 0
 // Where R > C, NewtonSchulz works on the transpose of u. MuonMomentum and MuonUpdate run over flat
@@ -58,15 +60,44 @@ struct MuonMatrix {
   bool operator==(const MuonMatrix&) const = default;
 };
 
+// x -> a x + b x^3 + c x^5.
+struct Quintic {
+  double a, b, c;
+
+  // The same of x / f.
+  constexpr Quintic shrunk(double f) const {
+    return {a / f, b / (f * f * f), c / (f * f * f * f * f)};
+  }
+};
+
 struct NewtonSchulz {
   static constexpr const char* kName = "newton_schulz";
   static constexpr int kSteps = 5;
-  static constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kLeast = 1e-7;
+  static constexpr double kLeast = 1e-7;
+  static constexpr double kSafety = 1.01;
+  static constexpr Quintic kPlain = {3.4445, -4.7750, 2.0315};
+  // The best of degree 5 for singular values of 1e-3 and more; all but the last with the safety
+  // factor.
+  static constexpr Quintic kPolar[kSteps] = {
+      Quintic{8.28721201814563, -23.595886519098837, 17.300387312530933}.shrunk(kSafety),
+      Quintic{4.107059111542203, -2.9478499167379106, 0.5448431082926601}.shrunk(kSafety),
+      Quintic{3.9486908534822946, -2.908902115962949, 0.5518191394370137}.shrunk(kSafety),
+      Quintic{3.3184196573706015, -2.488488024314874, 0.51004894012372}.shrunk(kSafety),
+      Quintic{2.300652019954817, -1.6689039845747493, 0.4188073119525673},
+  };
+
+  bool polar = false;
   TensorView x;                      // (n, P)  T; u, then o in its place
   std::vector<MuonMatrix> matrices;  // in each row of x; other elements stay as they are
   // Memory that CUDA computes in, of type T. Both forms round every X, A and b A + c A^2 to T.
   TensorView other;    // (n, P)
   TensorView squares;  // (2, square_elements())
+
+  // step: 1 to kSteps.
+  const Quintic& coefficients(int step) const { return polar ? kPolar[step - 1] : kPlain; }
+
+  // X = u / (slack() |u| + kLeast) before the first step.
+  double slack() const { return polar ? kSafety : 1; }
 
   int64_t square_elements() const {
     int64_t sum = 0;

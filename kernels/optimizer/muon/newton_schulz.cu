@@ -292,12 +292,13 @@ bool covers(const NewtonSchulz& k) {
 }
 
 void run_hopper(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const TensorView& x,
-                bool last) {
+                int step) {
   const int64_t n = k.x.rows();
   std::vector<const MuonMatrix*> longest_first;  // sums of A
   for (const MuonMatrix& m : k.matrices) longest_first.push_back(&m);
   std::ranges::stable_sort(longest_first, std::greater(),
                            [](const MuonMatrix* m) { return std::max(m->rows, m->cols); });
+  const auto& by = k.coefficients(step);
   Launch grams(n), polynomials(n), products(n);
   for (const MuonMatrix* m : longest_first) {
     const bool wide = m->rows <= m->cols;
@@ -308,13 +309,13 @@ void run_hopper(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, cons
     grams.add(gram, from, from);
     Product polynomial = product_into(p, Kind::abt, m->side());
     polynomial.symmetric = true;
-    polynomial.alpha = static_cast<float>(NewtonSchulz::kC);
-    add_to(polynomial, a, NewtonSchulz::kB);
+    polynomial.alpha = static_cast<float>(by.c);
+    add_to(polynomial, a, by.b);
     polynomials.add(polynomial, a, a);
-    const double scale = last ? m->scale() : 1;
+    const double scale = step == NewtonSchulz::kSteps ? m->scale() : 1;
     Product product = product_into(to, wide ? Kind::ab : Kind::abt, m->side());
     product.alpha = static_cast<float>(scale);
-    add_to(product, from, scale * NewtonSchulz::kA);
+    add_to(product, from, scale * by.a);
     wide ? products.add(product, p, from) : products.add(product, from, p);
   }
   grams.start(q);

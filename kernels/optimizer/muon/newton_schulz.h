@@ -8,7 +8,8 @@ namespace weft::newton_schulz {
 // Whether there is a kernel for Hopper: bf16, rows and columns that TMA takes.
 bool covers(const NewtonSchulz&);
 
-// A step of the iteration, from x to out by way of the squares. last: times the scale, too.
+// Step 1 to kSteps of the iteration, from x to out by way of the squares. The last: times the
+// scale, too.
 void run_hopper(CudaQueue&, const NewtonSchulz&, const TensorView& out, const TensorView& x,
-                bool last);
+                int step);
 }  // namespace weft::newton_schulz

@@ -49,8 +49,15 @@ void momentum(Ctx& ctx, const ParameterStore& store, const OwnPart& part, const 
   });
 }
 
-void directions(Ctx& ctx, const ParameterStore& store, const Tensor& x) {
-  NewtonSchulz k{.x = x, .matrices = muon_blocks(store).matrices, .other = {}, .squares = {}};
+void directions(Ctx& ctx, const ParameterStore& store, const TrainConfig& train,
+                const Tensor& x) {
+  NewtonSchulz k{
+      .polar = train.muon_polar,
+      .x = x,
+      .matrices = muon_blocks(store).matrices,
+      .other = {},
+      .squares = {},
+  };
   const Tensor other = ctx.empty(x.shape(), x.dtype(), "optimizer"),
                squares = ctx.empty({2, k.square_elements()}, x.dtype(), "optimizer");
   k.other = other, k.squares = squares;
