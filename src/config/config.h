@@ -94,6 +94,7 @@ struct TrainConfig {
   double muon_momentum = 0.95, muon_weight_decay = 0.01;
   bool muon_cautious = false;  // only weights that the update makes smaller decay
   bool muon_polar = false;     // Polar Express instead of one polynomial five times
+  bool muon_normalise = false;  // NorMuon: rows of updates of equal length
   double clip = 1.0;                      // global gradient norm; 0: off
   double ema_decay = 0.0;                 // 0: no moving average is kept
   Recompute recompute = Recompute::none;  // what the backward pass computes again

@@ -170,6 +170,7 @@ void optimizer_fields(TrainConfig& c, const Visit& visit) {
   visit({"train.muon_cautious", &c.muon_cautious,
          "Muon: only weights that the update makes smaller decay"});
   visit({"train.muon_polar", &c.muon_polar, "Muon: Polar Express instead of Newton-Schulz"});
+  visit({"train.muon_normalise", &c.muon_normalise, "NorMuon: rows of updates of equal length"});
   visit({"train.clip", &c.clip, "global norm to which gradients are clipped; 0: off", at_least(0)});
 }
 

@@ -82,6 +82,30 @@ void orthogonalise(CpuQueue& q, const NewtonSchulz& k, T* at, const MuonMatrix& 
   for (std::size_t i = 0; i < x.values.size(); ++i) at[place(i)] = static_cast<T>(x.values[i]);
 }
 
+// `o`, `v`: the first element of the matrix.
+template <class T>
+void normalise_rows(T* o, wide_t<T>* v, const MuonMatrix& m) {
+  using W = wide_t<T>;
+  std::vector<double> factor(static_cast<std::size_t>(m.rows));
+  double before = 0, after = 0;
+  for (int64_t r = 0; r < m.rows; ++r) {
+    const T* row = o + r * m.cols;
+    const double squares = sum_of<double>(m.cols, [=](int64_t i) {
+      const double value = static_cast<double>(row[i]);
+      return value * value;
+    });
+    v[r] = static_cast<W>(NormaliseRows::kBeta2 * static_cast<double>(v[r]) +
+                          (1 - NormaliseRows::kBeta2) * squares / static_cast<double>(m.cols));
+    const double f = 1 / (std::sqrt(static_cast<double>(v[r])) + NormaliseRows::kLeast);
+    factor[static_cast<std::size_t>(r)] = f;
+    before += squares, after += f * f * squares;
+  }
+  const double scale = after > 0 ? std::sqrt(before / after) : 0;
+  for (int64_t i = 0; i < m.rows * m.cols; ++i)
+    o[i] = static_cast<T>(static_cast<W>(o[i]) *
+                          static_cast<W>(scale * factor[static_cast<std::size_t>(i / m.cols)]));
+}
+
 template <class T>
 void update(const MuonUpdate& k) {
   using W = wide_t<T>;
@@ -123,6 +147,16 @@ void check(const NewtonSchulz& k) {
         "newton_schulz: a matrix (", m.rows, ", ", m.cols, ") at ", m.offset, " of ", k.x.cols());
 }
 
+void check(const NormaliseRows& k) {
+  expect_floating(k.x, "normalise_rows: x");
+  expect_size(k.v, wide(k.x.dtype), k.x.size(), "normalise_rows: v");
+  for (const MuonMatrix& m : k.matrices)
+    WEFT_CHECK(
+        m.offset >= 0 && m.rows > 0 && m.cols > 0 && m.offset + m.rows * m.cols <= k.x.cols(),
+        "normalise_rows: a matrix (", m.rows, ", ", m.cols, ") at ", m.offset, " of ", k.x.cols());
+  WEFT_CHECK(k.results, "normalise_rows: needs StepResults");
+}
+
 void check(const MuonUpdate& k) {
   const int64_t n = k.master.size();
   expect_floating(k.o, "muon_update: o");
@@ -143,6 +177,16 @@ void compute(CpuQueue& q, const NewtonSchulz& k) {
     for (const MuonMatrix& m : k.matrices)
       dispatch_float(k.x.dtype, [&]<class T>() {
         orthogonalise(q, k, k.x.as<T>() + row * k.x.cols() + m.offset, m);
+      });
+}
+
+void compute(CpuQueue&, const NormaliseRows& k) {
+  if (k.results->update_scale == 0) return;
+  for (int64_t row = 0; row < k.x.rows(); ++row)
+    for (const MuonMatrix& m : k.matrices)
+      dispatch_float(k.x.dtype, [&]<class T>() {
+        const int64_t at = row * k.x.cols() + m.offset;
+        normalise_rows(k.x.as<T>() + at, k.v.as<wide_t<T>>() + at, m);
       });
 }
 

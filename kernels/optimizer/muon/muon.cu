@@ -128,6 +128,104 @@ __global__ void __launch_bounds__(kThreads)
   weights.put(first, p, count, packed);
 }
 
+// ---- NormaliseRows ----
+
+constexpr int kWarps = kThreads / kWarp;
+constexpr int kRows = 4 * kWarps;  // that a block scales
+
+// Matrices of a launch, and what it knows of row i of matrix z of row y of x, at
+// (z gridDim.y + y) most + i.
+struct RowsOf {
+  MuonMatrix matrix[Places::kMost];
+  int64_t stride;  // of x and v
+  int most;        // rows of a matrix
+  float *squares, *factor;
+};
+
+// The sum of the squares of each row, v and 1 / its root: a warp a row.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    measure_rows(const T* x, float* v, const __grid_constant__ RowsOf of,
+                 const StepResults* results, bool packed) {
+  const MuonMatrix& m = of.matrix[blockIdx.z];
+  const int64_t row = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / kWarp;
+  if (row >= m.rows || results->update_scale == 0.0f) return;
+  const int64_t first = blockIdx.y * of.stride + m.offset;
+  x += first + row * m.cols;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  float sum = 0;
+  for (int64_t i = lane * kNormGroup; i < m.cols; i += kWarp * kNormGroup) {
+    float o[kNormGroup];
+    load(o, x + i, m.cols - i, packed);
+#pragma unroll
+    for (const float value : o) sum = fmaf(value, value, sum);
+  }
+  sum = warp_sum(sum);
+  if (lane != 0) return;
+  constexpr auto kept = static_cast<float>(NormaliseRows::kBeta2);
+  const float mean = kept * v[first + row] + (1.0f - kept) * (sum / static_cast<float>(m.cols));
+  v[first + row] = mean;
+  const int64_t at = static_cast<int64_t>(blockIdx.z * gridDim.y + blockIdx.y) * of.most + row;
+  of.squares[at] = sum;
+  of.factor[at] = 1.0f / (sqrtf(mean) + static_cast<float>(NormaliseRows::kLeast));
+}
+
+// kRows rows a block. Each block adds up both norms of its matrix.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    scale_rows(T* x, const __grid_constant__ RowsOf of, const StepResults* results, bool packed) {
+  const MuonMatrix& m = of.matrix[blockIdx.z];
+  const int64_t begin = static_cast<int64_t>(blockIdx.x) * kRows;
+  if (begin >= m.rows || results->update_scale == 0.0f) return;
+  const int64_t at = static_cast<int64_t>(blockIdx.z * gridDim.y + blockIdx.y) * of.most;
+  const float *squares = of.squares + at, *factor = of.factor + at;
+  double before = 0, after = 0;
+  for (int64_t r = threadIdx.x; r < m.rows; r += kThreads) {
+    const double square = squares[r], f = factor[r];
+    before += square, after += f * f * square;
+  }
+  before = block_sum<kThreads>(before);
+  after = block_sum<kThreads>(after);
+  const float scale = after > 0 ? static_cast<float>(sqrt(before / after)) : 0.0f;
+  x += blockIdx.y * of.stride + m.offset;
+  const int64_t end = min(begin + kRows, m.rows);
+  for (int64_t row = begin + threadIdx.x / kWarp; row < end; row += kWarps) {
+    const float by = scale * factor[row];
+    T* const to = x + row * m.cols;
+    for (int64_t i = (threadIdx.x % kWarp) * kNormGroup; i < m.cols; i += kWarp * kNormGroup) {
+      float o[kNormGroup];
+      load(o, to + i, m.cols - i, packed);
+#pragma unroll
+      for (float& value : o) value *= by;
+      store(to + i, o, m.cols - i, packed);
+    }
+  }
+}
+
+// Up to Places::kMost matrices of every row.
+void normalise_rows_of(CudaQueue& q, const NormaliseRows& k, std::span<const MuonMatrix> matrices) {
+  RowsOf of{};
+  of.stride = k.x.cols();
+  bool packed = aligned16(k.x) && of.stride % kNormGroup == 0;
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    const MuonMatrix& m = of.matrix[i] = matrices[i];
+    of.most = std::max(of.most, static_cast<int>(m.rows));
+    packed = packed && m.offset % kNormGroup == 0 && m.cols % kNormGroup == 0;
+  }
+  const auto rows = static_cast<unsigned>(k.x.rows()),
+             count = static_cast<unsigned>(matrices.size());
+  std::size_t offset = 0;
+  const int64_t all = k.x.rows() * static_cast<int64_t>(count) * of.most;
+  of.squares = take_workspace<float>(q, offset, all, NormaliseRows::kName);
+  of.factor = take_workspace<float>(q, offset, all, NormaliseRows::kName);
+  dispatch_cuda(k.x.dtype, [&]<class T>() {
+    measure_rows<<<dim3(blocks_for(of.most, kWarps), rows, count), kThreads, 0, q.stream>>>(
+        k.x.as<T>(), k.v.as<float>(), of, k.results, packed);
+    scale_rows<<<dim3(blocks_for(of.most, kRows), rows, count), kThreads, 0, q.stream>>>(
+        k.x.as<T>(), of, k.results, packed);
+  });
+}
+
 // GEMMs of all matrices at one offset, in cuBLASLt's column-major terms: (R, C) is (C, R) to it.
 class Products {
  public:
@@ -233,6 +331,15 @@ void compute(CudaQueue& q, const NewtonSchulz& k) {
   for (int step = 1; step <= NewtonSchulz::kSteps; ++step) {
     step_of(q, k, to, from, step);
     std::swap(from, to);
+  }
+}
+
+void compute(CudaQueue& q, const NormaliseRows& k) {
+  if (k.x.size() == 0) return;
+  for (std::span<const MuonMatrix> rest = k.matrices; !rest.empty();) {
+    const std::size_t count = std::min<std::size_t>(rest.size(), Places::kMost);
+    normalise_rows_of(q, k, rest.first(count));
+    rest = rest.subspan(count);
   }
 }
 

@@ -125,6 +125,26 @@ struct NewtonSchulz {
 
 WEFT_KERNEL(NewtonSchulz);
 
+// NorMuon (Li et al. 2025, arXiv 2510.05491): rows of o, which are output neurons, become equally
+// long as a mean over the updates. Of each matrix (R, C)
+//   v_r  = beta2 v_r + (1 - beta2) mean_c o_rc^2
+//   o_rc = s o_rc / (sqrt(v_r) + 1e-10),  where s leaves |o| as it was
+struct NormaliseRows {
+  static constexpr const char* kName = "normalise_rows";
+  static constexpr double kBeta2 = 0.95, kLeast = 1e-10;
+  TensorView x;                      // (n, P)  T; o, read and written
+  std::vector<MuonMatrix> matrices;  // in each row of x; other elements stay as they are
+  // (n, P)  wide(T), read and written: v of a matrix where its first R elements are in x
+  TensorView v;
+  const StepResults* results = nullptr;  // in the queue's memory: update_scale; 0 changes nothing
+
+  std::vector<TensorView> outputs() const { return {x}; }
+
+  std::vector<TensorView> inputs() const { return {x}; }
+};
+
+WEFT_KERNEL(NormaliseRows);
+
 struct MuonUpdate {
   static constexpr const char* kName = "muon_update";
   TensorView master;  // (P)  wide(T), read and written

@@ -62,6 +62,16 @@ void directions(Ctx& ctx, const ParameterStore& store, const TrainConfig& train,
                squares = ctx.empty({2, k.square_elements()}, x.dtype(), "optimizer");
   k.other = other, k.squares = squares;
   ctx.launch(k);
+  if (!train.muon_normalise) return;
+  const GradientRange range = store.matrices();
+  WEFT_CHECK(store.has_whole(store.v()) && x.size() == range.size(),
+             "train.muon_normalise: needs a process that has the whole store");
+  ctx.launch(NormaliseRows{
+      .x = x,
+      .matrices = k.matrices,
+      .v = store.v().slice(range.begin, {x.shape()[0], x.shape()[1]}),  // AdamW's, not in use
+      .results = ctx.results,
+  });
 }
 
 void update(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const OwnPart& part,
