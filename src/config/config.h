@@ -92,9 +92,9 @@ struct TrainConfig {
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.01;
   double muon_learning_rate = 0.02;  // at its peak, on the schedule of learning_rate
   double muon_momentum = 0.95, muon_weight_decay = 0.01;
-  bool muon_cautious = false;  // only weights that the update makes smaller decay
-  bool muon_polar = false;     // Polar Express instead of one polynomial five times
-  bool muon_normalise = false;  // NorMuon: rows of updates of equal length
+  bool muon_cautious = false;             // only weights that the update makes smaller decay
+  bool muon_polar = false;                // Polar Express instead of one polynomial five times
+  bool muon_normalise = false;            // NorMuon: rows of updates of equal length
   double clip = 1.0;                      // global gradient norm; 0: off
   double ema_decay = 0.0;                 // 0: no moving average is kept
   Recompute recompute = Recompute::none;  // what the backward pass computes again

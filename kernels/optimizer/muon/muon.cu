@@ -105,7 +105,8 @@ void normalise_some(CudaQueue& q, const NewtonSchulz& k, std::span<const MuonMat
     partial_squares<<<dim3(kNormBlocks, rows, count), kThreads, 0, q.stream>>>(
         partial, k.x.as<T>(), stride, places, packed);
     normalise<<<dim3(blocks_for(largest, kThreads * kNormGroup), rows, count), kThreads, 0,
-                q.stream>>>(k.other.as<T>(), k.x.as<T>(), partial, stride, places, k.slack(), packed);
+                q.stream>>>(k.other.as<T>(), k.x.as<T>(), partial, stride, places, k.slack(),
+                            packed);
   });
 }
 

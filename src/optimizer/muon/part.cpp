@@ -49,8 +49,7 @@ void momentum(Ctx& ctx, const ParameterStore& store, const OwnPart& part, const 
   });
 }
 
-void directions(Ctx& ctx, const ParameterStore& store, const TrainConfig& train,
-                const Tensor& x) {
+void directions(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const Tensor& x) {
   NewtonSchulz k{
       .polar = train.muon_polar,
       .x = x,
