@@ -20,9 +20,9 @@ void momentum(CaseRun& r, int64_t n, float update_scale) {
 }
 
 // `count` times matrices of these sizes, eight elements or more apart.
-void newton_schulz(CaseRun& r, int64_t count,
-                   const std::vector<std::pair<int64_t, int64_t>>& sizes) {
-  NewtonSchulz k{.x = {}, .matrices = {}, .other = {}, .squares = {}};
+void newton_schulz(CaseRun& r, int64_t count, const std::vector<std::pair<int64_t, int64_t>>& sizes,
+                   bool polar = false) {
+  NewtonSchulz k{.polar = polar, .x = {}, .matrices = {}, .other = {}, .squares = {}};
   int64_t period = 0;
   for (const auto& [rows, cols] : sizes) {
     k.matrices.push_back({period, rows, cols});
@@ -35,13 +35,28 @@ void newton_schulz(CaseRun& r, int64_t count,
   r.kernel(k, k.cost().flops);
 }
 
-void update(CaseRun& r, int64_t n, bool ema, float update_scale) {
+void normalise_rows(CaseRun& r, int64_t count,
+                    const std::vector<std::pair<int64_t, int64_t>>& sizes, float update_scale) {
+  NormaliseRows k;
+  int64_t period = 0;
+  for (const auto& [rows, cols] : sizes) {
+    k.matrices.push_back({period, rows, cols});
+    period += (rows * cols + 15) / 8 * 8;
+  }
+  k.x = r.replaced("x", {count, period});
+  k.v = r.updated("v", {count, period}, r.wide_type(), 0.1, 1);
+  k.results = r.results(update_scale, false);
+  r.kernel(k);
+}
+
+void update(CaseRun& r, int64_t n, bool ema, float update_scale, bool cautious = false) {
   MuonUpdate k;
   k.master = r.updated("master", {n}, r.wide_type(), 1, 0);
   if (ema) k.ema = r.updated("ema", {n}, r.wide_type(), 1, 0);
   k.compute = r.updated("compute", {n}, r.type(), 0, 0.5);
   k.o = r.input({n});
   k.weight_decay = 0.1;
+  k.cautious = cautious;
   k.step = r.step();
   k.results = r.results(update_scale, false);
   r.kernel(k);
@@ -51,28 +66,47 @@ void add_muon_cases(Table& table) {
   for (const int64_t n : {1, 7, 8, 9, 33, 2049, 40000})
     for (const float scale : {0.25f, 0.0f}) {
       table.add<MuonMomentum>(case_of(momentum, n, scale), n, " elements, update scale ", scale);
-      table.add<MuonUpdate>(case_of(update, n, scale > 0, scale), n, " elements, update scale ",
-                            scale);
+      table.add<MuonUpdate>(case_of(update, n, scale > 0, scale, false), n,
+                            " elements, update scale ", scale);
     }
   for (const int64_t count : {1, 3}) {
-    table.add<NewtonSchulz>(case_of(newton_schulz, count, {{1, 1}, {3, 1}, {8, 33}, {64, 16}}),
-                            count, " of four");
-    table.add<NewtonSchulz>(case_of(newton_schulz, count, {{16, 96}, {16, 64}, {64, 16}}), count,
-                            " of one side");
+    table.add<NewtonSchulz>(
+        case_of(newton_schulz, count, {{1, 1}, {3, 1}, {8, 33}, {64, 16}}, false), count,
+        " of four");
+    table.add<NewtonSchulz>(case_of(newton_schulz, count, {{16, 96}, {16, 64}, {64, 16}}, false),
+                            count, " of one side");
   }
   // Tiles of 128 x 128: one, parts of one, several; more rows, more columns; all on Hopper's
   // kernel.
   table.add<NewtonSchulz>(
-      case_of(newton_schulz, 2, {{128, 128}, {136, 328}, {328, 136}, {264, 264}}),
+      case_of(newton_schulz, 2, {{128, 128}, {136, 328}, {328, 136}, {264, 264}}, false),
       "2 of four in tiles");
-  table.add<NewtonSchulz>(case_of(newton_schulz, 5, {{8, 16}, {72, 8}, {384, 512}, {512, 136}}),
-                          "5 of four in tiles");
+  table.add<NewtonSchulz>(
+      case_of(newton_schulz, 5, {{8, 16}, {72, 8}, {384, 512}, {512, 136}}, false),
+      "5 of four in tiles");
+  table.add<NewtonSchulz>(
+      case_of(newton_schulz, 2, {{128, 128}, {136, 328}, {328, 136}, {264, 264}}, true),
+      "2 of four in tiles, polar");
+  table.add<NewtonSchulz>(case_of(newton_schulz, 2, {{1, 1}, {3, 1}, {8, 33}, {64, 16}}, true),
+                          "2 of four, polar");
+  for (const float scale : {0.25f, 0.0f}) {
+    table.add<MuonUpdate>(case_of(update, 2049, false, scale, true),
+                          "2049 elements, cautious, update scale ", scale);
+    table.add<NormaliseRows>(
+        case_of(normalise_rows, 2, {{1, 1}, {3, 1}, {8, 33}, {64, 16}, {300, 528}}, scale),
+        "2 of five, update scale ", scale);
+    table.add<NormaliseRows>(case_of(normalise_rows, 3, {{136, 328}, {264, 8}}, scale),
+                             "3 of two, update scale ", scale);
+  }
   constexpr int64_t matrices = 12 * 512 * 6144;
   table.time<MuonMomentum>(case_of(momentum, matrices, 0.25f), matrices, " elements");
   table.time<NewtonSchulz>(
-      case_of(newton_schulz, 12, {{1536, 512}, {512, 512}, {2048, 512}, {512, 2048}}),
+      case_of(newton_schulz, 12, {{1536, 512}, {512, 512}, {2048, 512}, {512, 2048}}, false),
       "12 blocks of d 512");
-  table.time<MuonUpdate>(case_of(update, matrices, false, 0.25f), matrices, " elements");
+  table.time<NormaliseRows>(
+      case_of(normalise_rows, 8, {{1536, 512}, {512, 512}, {2048, 512}, {512, 2048}}, 0.25f),
+      "8 blocks of d 512");
+  table.time<MuonUpdate>(case_of(update, matrices, false, 0.25f, false), matrices, " elements");
 }
 
 const bool added = add_cases_of_part(add_muon_cases);
