@@ -6,8 +6,6 @@ cd "$(dirname "$0")/../.."
 . train/boards/board.sh
 board cifar10 "$@"
 
-for seed in 0 1; do
-  row "a minute" $seed cifar10_32l.yaml
-  row "eight minutes" $seed cifar10_32l.yaml --set train.steps=38000
-done
+for seed in 0 1; do row "a minute" $seed cifar10_32l.yaml; done
+for seed in 0 1; do row "eight minutes" $seed cifar10_32l.yaml --set train.steps=38000; done
 finish

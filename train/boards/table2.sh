@@ -19,12 +19,16 @@ pattern() {  # of a name, with blocks of $2 positions
 text=(--set train.steps=1500 --set 'train.context_schedule=[[0, 1536], [1000, 12288]]' --set train.eval_every=1500)
 deeper=(--set model.layers=12 --set train.batch=2)
 images=(--set train.steps=8000 --set train.eval_every=8000)
-for name in dense fixed strided; do
+for name in fixed strided dense; do
   for seed in 0 1 2; do
     row "text, $name" $seed text_1min.yaml "${text[@]}" "${deeper[@]}" --set "model.attention=$(pattern $name 128)"
-    row "images, $name" $seed cifar10_32l.yaml "${images[@]}" --set "model.attention=$(pattern $name 96)"
   done
+done
+for name in fixed strided dense; do
   row "text, $name, recipe of 2019" 0 novels_12l.yaml "${text[@]}" --set train.batch=2 \
     --set "model.attention=$(pattern $name 128)"
+  for seed in 0 1 2; do
+    row "images, $name" $seed cifar10_32l.yaml "${images[@]}" --set "model.attention=$(pattern $name 96)"
+  done
 done
 finish
