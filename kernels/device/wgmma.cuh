@@ -93,6 +93,9 @@ inline constexpr int kColumnStep = 16 * 2 / 16, kRowStep = 16 * 128 / 16;  // 16
 // One k-step of 16 over n columns: c = A B^T, or c += A B^T where add_to is not 0.
 WEFT_WGMMA_SHARED(wgmma, 32, 16, "%16", "%17, %18, p, 1, 1, 0, 0")
 WEFT_WGMMA_SHARED(wgmma, 64, 32, "%32", "%33, %34, p, 1, 1, 0, 0")
+WEFT_WGMMA_SHARED(wgmma, 128, 64, "%64", "%65, %66, p, 1, 1, 0, 0")
+// c = A B, or c += A B where add_to is not 0.
+WEFT_WGMMA_SHARED(wgmma_ab, 128, 64, "%64", "%65, %66, p, 1, 1, 0, 1")
 // A in registers; kTransposed: B^T lies in memory, else B.
 WEFT_WGMMA_REGISTERS(64, 32, "%32", "{%33, %34, %35, %36}, %37, p, 1, 1, %38")
 WEFT_WGMMA_REGISTERS(128, 64, "%64", "{%65, %66, %67, %68}, %69, p, 1, 1, %70")

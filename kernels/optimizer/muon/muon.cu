@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Muon on CUDA. A step of Newton-Schulz is three kinds of batched GEMMs through cuBLASLt, whose
-// epilogues add and scale; A is symmetric, so that no matrix is transposed. The rest is bound by
-// memory bandwidth.
+// Muon on CUDA. A step of Newton-Schulz is newton_schulz.cu on Hopper, else three kinds of batched
+// GEMMs through cuBLASLt, whose epilogues add and scale; A is symmetric, so that no matrix is
+// transposed. The rest is bound by memory bandwidth.
 #include "kernels/linear/matmul.cuh"
 #include "kernels/optimizer/muon/muon.h"
+#include "kernels/optimizer/muon/newton_schulz.h"
 #include "kernels/optimizer/weights.cuh"
 
 #include <algorithm>
@@ -222,9 +223,10 @@ void compute(CudaQueue& q, const NewtonSchulz& k) {
     normalise_some(q, k, rest.first(count));
     rest = rest.subspan(count);
   }
+  const auto step_of = newton_schulz::covers(k) ? newton_schulz::run_hopper : iterate;
   TensorView from = k.other, to = k.x;
   for (int step = 1; step <= NewtonSchulz::kSteps; ++step) {
-    iterate(q, k, to, from, step == NewtonSchulz::kSteps);
+    step_of(q, k, to, from, step == NewtonSchulz::kSteps);
     std::swap(from, to);
   }
 }

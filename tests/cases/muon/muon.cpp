@@ -60,6 +60,13 @@ void add_muon_cases(Table& table) {
     table.add<NewtonSchulz>(case_of(newton_schulz, count, {{16, 96}, {16, 64}, {64, 16}}), count,
                             " of one side");
   }
+  // Tiles of 128 x 128: one, parts of one, several; more rows, more columns; all on Hopper's
+  // kernel.
+  table.add<NewtonSchulz>(
+      case_of(newton_schulz, 2, {{128, 128}, {136, 328}, {328, 136}, {264, 264}}),
+      "2 of four in tiles");
+  table.add<NewtonSchulz>(case_of(newton_schulz, 5, {{8, 16}, {72, 8}, {384, 512}, {512, 136}}),
+                          "5 of four in tiles");
   constexpr int64_t matrices = 12 * 512 * 6144;
   table.time<MuonMomentum>(case_of(momentum, matrices, 0.25f), matrices, " elements");
   table.time<NewtonSchulz>(
