@@ -131,33 +131,64 @@ __device__ __forceinline__ void sum(float (&c)[64], Storage& storage, PipelineSt
   storage.pipeline.release(before);
 }
 
+// Where this thread's pair of neighbours begins: in a half of the tile's rows, number j of them.
+struct PairPlace {
+  int row, col;
+
+  __device__ __forceinline__ PairPlace(const Tile& t, int self, int half, int j)
+      : row(t.row + self * 64 + row_of(half)),
+        col(t.col + j * 8 + static_cast<int>(threadIdx.x % 4) * 2) {}
+
+  __device__ __forceinline__ bool is_in(const Product& p) const {
+    return row < p.rows && col < p.cols;
+  }
+
+  __device__ __forceinline__ int64_t offset(const Product& p) const {
+    return static_cast<int64_t>(row) * p.cols + col;
+  }
+};
+
+// The addend of a tile. Loaded before the sum, whose MMAs hide it: behind the first store, loads
+// would wait one for the other, as `out` could be the same memory to the compiler.
+struct Addend {
+  uint32_t pairs[2][kEdge / 8];
+
+  __device__ __forceinline__ void load(const Product& p, const Tile& t, int self) {
+    const T* const from = p.addend ? p.addend + t.matrix * p.addend_stride : nullptr;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+#pragma unroll
+      for (int j = 0; j < kEdge / 8; ++j) {
+        const PairPlace place(t, self, half, j);
+        pairs[half][j] = from && place.is_in(p)
+                             ? __ldg(reinterpret_cast<const uint32_t*>(from + place.offset(p)))
+                             : 0;
+      }
+    }
+  }
+};
+
 // alpha c + beta addend, rounded, and its mirror image beyond the diagonal.
-__device__ __forceinline__ void store(const float (&c)[64], const Product& p, const Tile& t,
-                                      int self) {
+__device__ __forceinline__ void store(const float (&c)[64], const Addend& addend, const Product& p,
+                                      const Tile& t, int self) {
   T* const out = p.out + t.matrix * p.out_stride;
-  const T* const addend = p.addend ? p.addend + t.matrix * p.addend_stride : nullptr;
   const bool mirrored = p.symmetric && t.row != t.col;
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
-    const int row = t.row + self * 64 + row_of(half);
-    if (row >= p.rows) continue;
 #pragma unroll
     for (int j = 0; j < kEdge / 8; ++j) {
-      const int col = t.col + j * 8 + static_cast<int>(threadIdx.x % 4) * 2;
-      if (col >= p.cols) continue;
-      const int64_t at = static_cast<int64_t>(row) * p.cols + col;
-      float low = p.alpha * c[4 * j + 2 * half], high = p.alpha * c[4 * j + 2 * half + 1];
-      if (addend) {
-        const auto pair = *reinterpret_cast<const uint32_t*>(addend + at);
-        low = fmaf(p.beta, low_half<T>(pair), low);
-        high = fmaf(p.beta, high_half<T>(pair), high);
-      }
+      const PairPlace place(t, self, half, j);
+      if (!place.is_in(p)) continue;
+      const uint32_t added = addend.pairs[half][j];
+      const float low = fmaf(p.beta, low_half<T>(added), p.alpha * c[4 * j + 2 * half]),
+                  high = fmaf(p.beta, high_half<T>(added), p.alpha * c[4 * j + 2 * half + 1]);
       const uint32_t pair = pack<T>(low, high);
-      *reinterpret_cast<uint32_t*>(out + at) = pair;
+      *reinterpret_cast<uint32_t*>(out + place.offset(p)) = pair;
       if (!mirrored) continue;
-      auto* const image = reinterpret_cast<uint16_t*>(out) + static_cast<int64_t>(col) * p.cols;
-      image[row] = static_cast<uint16_t>(pair);
-      image[p.cols + row] = static_cast<uint16_t>(pair >> 16);
+      auto* const image =
+          reinterpret_cast<uint16_t*>(out) + static_cast<int64_t>(place.col) * p.cols + place.row;
+      image[0] = static_cast<uint16_t>(pair);
+      image[p.cols] = static_cast<uint16_t>(pair >> 16);
     }
   }
 }
@@ -167,10 +198,11 @@ struct ProductsKernel {
   static constexpr int kThreads = 3 * kWarpgroup;
   static constexpr RegisterSplit kRegisters = {.producer = 40, .consumer = 232};
 
-  __device__ __forceinline__ static void init(Storage& storage, const Arguments&) {
+  __device__ __forceinline__ static void init(Storage& storage, const Arguments& arguments) {
     if (threadIdx.x == 0) {
       storage.pipeline.init(1, 2 * kWarpgroup / 32);  // consumer warps
       fence_proxy_async();
+      for (int i = 0; i < arguments.count; ++i) prefetch(arguments.a[i]), prefetch(arguments.b[i]);
     }
     __syncthreads();
     griddepcontrol_wait();
@@ -197,13 +229,15 @@ struct ProductsKernel {
       const Tile t = Tile::of(a, item);
       const Product& p = a.product[t.product];
       const int stages = (p.terms + kTerms - 1) / kTerms;
+      Addend addend;
+      addend.load(p, t, self);
       float c[64];
       switch (p.kind) {
         case Kind::abt: sum<Kind::abt>(c, storage, place, stages, self); break;
         case Kind::atb: sum<Kind::atb>(c, storage, place, stages, self); break;
         case Kind::ab: sum<Kind::ab>(c, storage, place, stages, self); break;
       }
-      store(c, p, t, self);
+      store(c, addend, p, t, self);
     }
   }
 };
