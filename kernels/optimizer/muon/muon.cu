@@ -6,7 +6,9 @@
 #include "kernels/optimizer/muon/muon.h"
 #include "kernels/optimizer/weights.cuh"
 
+#include <algorithm>
 #include <cstddef>
+#include <span>
 #include <utility>
 
 namespace weft {
@@ -38,11 +40,19 @@ __global__ void __launch_bounds__(kThreads)
   store(u + first, out, count, packed);
 }
 
-// partial[y][x] = what block (x, y) adds up of |matrix y|^2.
+// Matrices of a launch: where they lie in a row of x.
+struct Places {
+  static constexpr int kMost = 8;
+  int64_t offset[kMost], size[kMost];
+};
+
+// partial[z][y][x] = what block (x, y, z) adds up of |matrix z of row y|^2.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    partial_squares(double* partial, const T* x, int64_t stride, int64_t size, bool packed) {
-  x += blockIdx.y * stride;
+    partial_squares(double* partial, const T* x, int64_t stride,
+                    const __grid_constant__ Places places, bool packed) {
+  x += blockIdx.y * stride + places.offset[blockIdx.z];
+  const int64_t size = places.size[blockIdx.z];
   double sum = 0;
   for (int64_t i = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup;
        i < size; i += static_cast<int64_t>(kNormBlocks) * kThreads * kNormGroup) {
@@ -52,19 +62,23 @@ __global__ void __launch_bounds__(kThreads)
     for (int j = 0; j < kNormGroup; ++j) sum += static_cast<double>(v[j]) * v[j];
   }
   sum = block_sum<kThreads>(sum);
-  if (threadIdx.x == 0) partial[blockIdx.y * kNormBlocks + blockIdx.x] = sum;
+  if (threadIdx.x == 0)
+    partial[(blockIdx.z * gridDim.y + blockIdx.y) * kNormBlocks + blockIdx.x] = sum;
 }
 
-// Matrix y of `out` = matrix y of x / (its norm + 1e-7).
+// Matrix z of row y of `out` = that of x / (its norm + 1e-7).
 template <class T>
-__global__ void __launch_bounds__(kThreads) normalise(T* out, const T* x, const double* partial,
-                                                      int64_t stride, int64_t size, bool packed) {
-  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup;
+__global__ void __launch_bounds__(kThreads)
+    normalise(T* out, const T* x, const double* partial, int64_t stride,
+              const __grid_constant__ Places places, bool packed) {
+  const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup,
+                size = places.size[blockIdx.z];
   if (first >= size) return;
+  partial += (blockIdx.z * gridDim.y + blockIdx.y) * kNormBlocks;
   double sum = 0;
-  for (int i = 0; i < kNormBlocks; ++i) sum += partial[blockIdx.y * kNormBlocks + i];
+  for (int i = 0; i < kNormBlocks; ++i) sum += partial[i];
   const auto factor = static_cast<float>(1.0 / (sqrt(sum) + NewtonSchulz::kLeast));
-  const int64_t at = blockIdx.y * stride + first;
+  const int64_t at = blockIdx.y * stride + places.offset[blockIdx.z] + first;
   float v[kNormGroup];
   load(v, x + at, size - first, packed);
 #pragma unroll
@@ -72,20 +86,25 @@ __global__ void __launch_bounds__(kThreads) normalise(T* out, const T* x, const 
   store(out + at, v, size - first, packed);
 }
 
-// All matrices at one offset.
-void normalise_all(CudaQueue& q, const NewtonSchulz& k, const MuonMatrix& m) {
-  const int64_t n = k.x.rows(), stride = k.x.cols(), size = m.rows * m.cols;
+// Up to Places::kMost matrices of every row.
+void normalise_some(CudaQueue& q, const NewtonSchulz& k, std::span<const MuonMatrix> matrices) {
+  const int64_t n = k.x.rows(), stride = k.x.cols();
+  Places places{};
+  int64_t largest = 0;
+  bool packed = aligned16(k.x, k.other) && stride % kNormGroup == 0;
+  for (std::size_t i = 0; i < matrices.size(); ++i) {
+    places.offset[i] = matrices[i].offset, places.size[i] = matrices[i].rows * matrices[i].cols;
+    largest = std::max(largest, places.size[i]);
+    packed = packed && places.offset[i] % kNormGroup == 0;
+  }
+  const auto rows = static_cast<unsigned>(n), count = static_cast<unsigned>(matrices.size());
   std::size_t offset = 0;
-  auto* partial = take_workspace<double>(q, offset, n * kNormBlocks, NewtonSchulz::kName);
-  const auto rows = static_cast<unsigned>(n);
+  auto* partial = take_workspace<double>(q, offset, n * kNormBlocks * count, NewtonSchulz::kName);
   dispatch_cuda(k.x.dtype, [&]<class T>() {
-    const T* x = k.x.as<T>() + m.offset;
-    T* out = k.other.as<T>() + m.offset;
-    const bool packed = aligned16(x, out) && stride % kNormGroup == 0;
-    partial_squares<<<dim3(kNormBlocks, rows), kThreads, 0, q.stream>>>(partial, x, stride, size,
-                                                                        packed);
-    normalise<<<dim3(blocks_for(size, kThreads * kNormGroup), rows), kThreads, 0, q.stream>>>(
-        out, x, partial, stride, size, packed);
+    partial_squares<<<dim3(kNormBlocks, rows, count), kThreads, 0, q.stream>>>(
+        partial, k.x.as<T>(), stride, places, packed);
+    normalise<<<dim3(blocks_for(largest, kThreads * kNormGroup), rows, count), kThreads, 0,
+                q.stream>>>(k.other.as<T>(), k.x.as<T>(), partial, stride, places, packed);
   });
 }
 
@@ -198,7 +217,11 @@ void compute(CudaQueue& q, const MuonMomentum& k) {
 
 void compute(CudaQueue& q, const NewtonSchulz& k) {
   if (k.x.size() == 0) return;
-  for (const MuonMatrix& m : k.matrices) normalise_all(q, k, m);
+  for (std::span<const MuonMatrix> rest = k.matrices; !rest.empty();) {
+    const std::size_t count = std::min<std::size_t>(rest.size(), Places::kMost);
+    normalise_some(q, k, rest.first(count));
+    rest = rest.subspan(count);
+  }
   TensorView from = k.other, to = k.x;
   for (int step = 1; step <= NewtonSchulz::kSteps; ++step) {
     iterate(q, k, to, from, step == NewtonSchulz::kSteps);
