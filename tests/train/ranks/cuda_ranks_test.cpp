@@ -22,9 +22,9 @@ namespace {
 class CudaMultiRanks : public GpuRuns {
  protected:
   // A run that goes on until something ends it, and has got somewhere.
-  std::vector<std::string> endless() const {
-    return arguments("run", {"train.steps=10000000", "train.eval_every=0", "train.save_every=50",
-                             "train.keep=2"});
+  std::vector<std::string> endless(int save_every = 50) const {
+    return arguments("run", {"train.steps=10000000", "train.eval_every=0",
+                             str("train.save_every=", save_every), "train.keep=2"});
   }
 
   void expect_progress() const {
@@ -126,7 +126,8 @@ TEST_P(CudaMultiRanksByWay, ARankThatStopsEndsThoseThatWaitForItsGpu) {
 }
 
 TEST_F(CudaMultiRanks, ARankThatHangsInItsWorkEndsThoseThatWaitForItsGpu) {
-  Launched launched(dir, "train", endless(), 2, {.environment = {"WEFT_HANG_SECONDS=6"}});
+  // A rank that saves has 60 s.
+  Launched launched(dir, "train", endless(0), 2, {.environment = {"WEFT_HANG_SECONDS=6"}});
   expect_progress();
   launched.expect_ranks();
   HungThread thread(launched.rank(1));
