@@ -166,7 +166,7 @@ __device__ __forceinline__ void bulk_reduce_add(float* to, SharedAddress from, i
 
 // Orders global memory between TMA and ordinary instructions.
 __device__ __forceinline__ void fence_proxy_async_global() {
-  WEFT_SM90_ASM("fence.proxy.async;" ::: "memory");
+  WEFT_SM90_ASM("fence.proxy.async.global;" ::: "memory");
 }
 
 __device__ __forceinline__ void tma_store_commit_group() {
