@@ -101,18 +101,22 @@ bool covers_far_window(const Problem& x, const AttentionPass& pass) {
          pass.band.reach <= kFarthest && pass.band.reach < rows_of_column(x, pass);
 }
 
-// Larger heads have no registers to spare, and TMA wants rows that follow each other.
+// TMA wants rows that follow each other. Queries and keys of up to 64 with larger values are left
+// to two kernels: padded to 128, half of the products of scores and of dQ would be of zeros.
 bool covers_fused(const Problem& x, const AttentionPass& pass) {
-  return x.backward && x.only_pass && x.tma_inputs && pass.edge == kTile && head_size(x) <= 64 &&
-         pass.query_run >= 8 && pass.key_run >= 8;
+  return x.backward && x.only_pass && x.tma_inputs && pass.edge == kTile &&
+         (head_size(x) <= 64 || (x.qk_size > 64 && head_size(x) <= 128)) && pass.query_run >= 8 &&
+         pass.key_run >= 8;
 }
 
 // On an H200, in parts of the time of the two list kernels. 32 or 64 pairs of batch and head: 0.95
 // with 14 key tiles a query tile (`fixed`, 6,144 positions), 0.85 with 96 (`all`), but 0.98 with 8
 // (`fixed`, 3,072). 96 pairs take 1.07, 128 pairs 1.24: dQ tiles seem to leave the L2 cache between
-// two additions.
+// two additions. Heads of 128 take groups of pairs, which stay in that cache: 0.92 with 256 key
+// tiles a query tile (`all`), 0.95 with 32, but 1.04 with 24, and 1.03 to 1.2 for `fixed`.
 bool gains_by_fused(const Problem& x, const AttentionPass& pass) {
-  constexpr int64_t kLeastTiles = 13, kMostPairs = 64;
+  constexpr int64_t kLeastTiles = 13, kLeastTilesOf128 = 28, kMostPairs = 64;
+  if (x.qk_size > 64) return pass.visited >= kLeastTilesOf128 * pass.query_tiles;
   return pass.visited >= kLeastTiles * pass.query_tiles && x.batch * x.heads <= kMostPairs;
 }
 
@@ -259,8 +263,10 @@ int64_t scratch_of(Kernel kernel, const Problem& x, const AttentionPass& pass) {
   if (!x.backward) return 0;
   const int64_t pairs = x.batch * x.heads;
   // dQ of each query tile, how many tasks have added to it, and two numbers for each row.
-  if (kernel == Kernel::hopper_fused)
-    return pairs * (pass.query_tiles * (int64_t{kTile} * 64 + 1) + 2 * x.time);
+  if (kernel == Kernel::hopper_fused) {
+    const int64_t columns = x.qk_size > 64 ? 128 : 64;
+    return pairs * (pass.query_tiles * (kTile * columns + 1) + 2 * x.time);
+  }
   if (kernel != Kernel::hopper_column || tiles_of_column(x, pass) <= kTilesInRegisters) return 0;
   // dQ of a column for each thread block, of which there is one for each multiprocessor.
   constexpr int64_t kMostBlocks = 144;  // no GPU of that architecture has more multiprocessors

@@ -25,8 +25,8 @@ enum class Kernel {
   general_small_tiles,  // tiles of 16, heads up to 256
   // hopper/: any tiles; backward as two kernels, query-stationary and key-stationary
   hopper,
-  // hopper/fused: the backward pass as one kernel, heads up to 64; for a problem of one pass that
-  // brings scratch memory
+  // hopper/fused: the backward pass as one kernel, heads up to 64, or queries and keys of 65 to
+  // 128; for a problem of one pass that brings scratch memory
   hopper_fused,
   // hopper/band/forward, backward: a Band of reach 128 at most, or of 128 rows at most
   hopper_band,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Backward attention as one kernel: two warpgroups own a tile of keys each, a third accumulates dQ
-// of each query tile over both, from dS in shared memory. A producer thread adds that to global
-// memory by turns.
+// of each query tile over both, from dS in shared memory. With heads of 128 there are no registers
+// for a third: each owner accumulates half of the columns of dQ. A producer thread adds dQ to
+// global memory by turns.
 #pragma once
 
 #include "kernels/attention/hopper/epilogue.cuh"
@@ -16,17 +17,26 @@ struct QueryPlace {
   int tile, turn;
 };
 
-struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
-  static constexpr bool kFused = true;
-  static constexpr int kProducingWarps = 2;
-  // Of dS of each owner, and of dQ: one thread of the producer sends each.
-  static constexpr int kBuffers = 2;
-  static constexpr int kThreads = (2 + kOwners) * kWarpgroup;
+template <int D>
+using FusedStages =
+    Memory<kTaskTiles, D, D, true, true, /* kStages */ D == 64 ? 5 : 2, D == 64 ? 2 : 1, true>;
 
-  alignas(kPanelAlignment) Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
-  float4 dq[kBuffers][8][kWarpgroup];
-  QueryPlace place[kBuffers];
+template <int D>
+struct FusedMemory : FusedStages<D> {
+  using Base = FusedStages<D>;
+  using Base::info, Base::kOwners, Base::kWarps, Base::own_pipeline, Base::pipeline;
+  static constexpr bool kFused = true, kDqGroup = D == 64;  // whether a third warpgroup makes dQ
+  static constexpr int kProducingWarps = 2;
+  // Of dS of each owner, and of dQ: one thread of the producer sends each of these.
+  static constexpr int kBuffers = 2;
+  static constexpr int kDqParts = D / 64;  // of 64 columns: without that warpgroup, each owner's
+  static constexpr int kThreads = (1 + kOwners + kDqGroup) * kWarpgroup;
+
+  QueryPlace place[kBuffers];                 // of what is in dq
+  QueryPlace of_ds[kDqGroup ? 0 : kBuffers];  // where dQ of what is in ds belongs
   Pipeline<kBuffers> ds_pipeline[kOwners], dq_pipeline;
+  alignas(kPanelAlignment) Panel ds[kOwners][kBuffers];  // dS^T: rows are keys
+  float4 dq[kBuffers][kDqParts][8][kWarpgroup];
 
   // Behind a stage's mask indices: its query tile, and whose turn it is to add (TileMap::col_turn).
   __device__ void write_turn(int stage, int tile, int turn) {
@@ -37,11 +47,11 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
     if (threadIdx.x == 0) {
       // A thread of the producer, for itself and TMA; the lanes whose cp.async fetch scalars.
       constexpr int kProducers = 1 + 32;
-      constexpr int kReaders = (kOwners + 1) * kWarps;  // the owners, and who accumulates dQ
+      constexpr int kReaders = (kOwners + kDqGroup) * kWarps;  // the owners, and who makes dQ
       pipeline.init(kProducers, kReaders);
       own_pipeline.init(1, kReaders);
-      for (auto& of_owner : ds_pipeline) of_owner.init(kWarps, kWarps);
-      dq_pipeline.init(kWarps, 1);
+      for (auto& of_owner : ds_pipeline) of_owner.init(kWarps, kDqGroup ? kWarps : kReaders);
+      dq_pipeline.init(kDqParts * kWarps, 1);
       fence_proxy_async();
     }
     __syncthreads();
@@ -49,19 +59,20 @@ struct FusedMemory : Memory<kTaskTiles, 64, 64, true, true, 5, 2, true> {
 };
 
 // The memory map of README.md.
-static_assert(sizeof(FusedMemory) == 217'088);
+static_assert(sizeof(FusedMemory<64>) == 216'064);
+static_assert(sizeof(FusedMemory<128>) == 231'424);
 
 // In global memory: of each row less_lse() and delta times kProbabilityUnit (key_stationary.cuh);
-// of each query tile dQ, in the order of the lanes that hold it, and how many work items have added
-// to it.
+// of each query tile dQ, in the order of the lanes that hold it, 64 columns after the other, and
+// how many work items have added to it.
 struct FusedScratch {
   float2* scalars = nullptr;  // (B, H, T)
-  float* dq = nullptr;        // (B, H, tiles, kTile * 64)
+  float* dq = nullptr;        // (B, H, tiles, columns * kTile)
   int32_t* turns = nullptr;   // (B, H, tiles)
-  int tiles = 0;
+  int tiles = 0, columns = 0;
 
   __device__ __forceinline__ float* dq_of(int tile) const {
-    return dq + static_cast<int64_t>(tile) * (kTile * 64);
+    return dq + static_cast<int64_t>(tile) * columns * kTile;
   }
 
   // Until earlier work items have added their parts.
@@ -73,8 +84,9 @@ struct FusedScratch {
     const int64_t pairs = g.q.batch * g.q.heads;
     FusedScratch s;
     s.tiles = pass.query_tiles;
+    s.columns = g.q.size > 64 ? 128 : 64;
     s.dq = static_cast<float*>(g.scratch.data);
-    s.scalars = reinterpret_cast<float2*>(s.dq + pairs * s.tiles * kTile * 64);
+    s.scalars = reinterpret_cast<float2*>(s.dq + pairs * s.tiles * s.columns * kTile);
     s.turns = reinterpret_cast<int32_t*>(s.scalars + pairs * g.q.time);
     return s;
   }
@@ -84,9 +96,11 @@ struct FusedScratch {
 
 template <class T>
 class FusedDqAccumulator {
+  using M = FusedMemory<64>;
+
  public:
-  __device__ FusedDqAccumulator(FusedMemory& memory, const AttentionBackward& g,
-                                const AttentionPass& pass, const FusedScratch& scratch)
+  __device__ FusedDqAccumulator(M& memory, const AttentionBackward& g, const AttentionPass& pass,
+                                const FusedScratch& scratch)
       : memory_(memory),
         g_(g),
         pass_(pass),
@@ -102,7 +116,7 @@ class FusedDqAccumulator {
       memory_.own_pipeline.release(own_stage_.stage);
       own_stage_.advance();
     }
-    for (int i = 0; i < FusedMemory::kBuffers; ++i) open(), close({-1, 0});
+    for (int i = 0; i < M::kBuffers; ++i) open(), close({-1, 0});
   }
 
  private:
@@ -125,7 +139,7 @@ class FusedDqAccumulator {
       open();
 #pragma unroll
       for (int i = 0; i < 8; ++i)
-        st_shared_float4(shared_address(&memory_.dq[out_.stage][i][threadIdx.x % kWarpgroup]),
+        st_shared_float4(shared_address(&memory_.dq[out_.stage][0][i][threadIdx.x % kWarpgroup]),
                          {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]});
       close(place);
     }
@@ -204,20 +218,21 @@ class FusedDqAccumulator {
     out_.advance();
   }
 
-  FusedMemory& memory_;
+  M& memory_;
   const AttentionBackward& g_;
   const AttentionPass& pass_;
   const FusedScratch& scratch_;
-  PipelineState<FusedMemory::kStages> stage_;
-  PipelineState<FusedMemory::kOwnStages> own_stage_;
-  PipelineState<FusedMemory::kBuffers> ds_[2];
-  PipelineState<FusedMemory::kBuffers> out_;
+  PipelineState<M::kStages> stage_;
+  PipelineState<M::kOwnStages> own_stage_;
+  PipelineState<M::kBuffers> ds_[2];
+  PipelineState<M::kBuffers> out_;
 };
 
 // One thread for each buffer of dQ.
+template <int D>
 class TurnTaker {
  public:
-  __device__ TurnTaker(FusedMemory& memory, const FusedScratch& scratch, int buffer)
+  __device__ TurnTaker(FusedMemory<D>& memory, const FusedScratch& scratch, int buffer)
       : memory_(memory),
         scratch_(scratch),
         buffer_(buffer) {}
@@ -253,12 +268,12 @@ class TurnTaker {
     st_release_gpu(scratch_.turns + place.tile, place.turn + 1);
   }
 
-  FusedMemory& memory_;
+  FusedMemory<D>& memory_;
   const FusedScratch& scratch_;
   int buffer_;
 };
 
-// ---- the kernel that runs before ----
+// ---- the kernels that run before and, with heads of 128, after ----
 
 // dQ of a query tile that attends nothing, which no work item has.
 __device__ __forceinline__ void clear_unattended(const AttentionBackward& g,
@@ -275,20 +290,22 @@ __device__ __forceinline__ void clear_unattended(const AttentionBackward& g,
   }
 }
 
-// lse and delta of rows, eight lanes for each, several rows in flight; and it clears `turns`.
-inline constexpr int kRowLanes = 8, kRowThreads = 256, kRowsAhead = 4,
-                     kRowsOfBlock = kRowThreads / kRowLanes * kRowsAhead;
+// lse and delta of rows, a lane for eight columns, several rows in flight; and it clears `turns`.
+inline constexpr int kRowThreads = 256, kRowsAhead = 4;
+template <int D>
+inline constexpr int kRowsOfBlock = kRowThreads / (D / 8) * kRowsAhead;
 
-template <class T>
+template <class T, int D>
 __global__ void __launch_bounds__(kRowThreads)
     begin_fused_kernel(const __grid_constant__ AttentionBackward g,
                        const __grid_constant__ AttentionPass pass,
                        const __grid_constant__ FusedScratch scratch) {
+  constexpr int kRowLanes = D / 8;
   griddepcontrol_launch_dependents();
   // Rows are fewer than 2^32: each has 16 bytes or more in every tensor.
   const auto heads = static_cast<unsigned>(g.q.heads), time = static_cast<unsigned>(g.q.time),
              rows = static_cast<unsigned>(g.q.batch) * time * heads,
-             first = blockIdx.x * kRowsOfBlock + threadIdx.x / kRowLanes;
+             first = blockIdx.x * kRowsOfBlock<D> + threadIdx.x / kRowLanes;
   const unsigned chunk = threadIdx.x % kRowLanes;
   unsigned at[kRowsAhead];
   float lse[kRowsAhead];
@@ -318,7 +335,41 @@ __global__ void __launch_bounds__(kRowThreads)
   const int64_t tile = int64_t{blockIdx.x} * kRowThreads + threadIdx.x;
   if (tile >= g.q.batch * g.q.heads * scratch.tiles) return;
   scratch.turns[tile] = 0;
-  clear_unattended(g, pass, static_cast<int>(tile / scratch.tiles),
-                   static_cast<int>(tile % scratch.tiles));
+  if constexpr (D == 64)
+    clear_unattended(g, pass, static_cast<int>(tile / scratch.tiles),
+                     static_cast<int>(tile % scratch.tiles));
+}
+
+// dQ of heads of 128 from scratch to its tensor, rounded: a query tile a block, its halves one
+// after the other. Tiles that no work item has added to are zeros.
+inline constexpr int kRoundThreads = 2 * kWarpgroup;
+
+template <class T>
+__global__ void __launch_bounds__(kRoundThreads)
+    round_dq_kernel(const __grid_constant__ AttentionBackward g,
+                    const __grid_constant__ AttentionPass pass,
+                    const __grid_constant__ FusedScratch scratch) {
+  const int tile = static_cast<int>(blockIdx.x) % pass.query_tiles,
+            pair = static_cast<int>(blockIdx.x) / pass.query_tiles,
+            heads = static_cast<int>(g.q.heads), h = pair % heads, b = pair / heads,
+            half = static_cast<int>(threadIdx.x) / kWarpgroup;
+  const TileMap& map = pass.maps[g.maps.map_of(b, h)];
+  griddepcontrol_wait();
+  if (tile >= map.query_tiles) return;
+  const int32_t* order = map.query_order + static_cast<int64_t>(tile) * kTile;
+  const int position[2] = {__ldg(order + row_of(0)), __ldg(order + row_of(1))};
+  float dq[32];
+  const bool attended = scratch.turns[blockIdx.x] > 0;
+  const auto* from = reinterpret_cast<const float4*>(scratch.dq_of(static_cast<int>(blockIdx.x))) +
+                     half * 8 * kWarpgroup + threadIdx.x % kWarpgroup;
+#pragma unroll
+  for (int i = 0; i < 8; ++i) {
+    const float4 x = attended ? __ldcg(from + i * kWarpgroup) : float4{};
+    dq[4 * i] = x.x, dq[4 * i + 1] = x.y, dq[4 * i + 2] = x.z, dq[4 * i + 3] = x.w;
+  }
+  Rows out = Rows::of(g.dq, b, h);
+  out.base += half * 128;
+  out.chunks = static_cast<uint32_t>(max(static_cast<int>(out.chunks) - half * 8, 0));
+  store_rows<T>(dq, static_cast<float>(g.scale), false, position, out);
 }
 }  // namespace weft::attention::hopper

@@ -67,7 +67,7 @@ class Producer {
                                       int tiles, const Sources& from,
                                       const TensorMaps& tensor_maps) {
     const HeadsView& x = from.x;
-    TileScheduler scheduler(from.own_x, tiles, kOwners, tensor_maps.together);
+    TileScheduler scheduler(from.own_x, tiles, kOwners, tensor_maps.together, M::kFused);
     Front ahead;
     for (unsigned round = 0; round < scheduler.rounds(); ++round) {
       if (round % kAhead == 0) ahead = look_ahead(scheduler, round, maps, pass);

@@ -75,14 +75,17 @@ struct Memory {
 // pairs_together(). Work items of a group are numbered (rank, pair), pair fastest; rank 0 has the
 // longest lists. So that no block gets the longest of every round, blocks take the items of a
 // single group back and forth, and of several groups every second one begins with its shortest
-// lists, the last with its longest.
+// lists, the last with its longest. in_rank_order: items wait for lower ranks of their pair, so
+// blocks take all groups by rising ranks, back and forth.
 class TileScheduler {
  public:
-  __device__ TileScheduler(const HeadsView& x, int tiles, int owners, int together)
+  __device__ TileScheduler(const HeadsView& x, int tiles, int owners, int together,
+                           bool in_rank_order = false)
       : heads_(static_cast<unsigned>(x.heads)),
         pairs_(static_cast<unsigned>(x.batch) * heads_),
         ranks_(static_cast<unsigned>((tiles + owners - 1) / owners)),
-        together_(static_cast<unsigned>(together)) {}
+        together_(static_cast<unsigned>(together)),
+        in_rank_order_(in_rank_order) {}
 
   struct Place {
     int rank, b, h;
@@ -90,7 +93,7 @@ class TileScheduler {
 
   // Goes to the work item of a round; false: this thread block has none there.
   __device__ __forceinline__ bool go_to(unsigned round) {
-    const bool back = is_one_group() && round % 2;
+    const bool back = is_rising() && round % 2;
     item_ = round * gridDim.x + (back ? gridDim.x - 1 - blockIdx.x : blockIdx.x);
     return item_ < count();
   }
@@ -109,7 +112,7 @@ class TileScheduler {
   __device__ __forceinline__ Place place() const {
     const unsigned group = item_ / (together_ * ranks_), at = item_ % (together_ * ranks_),
                    pair = group * together_ + at % together_, place = at / together_,
-                   rank = is_one_group() || group % 2 ? place : ranks_ - 1 - place;
+                   rank = is_rising() || group % 2 ? place : ranks_ - 1 - place;
     return {static_cast<int>(rank), static_cast<int>(pair / heads_),
             static_cast<int>(pair % heads_)};
   }
@@ -117,9 +120,12 @@ class TileScheduler {
  private:
   __device__ __forceinline__ unsigned count() const { return pairs_ * ranks_; }
 
-  __device__ __forceinline__ bool is_one_group() const { return together_ == pairs_; }
+  __device__ __forceinline__ bool is_rising() const {
+    return in_rank_order_ || together_ == pairs_;
+  }
 
   unsigned heads_, pairs_, ranks_, together_, item_ = 0, round_ = 0;
+  bool in_rank_order_;
 };
 
 // What a consumer is told of a stage: its mask index, and whether it is the last of the work item.

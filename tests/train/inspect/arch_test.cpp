@@ -102,6 +102,8 @@ TEST(InspectArch, NamesTheKernelsOfHopper) {
   EXPECT_EQ(kernels({"all"}, 2048, 64, 1), (PassKernels{"hopper", "hopper/fused"}));
   EXPECT_EQ(kernels({"all"}, 2048, 64, 17), both("hopper")) << "B H over 64";
   EXPECT_EQ(kernels({"all"}, 1024, 64, 1), both("hopper")) << "fewer than 13 key tiles";
+  EXPECT_EQ(kernels({"all"}, 4096, 128, 17), (PassKernels{"hopper", "hopper/fused"}));
+  EXPECT_EQ(kernels({"all"}, 1024, 128, 17), both("hopper")) << "fewer than 28 key tiles";
 }
 
 TEST(InspectArch, MistakesListWhatWorks) {
