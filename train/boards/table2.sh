@@ -18,7 +18,7 @@ pattern() {  # of a name, with blocks of $2 positions
 
 text=(--set train.steps=1500 --set 'train.context_schedule=[[0, 1536], [1000, 12288]]' --set train.eval_every=1500)
 deeper=(--set model.layers=12 --set train.batch=2)
-images=(--set train.steps=8000 --set train.eval_every=8000)
+images=(--set train.steps=2400 --set train.eval_every=2400)
 for name in fixed strided dense; do
   for seed in 0 1 2; do
     row "text, $name" $seed text_1min.yaml "${text[@]}" "${deeper[@]}" --set "model.attention=$(pattern $name 128)"

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/../.."
 board ten_minutes "$@"
 
 larger=(--set model.layers=12 --set model.width=768 --set model.heads=12 --set model.dropout=0.1)
-longer=(--set train.batch=4 --set train.steps=9600 --set train.eval_every=9600
-        --set 'train.context_schedule=[[0, 768], [4800, 1536], [8600, 3072]]')
+longer=(--set train.batch=4 --set train.steps=9400 --set train.eval_every=2350
+        --set 'train.context_schedule=[[0, 768], [4700, 1536], [8400, 3072]]')
 for seed in 0 1; do row "ten minutes" $seed text_1min.yaml "${larger[@]}" "${longer[@]}"; done
 finish
