@@ -148,7 +148,7 @@ void model_fields(ModelConfig& c, const Visit& visit) {
 void optimizer_fields(TrainConfig& c, const Visit& visit) {
   visit(one_of<Optimizer>("train.optimizer", &c.optimizer,
                           {{"adamw", Optimizer::adamw}, {"muon", Optimizer::muon}},
-                          "muon for the matrices of the blocks, AdamW for the rest"));
+                          "muon: NorMuon for the matrices of the blocks, AdamW for the rest"));
   visit({"train.learning_rate", &c.learning_rate, "at its peak", more_than(0)});
   visit({"train.final_learning_rate", &c.final_learning_rate, "share of it at the last step",
          between(0, 1)});

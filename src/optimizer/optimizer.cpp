@@ -84,6 +84,7 @@ Tensor directions(Ctx& ctx, const ParameterStore& store, const TrainConfig& trai
   optimizer.momentum(ctx, store, within(store.own_parts()[0], range.begin, range.end), u);
   const int64_t blocks = optimizer.blocks(store);
   optimizer.directions(ctx, store, u.slice(0, {blocks, range.size() / blocks}));
+  optimizer.normalise(ctx, store, u, {});
   return u;
 }
 }  // namespace

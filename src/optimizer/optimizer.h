@@ -42,7 +42,7 @@ TensorView compute_of(const ParameterStore&, const OwnPart&);
 // ---- optimizers of matrices, which parts bring (src/parts/parts.h) ----
 
 // Moves each matrix of store.matrices() along a direction that depends on all of its elements. An
-// update calls momentum(), directions() and update() in this order.
+// update calls momentum(), directions(), normalise() and update() in this order.
 struct MatrixOptimizer {
   Optimizer kind;  // train.optimizer
   // The type of u and o in a model that computes in `compute`.
@@ -53,6 +53,15 @@ struct MatrixOptimizer {
   void (*momentum)(Ctx&, const ParameterStore&, const OwnPart&, const Tensor& u);
   // In place: x (some blocks, elements of a block) holds u before and o afterwards.
   void (*directions)(Ctx&, const ParameterStore&, const Tensor& x);
+  // Second moments of the rows of all matrices lie in store.v(), where AdamW has its own. A process
+  // that has a part of it collects all: how many they are, and a copy of those in a part of
+  // store.matrices() to a dense tensor, or back.
+  int64_t (*moments)(const ParameterStore&);
+  void (*move_moments)(Ctx&, const ParameterStore&, const OwnPart&, const Tensor& moments,
+                       bool back);
+  // In place: the directions o of all of store.matrices(), with the moments, which it updates. A
+  // null tensor: those of a store that has all of v.
+  void (*normalise)(Ctx&, const ParameterStore&, const Tensor& o, const Tensor& moments);
   // Moves the weights of a part along its directions o.
   void (*update)(Ctx&, const ParameterStore&, const TrainConfig&, const OwnPart&, const Tensor& o);
   // Bytes that an update takes besides the state of AdamW.

@@ -136,6 +136,25 @@ Tensor gather_squares(Ctx& ctx, const ParameterStore& store, Communicator& commu
   return squares;
 }
 
+// Every rank gets o of all matrices, and makes rows of it equally long. Moments of rows in v that
+// ranks share are summed: all but one rank have zero.
+void normalise(Ctx& ctx, const ParameterStore& store, const MatrixOptimizer& optimizer,
+               const Tensor& o, Communicator& communicator) {
+  if (store.has_whole(store.v())) return optimizer.normalise(ctx, store, o, {});
+  const GradientRange matrices = store.matrices();
+  const Tensor moments = ctx.empty({optimizer.moments(store)}, store.v().dtype(), "optimizer");
+  const auto move = [&](bool back) {
+    for (const OwnPart& own : store.own_parts())
+      if (const OwnPart part = within(own, matrices.begin, matrices.end); part.size > 0)
+        optimizer.move_moments(ctx, store, part, moments, back);
+  };
+  store.device().zero(moments);
+  move(false);
+  communicator.all_reduce_sum(moments);
+  optimizer.normalise(ctx, store, o, moments);
+  move(true);
+}
+
 // o of all of store.matrices(). Each rank computes u of its own parts, and o of a share of the
 // blocks.
 Tensor directions_by_ranks(Ctx& ctx, const ParameterStore& store, const TrainConfig& train,
@@ -160,7 +179,9 @@ Tensor directions_by_ranks(Ctx& ctx, const ParameterStore& store, const TrainCon
     optimizer.directions(ctx, store,
                          u.slice(matrices.begin - begin + rank * share * period, {own, period}));
   communicator.all_gather(u.slice(matrices.begin - begin, {all}));
-  return u.slice(matrices.begin - begin, {matrices.size()});
+  const Tensor o = u.slice(matrices.begin - begin, {matrices.size()});
+  normalise(ctx, store, optimizer, o, communicator);
+  return o;
 }
 }  // namespace
 

@@ -120,6 +120,13 @@ TensorView CaseRun::input_of(const Shape& shape, DType stored, const std::vector
   return add("", shape, stored, [&](int64_t i) { return values[static_cast<std::size_t>(i)]; });
 }
 
+TensorView CaseRun::replaced(const char* name, const Shape& shape, double deviation,
+                             const std::vector<double>& means) {
+  return add(name, shape, type(), [&](int64_t i) {
+    return rounded_to(options_.rounded, means[static_cast<std::size_t>(i)] + deviation * random(i));
+  });
+}
+
 TensorView CaseRun::integers(const Shape& shape, int64_t first, int64_t last) {
   const uint64_t seed = scramble(blocks_.size());
   const auto count = static_cast<uint64_t>(last - first + 1);

@@ -109,6 +109,10 @@ class CaseRun {
     return add(name, shape, type(), noise(options_.rounded, deviation, 0));
   }
 
+  // The same, with a mean for each element.
+  TensorView replaced(const char* name, const Shape& shape, double deviation,
+                      const std::vector<double>& means);
+
   // A struct: an output of that name, which is read as well, or "" for an input. Compared byte by
   // byte.
   template <class T>
@@ -129,6 +133,8 @@ class CaseRun {
   Device& device() { return device_; }
 
   DType type() const { return options_.compute; }
+
+  DType rounded() const { return options_.rounded; }  // what inputs are rounded to
 
   DType wide_type() const { return wide(options_.compute); }
 

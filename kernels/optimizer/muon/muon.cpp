@@ -59,11 +59,12 @@ void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
     const double v = static_cast<double>(at[i]);
     return v * v;
   }));
-  const W factor = static_cast<W>(1 / (norm + NewtonSchulz::kLeast));
+  const W factor = static_cast<W>(1 / (NewtonSchulz::kSafety * norm + NewtonSchulz::kLeast));
   x.set([&](std::size_t i) { return factor * static_cast<W>(at[place(i)]); });
-  const W ka = NewtonSchulz::kA, kb = NewtonSchulz::kB, kc = NewtonSchulz::kC;
-  for (int step = 1; step <= NewtonSchulz::kSteps; ++step) {
-    const W s = step == NewtonSchulz::kSteps ? static_cast<W>(m.scale()) : 1;
+  for (int step = 0; step < NewtonSchulz::kSteps; ++step) {
+    const Quintic& by = NewtonSchulz::kPolynomials[step];
+    const W ka = static_cast<W>(by.a), kb = static_cast<W>(by.b), kc = static_cast<W>(by.c);
+    const W s = step == NewtonSchulz::kSteps - 1 ? static_cast<W>(m.scale()) : 1;
     run(q, LinearForward{.y = a.view(), .x = x.view(), .w = x.view(), .b = {}});
     a.set([&](std::size_t i) { return a.values[i]; });
     run(q, LinearForward{.y = b.view(), .x = a.view(), .w = a.view(), .b = {}});  // A is symmetric
@@ -79,6 +80,44 @@ void orthogonalise(CpuQueue& q, T* at, const MuonMatrix& m) {
     x.set([&](std::size_t i) { return s * ka * x.values[i] + s * y.values[i]; });
   }
   for (std::size_t i = 0; i < x.values.size(); ++i) at[place(i)] = static_cast<T>(x.values[i]);
+}
+
+// o: the first element of the matrix. v: that of its first row.
+template <class T>
+void normalise_rows(T* o, wide_t<T>* v, const MuonMatrix& m) {
+  using W = wide_t<T>;
+  std::vector<double> factor(static_cast<std::size_t>(m.rows));
+  double before = 0, after = 0;  // squares of the matrix
+  for (int64_t r = 0; r < m.rows; ++r) {
+    const T* row = o + r * m.cols;
+    const double squares = sum_of<double>(m.cols, [=](int64_t i) {
+      const double value = static_cast<double>(row[i]);
+      return value * value;
+    });
+    v[r] = static_cast<W>(NormaliseRows::kBeta2 * static_cast<double>(v[r]) +
+                          (1 - NormaliseRows::kBeta2) * squares / static_cast<double>(m.cols));
+    const double f = 1 / (std::sqrt(static_cast<double>(v[r])) + NormaliseRows::kLeast);
+    factor[static_cast<std::size_t>(r)] = f;
+    before += squares, after += f * f * squares;
+  }
+  const double scale = after > 0 ? std::sqrt(before / after) : 0;
+  for (int64_t r = 0; r < m.rows; ++r) {
+    const W by = static_cast<W>(scale * factor[static_cast<std::size_t>(r)]);
+    for (T* at = o + r * m.cols; at < o + (r + 1) * m.cols; ++at)
+      *at = static_cast<T>(by * static_cast<W>(*at));
+  }
+}
+
+template <class T>
+void move_moments(const MoveMoments& k) {
+  T *part = k.part.as<T>(), *dense = k.dense.as<T>();
+  for (int64_t n = 0; n < k.dense.rows(); ++n)
+    for (const MuonMatrix& m : k.matrices) {
+      const int64_t first = n * k.period + m.offset - k.begin;  // in `part`
+      for (int64_t r = 0; r < m.rows; ++r, ++dense)
+        if (const int64_t at = first + r; at >= 0 && at < k.part.size())
+          (k.back ? part[at] : *dense) = k.back ? *dense : part[at];
+    }
 }
 
 template <class T>
@@ -99,6 +138,12 @@ void update(const MuonUpdate& k) {
     std::transform(p, p + n, k.compute.as<C>(), [](W value) { return static_cast<C>(value); });
   });
 }
+
+void expect_inside(const std::vector<MuonMatrix>& matrices, int64_t size, const char* kernel) {
+  for (const MuonMatrix& m : matrices)
+    WEFT_CHECK(m.offset >= 0 && m.rows > 0 && m.cols > 0 && m.offset + m.rows * m.cols <= size,
+               kernel, ": a matrix (", m.rows, ", ", m.cols, ") at ", m.offset, " of ", size);
+}
 }  // namespace
 
 void check(const MuonMomentum& k) {
@@ -114,10 +159,26 @@ void check(const NewtonSchulz& k) {
   expect_floating(k.x, "newton_schulz: x");
   expect_size(k.other, k.x.dtype, k.x.size(), "newton_schulz: other");
   expect_size(k.squares, k.x.dtype, 2 * k.square_elements(), "newton_schulz: squares");
-  for (const MuonMatrix& m : k.matrices)
-    WEFT_CHECK(
-        m.offset >= 0 && m.rows > 0 && m.cols > 0 && m.offset + m.rows * m.cols <= k.x.cols(),
-        "newton_schulz: a matrix (", m.rows, ", ", m.cols, ") at ", m.offset, " of ", k.x.cols());
+  expect_inside(k.matrices, k.x.cols(), "newton_schulz");
+}
+
+void check(const NormaliseRows& k) {
+  expect_floating(k.x, "normalise_rows: x");
+  expect_inside(k.matrices, k.x.cols(), "normalise_rows");
+  WEFT_CHECK(k.v.dtype == wide(k.x.dtype) && k.v.rows() == k.x.rows(), "normalise_rows: v");
+  WEFT_CHECK(k.moments.size() == k.matrices.size(), "normalise_rows: needs moments");
+  for (std::size_t i = 0; i < k.moments.size(); ++i)
+    WEFT_CHECK(k.moments[i] >= 0 && k.moments[i] + k.matrices[i].rows <= k.v.cols(),
+               "normalise_rows: moments at ", k.moments[i], " of ", k.v.cols());
+  WEFT_CHECK(k.results, "normalise_rows: needs StepResults");
+}
+
+void check(const MoveMoments& k) {
+  int64_t moments = 0;
+  for (const MuonMatrix& m : k.matrices) moments += m.rows;
+  expect_inside(k.matrices, k.period, "move_moments");
+  WEFT_CHECK(k.part.dtype == DType::f32 || k.part.dtype == DType::f64, "move_moments: part");
+  expect_size(k.dense, k.part.dtype, k.dense.rows() * moments, "move_moments: dense");
 }
 
 void check(const MuonUpdate& k) {
@@ -141,6 +202,20 @@ void compute(CpuQueue& q, const NewtonSchulz& k) {
       dispatch_float(k.x.dtype, [&]<class T>() {
         orthogonalise(q, k.x.as<T>() + row * k.x.cols() + m.offset, m);
       });
+}
+
+void compute(CpuQueue&, const NormaliseRows& k) {
+  if (k.results->update_scale == 0) return;
+  for (int64_t row = 0; row < k.x.rows(); ++row)
+    for (std::size_t i = 0; i < k.matrices.size(); ++i)
+      dispatch_float(k.x.dtype, [&]<class T>() {
+        normalise_rows(k.x.as<T>() + row * k.x.cols() + k.matrices[i].offset,
+                       k.v.as<wide_t<T>>() + row * k.v.cols() + k.moments[i], k.matrices[i]);
+      });
+}
+
+void compute(CpuQueue&, const MoveMoments& k) {
+  k.part.dtype == DType::f64 ? move_moments<double>(k) : move_moments<float>(k);
 }
 
 void compute(CpuQueue&, const MuonUpdate& k) {

@@ -37,6 +37,13 @@ MuonBlocks muon_blocks(const ParameterStore& store) {
   return {};
 }
 
+// v of all rows of a block of matrices.
+int64_t moments_of(const MuonBlocks& blocks) {
+  int64_t rows = 0;
+  for (const MuonMatrix& m : blocks.matrices) rows += m.rows;
+  return rows;
+}
+
 int64_t count_blocks(const ParameterStore& store) { return muon_blocks(store).count; }
 
 void momentum(Ctx& ctx, const ParameterStore& store, const OwnPart& part, const Tensor& u) {
@@ -57,6 +64,40 @@ void directions(Ctx& ctx, const ParameterStore& store, const Tensor& x) {
   ctx.launch(k);
 }
 
+int64_t count_moments(const ParameterStore& store) {
+  const MuonBlocks blocks = muon_blocks(store);
+  return blocks.count * moments_of(blocks);
+}
+
+void move_moments(Ctx& ctx, const ParameterStore& store, const OwnPart& part, const Tensor& moments,
+                  bool back) {
+  const GradientRange range = store.matrices();
+  const MuonBlocks blocks = muon_blocks(store);
+  ctx.launch(MoveMoments{
+      .part = store.slice_of(store.v(), part),
+      .dense = moments.slice(0, {blocks.count, moments_of(blocks)}),
+      .begin = part.begin - range.begin,
+      .period = range.size() / blocks.count,
+      .matrices = blocks.matrices,
+      .back = back,
+  });
+}
+
+void normalise(Ctx& ctx, const ParameterStore& store, const Tensor& o, const Tensor& moments) {
+  const GradientRange range = store.matrices();
+  const MuonBlocks blocks = muon_blocks(store);
+  const Shape shape = {blocks.count, range.size() / blocks.count};
+  NormaliseRows k;
+  k.x = o.slice(0, shape), k.matrices = blocks.matrices, k.results = ctx.results;
+  int64_t rows = 0;
+  for (const MuonMatrix& m : blocks.matrices) {
+    k.moments.push_back(moments ? rows : m.offset);
+    rows += m.rows;
+  }
+  k.v = moments ? moments.slice(0, {blocks.count, rows}) : store.v().slice(range.begin, shape);
+  ctx.launch(k);
+}
+
 void update(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, const OwnPart& part,
             const Tensor& o) {
   ctx.launch(MuonUpdate{
@@ -70,18 +111,22 @@ void update(Ctx& ctx, const ParameterStore& store, const TrainConfig& train, con
   });
 }
 
-// u of a share of the layers, what NewtonSchulz multiplies it with, and o of those of all ranks.
+// u of a share of the layers, what NewtonSchulz multiplies it with, and o of those of all ranks;
+// of ranks that share v, the moments of rows.
 int64_t bytes(const Config& config, std::span<const ParamInfo> params) {
-  int64_t elements = 0, squares = 0;
+  int64_t elements = 0, squares = 0, rows = 0;
   for (const ParamInfo& p : params) {
     if (p.kind != ParamKind::matrix) continue;
     const int64_t side = std::min(p.shape[0], p.shape[1]);
     elements += p.size;
     squares += side * side;
+    rows += p.shape[0];
   }
   const int64_t layers = config.model.layers, share = (layers + config.ranks - 1) / config.ranks;
-  return size_of(muon_dtype(config.precision)) *
-         (elements * config.ranks + elements + 2 * squares) * share / layers;
+  const DType type = muon_dtype(config.precision);
+  const bool shared = config.ranks > 1 && config.train.shard_optimizer;
+  return size_of(type) * (elements * config.ranks + elements + 2 * squares) * share / layers +
+         (shared ? size_of(wide(type)) * rows : 0);
 }
 }  // namespace
 
@@ -92,6 +137,9 @@ void register_muon() {
       .blocks = count_blocks,
       .momentum = momentum,
       .directions = directions,
+      .moments = count_moments,
+      .move_moments = move_moments,
+      .normalise = normalise,
       .update = update,
       .bytes = bytes,
   });

@@ -7,6 +7,7 @@
 #include "tests/train/ranks/rank_runs.h"
 #include "tests/train/trainer/matrices.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <string>
 #include <vector>
@@ -45,9 +46,13 @@ TEST(MuonUpdatesOfRanks, AreTheSameBitsOnAnyNumberOfRanksAndInPieces) {
           };
           EXPECT_EQ(weights(shared), weights(alone));
           EXPECT_EQ(weights(cut), weights(alone));
-          const std::vector<double> m = values_of(*r.device, alone, alone.m(), i);
+          const std::vector<double> m = values_of(*r.device, alone, alone.m(), i),
+                                    v = values_of(*r.device, alone, alone.v(), i);
           EXPECT_EQ(values_of(*r.device, shared, shared.m(), i), m);
           EXPECT_EQ(values_of(*r.device, cut, cut.m(), i), m);
+          EXPECT_EQ(values_of(*r.device, shared, shared.v(), i), v);
+          EXPECT_EQ(values_of(*r.device, cut, cut.v(), i), v);
+          EXPECT_GT(*std::ranges::max_element(v), 0);
         }
       });
     }
@@ -67,12 +72,14 @@ TEST_F(MuonTrainingOfRanks, RanksShareIt) {
   EXPECT_EQ(run("one", 1, few), "");
   for (const int ranks : {2, 3}) {
     const std::string whole = str("whole", ranks), again = str("again", ranks),
-                      pieces = str("pieces", ranks);
+                      pieces = str("pieces", ranks), resumed = str("resumed", ranks);
+    const auto in_pieces = muon({"train.steps=8", "train.shard_optimizer=true"});
     EXPECT_EQ(run(whole, ranks, few), "") << "weights are compared before they are saved";
     EXPECT_EQ(run(again, ranks, few), "");
-    EXPECT_EQ(run(pieces, ranks, muon({"train.steps=8", "train.shard_optimizer=true"})), "");
-    expect_same_latest(again, whole);
-    expect_same_latest(pieces, whole);
+    EXPECT_EQ(run(pieces, ranks, in_pieces), "");
+    EXPECT_EQ(run(resumed, ranks, in_pieces, {.max_steps = 3}), "");
+    EXPECT_EQ(run(resumed, ranks, in_pieces, {.resume = ""}), "");
+    for (const std::string& other : {again, pieces, resumed}) expect_same_latest(other, whole);
     expect_near_series(whole, "one", "loss", 1e-3);
   }
 }

@@ -53,16 +53,30 @@ def load_config(path, reference, settings=()):
     return types.SimpleNamespace(model=model_of(config), train=types.SimpleNamespace(**numbers), seed=config["seed"])
 
 
-def orthogonal(G, steps=5):
-    """Newton-Schulz, on a GPU in bf16 (Jordan 2024, kellerjordan.github.io/posts/muon) on a batch of matrices (b, rows, cols)."""
+SAFETY = 1.01
+POLYNOMIALS = [tuple(k / SAFETY ** (i * (step < 4)) for i, k in zip((1, 3, 5), abc)) for step, abc in enumerate([
+    (8.28721201814563, -23.595886519098837, 17.300387312530933), (4.107059111542203, -2.9478499167379106, 0.5448431082926601),
+    (3.9486908534822946, -2.908902115962949, 0.5518191394370137), (3.3184196573706015, -2.488488024314874, 0.51004894012372),
+    (2.300652019954817, -1.6689039845747493, 0.4188073119525673)])]
+
+
+def orthogonal(G):
+    """Polar Express, on a GPU in bf16 (Amsel et al. 2025, arXiv 2505.16932), on a batch of matrices (b, rows, cols)."""
     X = G.bfloat16() if G.is_cuda else G
     tall = X.shape[1] > X.shape[2]
     X = X.mT if tall else X
-    X = X / (X.norm(dim=(1, 2), keepdim=True) + 1e-7)
-    for _ in range(steps):
+    X = X / (SAFETY * X.norm(dim=(1, 2), keepdim=True) + 1e-7)
+    for a, b, c in POLYNOMIALS:
         A = X @ X.mT
-        X = 3.4445 * X + (-4.7750 * A + 2.0315 * A @ A) @ X
+        X = a * X + (b * A + c * A @ A) @ X
     return X.mT if tall else X
+
+
+def equal_rows(O, v):
+    """NorMuon (Li et al. 2025, arXiv 2510.05491): rows are equally long as a mean over the updates; norms of matrices stay."""
+    v.lerp_(O.square().mean(dim=2, keepdim=True), 0.05)
+    rows = O / (v.sqrt() + 1e-10)
+    return rows * (O.norm(dim=(1, 2), keepdim=True) / rows.norm(dim=(1, 2), keepdim=True).clamp(min=1e-30))
 
 
 class Muon:
@@ -73,16 +87,18 @@ class Muon:
         for p in matrices:
             self.groups.setdefault(p.shape, []).append(p)
         self.means = {shape: [torch.zeros_like(p) for p in group] for shape, group in self.groups.items()}
+        self.rows = {shape: torch.zeros(len(group), shape[0], 1, device=group[0].device) for shape, group in self.groups.items()}
 
     @torch.no_grad()
     def step(self, share, momentum):
         for shape, group in self.groups.items():
             gradients, means = [p.grad for p in group], self.means[shape]
             torch._foreach_lerp_(means, gradients, 1 - momentum)
-            updates = orthogonal(torch.stack(torch._foreach_lerp(gradients, means, momentum)))
             scale = max(1, shape[0] / shape[1]) ** 0.5
+            updates = orthogonal(torch.stack(torch._foreach_lerp(gradients, means, momentum)))
+            updates = equal_rows(updates.float(), self.rows[shape])
             torch._foreach_mul_(group, 1 - self.rate * share * self.decay)
-            torch._foreach_add_(group, [u.float() for u in updates], alpha=-self.rate * share * scale)
+            torch._foreach_add_(group, list(updates), alpha=-self.rate * share * scale)
 
 
 class Recipe:

@@ -34,13 +34,14 @@ TEST(MuonUpdates, LeaveAllOtherParametersToAdamW) {
     for (const auto& [a, b] : {std::pair{adamw.master(), muon.master()},
                                {adamw.compute(), muon.compute()},
                                {adamw.m(), muon.m()},
+                               {adamw.v(), muon.v()},
                                {adamw.ema(), muon.ema()}})
       EXPECT_EQ(values_of(*device, adamw, a, i) == values_of(*device, muon, b, i), same);
   }
 }
 
 // The gradient of the only matrix has rank one, u = s a b^T with |a| = |b| = 1: so has o, whose
-// singular value the polynomial alone decides.
+// singular value the polynomials alone decide. Rows that are not zero become equally long.
 TEST(MuonUpdates, OneByHand) {
   const auto device = make_device("cpu");
   ParameterStore store;
@@ -54,12 +55,13 @@ TEST(MuonUpdates, OneByHand) {
   StepResults results;
   Ctx ctx{.queue = &device->queue, .pool = device->pool.get(), .step = &step, .results = &results};
   update_parameters(ctx, store, train);
-  double s = 1;
-  for (int i = 0; i < 5; ++i) s = 3.4445 * s - 4.7750 * std::pow(s, 3) + 2.0315 * std::pow(s, 5);
-  // 2: the root of 4 rows a column
-  const double decayed = 1 - 0.0625 * 0.125, size = 0.0625 * 2 * s;
-  expect_near(to_host(*device, store.master().slice(0, {4})),
-              {decayed - 0.6 * size, decayed, decayed - 0.8 * size, decayed}, 1e-6, "weights");
+  const double length = 2 * 0.87644765;  // the root of 4 rows a column; where the polynomials map 1
+  const double decayed = 1 - 0.0625 * 0.125, moved = decayed - 0.0625 * length / std::sqrt(2.0);
+  expect_near(to_host(*device, store.master().slice(0, {4})), {moved, decayed, moved, decayed},
+              1e-6, "weights");
+  const double share = 0.05 * length * length;
+  expect_near(to_host(*device, store.v().slice(0, {4})), {0.36 * share, 0, 0.64 * share, 0}, 1e-5,
+              "v");
   expect_near(to_host(*device, store.m().slice(0, {4})), {0.3, 0, 0.4, 0}, 1e-6,
               "m of the clipped gradient");
 }
