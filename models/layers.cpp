@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 #include "models/layers.h"
 
+#include "kernels/layers/canon.h"
 #include "kernels/sampling/decode_linear.h"
 #include "models/model.h"
 #include "src/config/config.h"
@@ -48,6 +49,12 @@ SumAndNorm LayerNorm::forward(Ctx& ctx, const ParameterStore& store, const Var& 
 
 DecodeNorm LayerNorm::decoding(const ParameterStore& store) const {
   return {store.var(weight).value, store.var(bias).value, eps};
+}
+
+BlockNorm::BlockNorm(ParameterStore& store, const std::string& name, const ModelConfig& m)
+    : LayerNorm(store, name, m.width, m.norm_eps) {
+  if (m.canon)
+    canon = store.add(name + ".canon", {kCanonTaps * m.width}, Init::constant(0), ParamKind::wide);
 }
 
 Tensor decode_linear(Ctx& ctx, const ParameterStore& store, const Tensor& x, const LayerNorm* norm,
@@ -194,10 +201,10 @@ double last_weight_std(const ModelConfig& m, int64_t fan_in) {
 
 ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m,
                              ParamKind matrices, const DynamicLayer& layer)
-    : attention_norm(store, name + ".attention_norm", m.width, m.norm_eps),
+    : attention_norm(store, name + ".attention_norm", m),
       attention(store, name + ".attention", m.width, layer, weight_std(m.init, m.width),
                 last_weight_std(m, layer.shape.heads * layer.shape.v_size), matrices),
-      mlp_norm(store, name + ".mlp_norm", m.width, m.norm_eps),
+      mlp_norm(store, name + ".mlp_norm", m),
       mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),
           last_weight_std(m, mlp_width(m)), m.activation, matrices) {}
 
@@ -295,6 +302,11 @@ Var ResidualStream::normed(Ctx& ctx, const ParameterStore& store, const LayerNor
   SumAndNorm y = norm.forward(ctx, store, x_, *branch, dropout_);
   x_ = std::move(y.sum);
   return y.norm;
+}
+
+Var ResidualStream::normed(Ctx& ctx, const ParameterStore& store, const BlockNorm& norm) {
+  const Var y = normed(ctx, store, static_cast<const LayerNorm&>(norm));
+  return norm.canon ? canon(ctx, y, store.var(*norm.canon)) : y;
 }
 
 void ResidualStream::add(Affine branch) {

@@ -37,6 +37,12 @@ struct LayerNorm {
   DecodeNorm decoding(const ParameterStore&) const;
 };
 
+// The norm of a block, with model.canon as its last step.
+struct BlockNorm : LayerNorm {
+  std::optional<Param> canon;  // (4 C)
+  BlockNorm(ParameterStore&, const std::string& name, const ModelConfig&);
+};
+
 // For sampling: x weight^T, x normalised first where there is a norm. A row's bits depend on no
 // other row.
 Tensor decode_linear(Ctx&, const ParameterStore&, const Tensor& x, const LayerNorm* norm,
@@ -106,9 +112,9 @@ struct Mlp {
 // One residual block (section 5.2): x += dropout(attention(norm(x))), then x +=
 // dropout(mlp(norm(x))).
 struct ResidualBlock {
-  LayerNorm attention_norm;
+  BlockNorm attention_norm;
   Attention attention;
-  LayerNorm mlp_norm;
+  BlockNorm mlp_norm;
   Mlp mlp;
   ResidualBlock(ParameterStore&, const std::string& name, const ModelConfig&, ParamKind matrices,
                 const DynamicLayer&);
@@ -137,6 +143,7 @@ class ResidualStream {
 
   Var value(Ctx&);                                                 // x
   Var normed(Ctx&, const ParameterStore&, const LayerNorm& norm);  // norm(x)
+  Var normed(Ctx&, const ParameterStore&, const BlockNorm& norm);
   void add(Affine branch);                                         // x += dropout(branch)
 
  private:

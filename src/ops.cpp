@@ -2,6 +2,7 @@
 // The comment at an op says what its closure keeps for the backward pass, besides weights.
 #include "src/ops.h"
 
+#include "kernels/layers/canon.h"
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/layernorm.h"
 #include "kernels/layers/pointwise.h"
@@ -66,6 +67,24 @@ Var layernorm(Ctx& ctx, const Var& x, const Var& w, const Var& b, double eps) {
         .x = x.value,
         .mean = mean,
         .rstd = rstd,
+        .w = w.value,
+    });
+  });
+  return y;
+}
+
+// Keeps x.
+Var canon(Ctx& ctx, const Var& x, const Var& w) {
+  check_vector("canon", "w", w, kCanonTaps * x.value.view().cols(), wide(x.dtype()));
+  const Var y = ctx.output(x.shape(), x.dtype());
+  ctx.launch(CanonForward{.y = y.value, .x = x.value, .w = w.value});
+  if (!ctx.tape) return y;
+  ctx.tape->record("canon", y, [x, w](Ctx& c, const Tensor& dy) {
+    c.launch(CanonBackward{
+        .dx = c.grad(x),
+        .dw = c.grad(w),
+        .dy = dy,
+        .x = x.value,
         .w = w.value,
     });
   });

@@ -44,6 +44,9 @@ class Check {
       refuse({"model.previous_token", "data.separator"},
              "model.previous_token: looks across the border of documents; leave data.separator "
              "out");
+    if (config_.data.separator >= 0 && config_.model.canon)
+      refuse({"model.canon", "data.separator"},
+             "model.canon: looks across the border of documents; leave data.separator out");
   }
 
  private:

@@ -129,6 +129,8 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   visit({"model.norm_eps", &c.norm_eps, "added to the variance in layernorm", more_than(0)});
   visit({"model.previous_token", &c.previous_token,
          "a position embeds the token before its own, too, from a table of its own"});
+  visit({"model.canon", &c.canon,
+         "behind each norm of a block, a learned weighted sum over a position and the three before"});
   visit(one_of<PositionCode>("model.positions", &c.positions,
                              {{"learned", PositionCode::learned}, {"rotary", PositionCode::rotary}},
                              "embeddings, or rotated queries and keys"));

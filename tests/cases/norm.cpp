@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Layer normalisation, alone and behind a residual connection.
+#include "kernels/layers/canon.h"
 #include "kernels/layers/layernorm.h"
 #include "kernels/layers/rotary.h"
 #include "tests/cases/kernel_cases.h"
 
+#include <array>
 #include <string>
 
 namespace weft {
@@ -25,6 +27,27 @@ void layernorm_backward(CaseRun& r, int64_t n, int64_t c, bool with_dx, bool wit
   k.rstd = r.wide_input({n}, 0.05, 0.5);
   k.w = r.wide_input({c}, 0.3, 1);
   r.kernel(k);
+}
+
+void canon_forward(CaseRun& r, int64_t b, int64_t t, int64_t c) {
+  r.kernel(CanonForward{r.output("y", {b, t, c}, r.type()), r.input({b, t, c}),
+                        r.wide_input({kCanonTaps * c}, 0.5)});
+}
+
+void canon_backward(CaseRun& r, int64_t b, int64_t t, int64_t c) {
+  CanonBackward k;
+  k.dx = r.gradient("dx", {b, t, c});
+  k.dw = r.wide_gradient("dw", {kCanonTaps * c});
+  k.dy = r.input({b, t, c});
+  k.x = r.input({b, t, c});
+  k.w = r.wide_input({kCanonTaps * c}, 0.5);
+  r.kernel(k);
+}
+
+void add_canon(Table& t, int64_t b, int64_t time, int64_t c, bool realistic = false) {
+  const std::string text = str("B ", b, ", T ", time, ", C ", c);
+  t.put<CanonForward>(realistic, case_of(canon_forward, b, time, c), text);
+  t.put<CanonBackward>(realistic, case_of(canon_backward, b, time, c), text);
 }
 
 enum class Recomputed : uint8_t { no, apart, in_place_of_h };  // y in the backward pass
@@ -186,7 +209,18 @@ void add_norm_cases(Table& t) {
     add_residual(t, 4301, c, {}, ", p 0.4");
   }
   add_residual(t, 1100, 37, {}, ", p 0.4");
+  for (const auto& [b, time, c] : {std::array<int64_t, 3>{1, 1, 1},
+                                   {2, 3, 8},
+                                   {5, 2, 33},
+                                   {3, 31, 65},
+                                   {2, 129, 256},
+                                   {7, 33, 264},
+                                   {300, 9, 40},
+                                   {3, 2049, 72},
+                                   {1, 4301, 512}})
+    add_canon(t, b, time, c);
   constexpr int64_t kTokens = 4 * 12288;
+  add_canon(t, 32, 768, 512, true);
   add_norm(t, kTokens, 512, true);
   for (const int64_t c : {256, 512}) {
     add_residual(t, kTokens, c, {}, ", p 0.4", true);

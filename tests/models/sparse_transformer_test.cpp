@@ -46,6 +46,15 @@ TEST(SparseTransformer, GradientsWithRotaryPositionsAndQkNorm) {
   check_model_gradients(config, 11, true);
 }
 
+TEST(SparseTransformer, GradientsWithCanon) {
+  Config config = rotary_config({"local", 5, 1, 1});
+  config.model.canon = true;
+  for (const Recompute recompute : kEveryRecompute) {
+    config.train.recompute = recompute;
+    check_model_gradients(config, 11, true);
+  }
+}
+
 // Token t changes no logits before row t + 1, and does change some after it.
 TEST_P(EachPattern, IsCausal) {
   SmallModel small(small_config(GetParam()));

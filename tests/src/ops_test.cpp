@@ -27,6 +27,21 @@ TEST(Ops, LayerNormGradients) {
                   [](Ctx& c, const auto& v) { return layernorm(c, v[0], v[1], v[2]); });
 }
 
+TEST(Ops, CanonGradients) {
+  for (const int64_t time : {1, 2, 3, 4, 9})
+    check_gradients({{3, time, 5}, {20}},
+                    [](Ctx& c, const auto& v) { return canon(c, v[0], v[1]); });
+}
+
+TEST(Ops, CanonSumsOverAPositionAndTheThreeBefore) {
+  Engine engine("cpu");
+  Ctx ctx = engine.ctx();
+  const Var x{engine.tensor({2, 5, 1}, {1, 2, 3, 4, 5, 10, 20, 30, 40, 50}, DType::f64), nullptr};
+  const Var w{engine.tensor({4}, {1, 0.5, 0.25, 0.125}, DType::f64), nullptr};
+  expect_near(engine.host(canon(ctx, x, w).value),
+              {2, 4.5, 7.25, 10.125, 13, 20, 45, 72.5, 101.25, 130}, 1e-12, "canon");
+}
+
 TEST(Ops, ActivationGradients) {
   for (const Activation f : {Activation::gelu, Activation::relu2}) {
     check_gradients({{3, 11}}, [=](Ctx& c, const auto& v) { return activation(c, v[0], f); });

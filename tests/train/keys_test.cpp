@@ -29,6 +29,7 @@ const Rows kRows{
     {"model.tied_output", {"true"}},
     {"model.final_norm", {"false"}},
     {"model.previous_token", {"true"}},
+    {"model.canon", {"true"}},
     {"model.norm_eps", {"0.3"}},
     {"model.activation", {"relu2"}},
     {"model.positions", {"rotary"}},
