@@ -212,8 +212,11 @@ std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, int64
   WEFT_CHECK(batch > 0 && length > 0 && length <= config_.context,
              "a cache needs batch > 0 and a length from 1 to ", "model.context = ", config_.context,
              ", got ", batch, " and ", length);
-  WEFT_CHECK(!config_.canon, "model.canon: this model is for training and evaluation of whole texts; "
-                             "it does not decode");
+  for (const auto& [on, key] : {std::pair{config_.canon, "model.canon"},
+                                {config_.unet, "model.unet"}})
+    WEFT_CHECK(!on, key,
+               ": a model with it is for training and evaluation of whole texts; it does "
+               "not decode");
   auto cache =
       std::make_unique<LayerCaches>(device, patterns_, attention_shape(config_), blocks_,
                                     store_.compute_dtype(), batch, length, separator_ >= 0);

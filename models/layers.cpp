@@ -201,12 +201,35 @@ double last_weight_std(const ModelConfig& m, int64_t fan_in) {
 
 ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, const ModelConfig& m,
                              ParamKind matrices, const DynamicLayer& layer)
-    : attention_norm(store, name + ".attention_norm", m),
+    : mix(m.unet && layer.number > 0
+              ? std::optional<UnetMix>(std::in_place, store, name + ".mix", m, layer.number)
+              : std::nullopt),
+      attention_norm(store, name + ".attention_norm", m),
       attention(store, name + ".attention", m.width, layer, weight_std(m.init, m.width),
                 last_weight_std(m, layer.shape.heads * layer.shape.v_size), matrices),
       mlp_norm(store, name + ".mlp_norm", m),
       mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),
           last_weight_std(m, mlp_width(m)), m.activation, matrices) {}
+
+UnetMix::UnetMix(ParameterStore& store, const std::string& name, const ModelConfig& m,
+                 int64_t number)
+    : x_weight(store.add(name + ".x", {m.width}, Init::constant(1), ParamKind::wide)),
+      start_weight(store.add(name + ".start", {m.width}, Init::constant(0), ParamKind::wide)) {
+  if (number >= m.layers - m.layers / 2)
+    skip_weight = store.add(name + ".skip", {m.width}, Init::constant(1), ParamKind::wide);
+}
+
+Var UnetMix::forward(Ctx& ctx, const ParameterStore& store, const Var& x, const Var& start,
+                     std::vector<Var>& skips) const {
+  std::vector<Var> terms = {x, start}, weights = {store.var(x_weight), store.var(start_weight)};
+  if (skip_weight) {
+    WEFT_CHECK(!skips.empty(), "unet: no output of a mirrored block is left");
+    terms.push_back(std::move(skips.back()));
+    skips.pop_back();
+    weights.push_back(store.var(*skip_weight));
+  }
+  return weft::mix(ctx, terms, weights);
+}
 
 DecodeBlock ResidualBlock::decoding(const ParameterStore& store, const KeyValueCache& cache,
                                     const DecodeKeys& keys) const {

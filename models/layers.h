@@ -109,9 +109,21 @@ struct Mlp {
   Affine forward(Ctx&, const ParameterStore&, const Var& x) const;
 };
 
+// Of model.unet: what block `number` of `blocks` reads, x_weight x + start_weight start +
+// skip_weight skip.
+struct UnetMix {
+  Param x_weight, start_weight;      // (C)
+  std::optional<Param> skip_weight;  // (C), in the second half
+  UnetMix(ParameterStore&, const std::string& name, const ModelConfig&, int64_t number);
+  // start: the embedding; skips: outputs of the blocks of the first half, of which it takes one.
+  Var forward(Ctx&, const ParameterStore&, const Var& x, const Var& start,
+              std::vector<Var>& skips) const;
+};
+
 // One residual block (section 5.2): x += dropout(attention(norm(x))), then x +=
 // dropout(mlp(norm(x))).
 struct ResidualBlock {
+  std::optional<UnetMix> mix;  // of all but the first with model.unet
   BlockNorm attention_norm;
   Attention attention;
   BlockNorm mlp_norm;
@@ -144,7 +156,7 @@ class ResidualStream {
   Var value(Ctx&);                                                 // x
   Var normed(Ctx&, const ParameterStore&, const LayerNorm& norm);  // norm(x)
   Var normed(Ctx&, const ParameterStore&, const BlockNorm& norm);
-  void add(Affine branch);                                         // x += dropout(branch)
+  void add(Affine branch);  // x += dropout(branch)
 
  private:
   Var x_;

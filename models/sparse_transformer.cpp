@@ -60,6 +60,8 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
   std::map<const AttentionPattern*, KeptMaps> known;
   ResidualStream h =
       stream(dropout(ctx, embedding_.forward(ctx, store_, s), config_.embedding_dropout));
+  const Var embedded = config_.unet ? h.value(ctx) : Var{};
+  std::vector<Var> skips;  // with model.unet: outputs of the first half of the blocks
   for (std::size_t i = 0; i < blocks_.size(); ++i) {
     WEFT_CHECK(patterns_[i]->causal(), "layer ", i, ": ", patterns_[i]->name(),
                " sees what the model is to predict; a model needs causal patterns");
@@ -68,8 +70,12 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
     KeptMaps& maps = found->second;
     if (is_new && starts) maps = segment_maps(ctx, maps.maps, starts, true);
     if (i == 0) ctx.gradients_complete_from(blocks_[i].attention_norm.weight.index);
+    if (blocks_[i].mix)
+      h = stream(blocks_[i].mix->forward(ctx, store_, h.value(ctx), embedded, skips));
+    const bool is_skip = config_.unet && i < blocks_.size() / 2;
     if (!recompute_blocks_ || on_layer) {
       run_block(ctx, i, h, maps, qk, on_layer);
+      if (is_skip) skips.push_back(h.value(ctx));
       continue;
     }
     const Block block = [this, i, maps, qk, stream](Ctx& c, const Var& in) {
@@ -78,6 +84,7 @@ ResidualStream SparseTransformer::hidden(Ctx& ctx, const Sequences& s, const OnL
       return inside.value(c);
     };
     h = stream(recompute(ctx, block, h.value(ctx)));
+    if (is_skip) skips.push_back(h.value(ctx));
   }
   return h;
 }

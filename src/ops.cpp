@@ -5,6 +5,7 @@
 #include "kernels/layers/canon.h"
 #include "kernels/layers/cross_entropy.h"
 #include "kernels/layers/layernorm.h"
+#include "kernels/layers/mix.h"
 #include "kernels/layers/pointwise.h"
 #include "kernels/linear/activation.h"
 #include "kernels/linear/linear.h"
@@ -87,6 +88,28 @@ Var canon(Ctx& ctx, const Var& x, const Var& w) {
         .x = x.value,
         .w = w.value,
     });
+  });
+  return y;
+}
+
+// Keeps all of x.
+Var mix(Ctx& ctx, const std::vector<Var>& x, const std::vector<Var>& w) {
+  WEFT_CHECK(!x.empty() && x.size() == w.size(), "mix: ", x.size(), " terms and ", w.size(),
+             " weights");
+  const auto views = [](const std::vector<Var>& all) {
+    std::vector<TensorView> views;
+    for (const Var& v : all) views.push_back(v.value);
+    return views;
+  };
+  for (const Var& v : w) check_vector("mix", "w", v, x[0].value.view().cols(), wide(x[0].dtype()));
+  const Var y = ctx.output(x[0].shape(), x[0].dtype());
+  ctx.launch(MixForward{.y = y.value, .x = views(x), .w = views(w)});
+  if (!ctx.tape) return y;
+  ctx.tape->record("mix", y, [x, w, views](Ctx& c, const Tensor& dy) {
+    MixBackward k{.dx = {}, .dw = {}, .dy = dy, .x = views(x), .w = views(w)};
+    for (const Var& v : x) k.dx.push_back(c.grad(v));
+    for (const Var& v : w) k.dw.push_back(c.grad(v));
+    c.launch(k);
   });
   return y;
 }

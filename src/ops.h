@@ -52,6 +52,8 @@ Var embedding_row(Ctx&, const Sequences&, const EmbeddingTables&, const int32_t*
 Var layernorm(Ctx&, const Var& x, const Var& w, const Var& b, double eps = 1e-5);
 // x (B, T, C), w (4 C) wide(T): see kernels/layers/canon.h
 Var canon(Ctx&, const Var& x, const Var& w);
+// sum_i w_i x_i, element by element: x_i (..., C), w_i (C) wide(T); see kernels/layers/mix.h
+Var mix(Ctx&, const std::vector<Var>& x, const std::vector<Var>& w);
 // (..., K) x (M, K) -> (..., M); b or Var{}
 Var linear(Ctx&, const Var& x, const Var& w, const Var& b);
 Var dropout(Ctx&, const Var& x, double p);  // acts when ctx.training

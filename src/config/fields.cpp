@@ -129,8 +129,13 @@ void model_fields(ModelConfig& c, const Visit& visit) {
   visit({"model.norm_eps", &c.norm_eps, "added to the variance in layernorm", more_than(0)});
   visit({"model.previous_token", &c.previous_token,
          "a position embeds the token before its own, too, from a table of its own"});
-  visit({"model.canon", &c.canon,
-         "behind each norm of a block, a learned weighted sum over a position and the three before"});
+  visit(
+      {"model.canon", &c.canon,
+       "behind each norm of a block, a learned weighted sum over a position and the three before"});
+  visit(
+      {"model.unet", &c.unet,
+       "a block reads a learned mixture of the stream, the embedding and, in the second half, the "
+       "output of the mirrored block"});
   visit(one_of<PositionCode>("model.positions", &c.positions,
                              {{"learned", PositionCode::learned}, {"rotary", PositionCode::rotary}},
                              "embeddings, or rotated queries and keys"));

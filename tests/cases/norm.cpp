@@ -2,11 +2,13 @@
 // Layer normalisation, alone and behind a residual connection.
 #include "kernels/layers/canon.h"
 #include "kernels/layers/layernorm.h"
+#include "kernels/layers/mix.h"
 #include "kernels/layers/rotary.h"
 #include "tests/cases/kernel_cases.h"
 
 #include <array>
 #include <string>
+#include <utility>
 
 namespace weft {
 namespace {
@@ -48,6 +50,30 @@ void add_canon(Table& t, int64_t b, int64_t time, int64_t c, bool realistic = fa
   const std::string text = str("B ", b, ", T ", time, ", C ", c);
   t.put<CanonForward>(realistic, case_of(canon_forward, b, time, c), text);
   t.put<CanonBackward>(realistic, case_of(canon_backward, b, time, c), text);
+}
+
+void mix_forward(CaseRun& r, int64_t n, int64_t c, int terms) {
+  MixForward k;
+  k.y = r.output("y", {n, c}, r.type());
+  for (int i = 0; i < terms; ++i) k.x.push_back(r.input({n, c}));
+  for (int i = 0; i < terms; ++i) k.w.push_back(r.wide_input({c}));
+  r.kernel(k);
+}
+
+void mix_backward(CaseRun& r, int64_t n, int64_t c, int terms) {
+  MixBackward k;
+  for (int i = 0; i < terms; ++i) k.dx.push_back(r.gradient("dx", {n, c}));
+  for (int i = 0; i < terms; ++i) k.dw.push_back(r.wide_gradient("dw", {c}));
+  k.dy = r.input({n, c});
+  for (int i = 0; i < terms; ++i) k.x.push_back(r.input({n, c}));
+  for (int i = 0; i < terms; ++i) k.w.push_back(r.wide_input({c}));
+  r.kernel(k);
+}
+
+void add_mix(Table& t, int64_t n, int64_t c, int terms, bool realistic = false) {
+  const std::string text = str("N ", n, ", C ", c, ", ", terms, " terms");
+  t.put<MixForward>(realistic, case_of(mix_forward, n, c, terms), text);
+  t.put<MixBackward>(realistic, case_of(mix_backward, n, c, terms), text);
 }
 
 enum class Recomputed : uint8_t { no, apart, in_place_of_h };  // y in the backward pass
@@ -219,7 +245,13 @@ void add_norm_cases(Table& t) {
                                    {3, 2049, 72},
                                    {1, 4301, 512}})
     add_canon(t, b, time, c);
+  for (const int terms : {1, 2, 3})
+    for (const auto& [n, c] :
+         {std::pair{1, 1}, {3, 8}, {33, 65}, {129, 256}, {1100, 37}, {4301, 264}})
+      add_mix(t, n, c, terms);
   constexpr int64_t kTokens = 4 * 12288;
+  add_mix(t, kTokens / 2, 512, 2, true);
+  add_mix(t, kTokens / 2, 512, 3, true);
   add_canon(t, 32, 768, 512, true);
   add_norm(t, kTokens, 512, true);
   for (const int64_t c : {256, 512}) {

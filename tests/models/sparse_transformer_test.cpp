@@ -55,6 +55,18 @@ TEST(SparseTransformer, GradientsWithCanon) {
   }
 }
 
+TEST(SparseTransformer, GradientsWithUnet) {
+  for (const int64_t layers : {1, 2, 3, 4}) {
+    Config config = rotary_config({"local", 5, 1, 1});
+    config.model.layers = layers;
+    config.model.unet = true;
+    for (const Recompute recompute : kEveryRecompute) {
+      config.train.recompute = recompute;
+      check_model_gradients(config, 11, true);
+    }
+  }
+}
+
 // Token t changes no logits before row t + 1, and does change some after it.
 TEST_P(EachPattern, IsCausal) {
   SmallModel small(small_config(GetParam()));

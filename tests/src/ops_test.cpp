@@ -42,6 +42,17 @@ TEST(Ops, CanonSumsOverAPositionAndTheThreeBefore) {
               {2, 4.5, 7.25, 10.125, 13, 20, 45, 72.5, 101.25, 130}, 1e-12, "canon");
 }
 
+TEST(Ops, MixGradients) {
+  check_gradients({{2, 3, 5}, {5}}, [](Ctx& c, const auto& v) { return mix(c, {v[0]}, {v[1]}); });
+  check_gradients({{2, 3, 5}, {2, 3, 5}, {5}, {5}}, [](Ctx& c, const auto& v) {
+    return mix(c, {v[0], v[1]}, {v[2], v[3]});
+  });
+  // one tensor twice
+  check_gradients({{2, 3, 5}, {2, 3, 5}, {5}, {5}, {5}}, [](Ctx& c, const auto& v) {
+    return mix(c, {v[0], v[1], v[0]}, {v[2], v[3], v[4]});
+  });
+}
+
 TEST(Ops, ActivationGradients) {
   for (const Activation f : {Activation::gelu, Activation::relu2}) {
     check_gradients({{3, 11}}, [=](Ctx& c, const auto& v) { return activation(c, v[0], f); });

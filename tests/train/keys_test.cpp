@@ -30,6 +30,7 @@ const Rows kRows{
     {"model.final_norm", {"false"}},
     {"model.previous_token", {"true"}},
     {"model.canon", {"true"}},
+    {"model.unet", {"true"}},
     {"model.norm_eps", {"0.3"}},
     {"model.activation", {"relu2"}},
     {"model.positions", {"rotary"}},
