@@ -213,7 +213,8 @@ std::unique_ptr<DecodeCache> SparseTransformer::make_cache(Device& device, int64
              "a cache needs batch > 0 and a length from 1 to ", "model.context = ", config_.context,
              ", got ", batch, " and ", length);
   for (const auto& [on, key] : {std::pair{config_.canon, "model.canon"},
-                                {config_.unet, "model.unet"}})
+                                {config_.unet, "model.unet"},
+                                {config_.qk_learnt, "model.qk_learnt"}})
     WEFT_CHECK(!on, key,
                ": a model with it is for training and evaluation of whole texts; it does "
                "not decode");

@@ -147,16 +147,22 @@ Tensor Embedding::decode(Ctx& ctx, const ParameterStore& store, const Sequences&
 }
 
 Attention::Attention(ParameterStore& store, const std::string& name, int64_t width,
-                     const DynamicLayer& layer, double std, double proj_std, ParamKind matrices)
+                     const DynamicLayer& layer, double std, double proj_std, ParamKind matrices,
+                     bool learned_gain)
     : shape(layer.shape),
       qkv(store, name + ".qkv", width, shape.columns(), std, true, matrices),
+      gain(learned_gain ? std::optional(store.add(name + ".gain", {shape.heads}, Init::constant(1),
+                                                  ParamKind::wide))
+                        : std::nullopt),
       dynamic(make_dynamic_heads(store, name, layer)),
       proj(store, name + ".proj", shape.heads * shape.v_size, width, proj_std, true, matrices) {}
 
 Var Attention::rotate(Ctx& ctx, const ParameterStore& store, const Var& packed,
                       const QkOptions& of_qk, KeptMaps& maps, MapCache& cache) const {
   if (dynamic) maps.dynamic = dynamic->maps(ctx, store, cache, packed.value);
-  const Var rotated = norm_and_rotate(ctx, packed, shape, of_qk);
+  QkOptions options = of_qk;
+  if (gain) options.gain = store.var(*gain);
+  const Var rotated = norm_and_rotate(ctx, packed, shape, options);
   if (dynamic) dynamic->rotated(ctx, rotated.value);
   return rotated;
 }
@@ -206,7 +212,7 @@ ResidualBlock::ResidualBlock(ParameterStore& store, const std::string& name, con
               : std::nullopt),
       attention_norm(store, name + ".attention_norm", m),
       attention(store, name + ".attention", m.width, layer, weight_std(m.init, m.width),
-                last_weight_std(m, layer.shape.heads * layer.shape.v_size), matrices),
+                last_weight_std(m, layer.shape.heads * layer.shape.v_size), matrices, m.qk_learnt),
       mlp_norm(store, name + ".mlp_norm", m),
       mlp(store, name + ".mlp", m.width, mlp_width(m), weight_std(m.init, m.width),
           last_weight_std(m, mlp_width(m)), m.activation, matrices) {}

@@ -88,10 +88,11 @@ struct DecodeKeys {
 struct Attention {
   AttentionShape shape;
   Linear qkv;                             // C -> q | k | v
+  std::optional<Param> gain;              // (H) of queries, with model.qk_learnt
   std::unique_ptr<DynamicHeads> dynamic;  // null: there are none
   Linear proj;                            // H*Dv -> C
   Attention(ParameterStore&, const std::string& name, int64_t width, const DynamicLayer&,
-            double std, double proj_std, ParamKind matrices);
+            double std, double proj_std, ParamKind matrices, bool learned_gain);
   // q | k | v (B, T, columns) as projected -> as they are attended to, in place. `maps` get those
   // of dynamic heads.
   Var rotate(Ctx&, const ParameterStore&, const Var& packed, const QkOptions&, KeptMaps& maps,

@@ -102,6 +102,7 @@ struct QkOptions {
   // (R, Dqk / 2, 2)  wide(T): cos and sin of each place; empty: not rotated
   Tensor table{};
   Tensor offsets{}, positions{};  // of Sequences
+  Var gain{};                     // (H) wide(T) of queries, with a norm alone
 
   explicit operator bool() const { return norm_eps > 0 || table; }
 };

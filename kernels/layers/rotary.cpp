@@ -41,6 +41,12 @@ void rotate(T* x, int64_t size, wide_t<T> scale, const wide_t<T>* turn, wide_t<T
   }
 }
 
+// Of head h of q, then of k.
+template <class W, class Kernel>
+W gain_of(const Kernel& k, int64_t h) {
+  return k.form.gain && h < k.heads ? k.form.gain.template as<W>()[h] : 1;
+}
+
 template <class T>
 void forward(const QkForward& k) {
   using W = wide_t<T>;
@@ -51,7 +57,7 @@ void forward(const QkForward& k) {
     const W mean_square = dot(x, x, size) / static_cast<W>(size);
     const W r = k.form.norm ? 1 / std::sqrt(mean_square + static_cast<W>(k.form.eps)) : 1;
     if (rstd) rstd[n * 2 * k.heads + h] = r;
-    rotate(x, size, r, turn, W{1});
+    rotate(x, size, r * gain_of<W>(k, h), turn, W{1});
   });
 }
 
@@ -64,12 +70,18 @@ void backward(const QkBackward& k) {
     if (!k.form.norm) return rotate(d, size, W{1}, turn, W{-1});
     const T* y = k.y.as<T>() + n * cols + h * size;
     const W r = k.rstd.as<W>()[n * 2 * k.heads + h], mean = dot(d, y, size) / static_cast<W>(size);
+    const W gain = gain_of<W>(k, h);
+    if (k.form.gain && h < k.heads)
+      k.row_dgain.as<W>()[n * k.heads + h] = mean * static_cast<W>(size) / gain;
     W through[256];
     for (int64_t i = 0; i < size; ++i)
-      through[i] = static_cast<W>(d[i]) - static_cast<W>(y[i]) * mean;
+      through[i] = gain * static_cast<W>(d[i]) - static_cast<W>(y[i]) * mean / gain;
     rotate(through, size, r, turn, W{-1});
     std::transform(through, through + size, d, [](W v) { return static_cast<T>(v); });
   });
+  if (k.form.gain && k.dgain)
+    sum_rows<W>(k.dgain, k.dqkv.rows(), k.heads,
+                [&](int64_t n, int64_t h) { return k.row_dgain.as<W>()[n * k.heads + h]; });
 }
 
 template <class Kernel>
@@ -91,6 +103,8 @@ void check_form(const Kernel& k, const TensorView& qkv) {
     WEFT_CHECK(places > 0, kernel, ": the table of angles has no rows");
     expect_size(f.table, wide(qkv.dtype), places * k.qk_size, named("table").c_str());
   }
+  WEFT_CHECK(!f.gain || f.norm, kernel, ": a gain without a norm");
+  if (f.gain) expect_size(f.gain, wide(qkv.dtype), k.heads, named("gain").c_str());
   WEFT_CHECK(!f.offsets || !f.positions, kernel, ": offsets and positions exclude each other");
   if (f.offsets) expect_size(f.offsets, DType::i32, batch, named("offsets").c_str());
   if (!f.positions) return;
@@ -125,6 +139,9 @@ void check(const QkBackward& k) {
   if (!k.form.norm) return;
   expect_matrix(k.y, k.dqkv.dtype, k.dqkv.rows(), k.dqkv.cols(), "qk_backward: y");
   WEFT_CHECK(k.rstd, "qk_backward: rstd is missing");
+  if (!k.form.gain) return;
+  expect_matrix(k.row_dgain, wide(k.dqkv.dtype), k.dqkv.rows(), k.heads, "qk_backward: row_dgain");
+  if (k.dgain) expect_size(k.dgain.view, wide(k.dqkv.dtype), k.heads, "qk_backward: dgain");
 }
 
 void compute(CpuQueue&, const QkForward& k) {

@@ -2,6 +2,7 @@
 // QK-norm and rotary positions on CUDA. A warp takes a row: its lanes form groups of a power of
 // two, a head each, eight features a lane. The angles of a row stay in registers; kAhead heads a
 // group are in flight.
+#include "kernels/device/column_sums.cuh"
 #include "kernels/layers/rotary.cuh"
 
 #include <bit>
@@ -12,9 +13,11 @@ constexpr int kThreads = 256, kRowsOfBlock = kThreads / kWarp, kAhead = 4;
 
 template <class T>
 struct Call {
-  T* x;         // qkv or dqkv
-  const T* y;   // backward
-  float* rstd;  // null: not kept
+  T* x;               // qkv or dqkv
+  const T* y;         // backward
+  float* rstd;        // null: not kept
+  const float* gain;  // (heads / 2) of q, or null
+  float* row_dgain;   // (rows, heads / 2), backward with a gain
   int64_t rows, cols;
   int32_t time, heads;  // heads: of q and k together
   int lanes;            // of a head
@@ -26,7 +29,7 @@ __device__ __forceinline__ float head_sum(float x, int lanes) {
   return x;
 }
 
-template <class T, bool kBackward>
+template <class T, bool kBackward, bool kGain>
 __global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRowsOfBlock + threadIdx.x / kWarp;
   if (row >= a.rows) return;
@@ -65,12 +68,19 @@ __global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
 #pragma unroll
         for (int j = 0; j < 8; ++j) sum = fmaf(v[j], w[j], sum);
         const float mean = head_sum(sum, a.lanes) * share;
+        const bool gained = kGain && head < a.heads / 2;
+        const float gain = gained ? __ldg(a.gain + head) : 1.0f;
         if constexpr (kBackward) {
+          if (gained && there && feature == 0)
+            a.row_dgain[row * (a.heads / 2) + head] =
+                mean * static_cast<float>(a.angles.size) / gain;
+          const float part = gained ? mean / gain : mean;
 #pragma unroll
-          for (int j = 0; j < 8; ++j) v[j] = fmaf(-w[j], mean, v[j]);
+          for (int j = 0; j < 8; ++j) v[j] = fmaf(-w[j], part, gained ? gain * v[j] : v[j]);
         } else {
           scale[i] = rsqrtf(mean + a.angles.eps);
           if (there && rstd && feature == 0) rstd[head] = scale[i];
+          scale[i] *= gain;
         }
       }
       rotate_eight(v, scale[i], turn, kBackward ? -1.0f : 1.0f);
@@ -80,7 +90,8 @@ __global__ void __launch_bounds__(kThreads) qk_rows(const Call<T> a) {
 }
 
 template <bool kBackward, class Kernel>
-void launch(CudaQueue& q, const Kernel& k, const TensorView& x, const TensorView& y) {
+void launch(CudaQueue& q, const Kernel& k, const TensorView& x, const TensorView& y,
+            float* row_dgain) {
   if (x.size() == 0) return;
   for (const TensorView* part : {&x, &y})
     WEFT_CHECK(!*part || aligned_rows(*part), "qk: rows must begin at multiples of 16 bytes, got ",
@@ -92,6 +103,8 @@ void launch(CudaQueue& q, const Kernel& k, const TensorView& x, const TensorView
         .x = x.as<T>(),
         .y = y.or_null<T>(),
         .rstd = k.rstd.template or_null<float>(),
+        .gain = k.form.gain.template or_null<float>(),
+        .row_dgain = row_dgain,
         .rows = x.rows(),
         .cols = x.cols(),
         .time = static_cast<int32_t>(x.shape[1]),
@@ -99,12 +112,28 @@ void launch(CudaQueue& q, const Kernel& k, const TensorView& x, const TensorView
         .lanes = static_cast<int>(std::bit_ceil(static_cast<unsigned>(k.qk_size / 8))),
         .angles = QkAngles(k.form, k.qk_size),
     };
-    qk_rows<T, kBackward><<<blocks_for(a.rows, kRowsOfBlock), kThreads, 0, q.stream>>>(a);
+    const unsigned blocks = blocks_for(a.rows, kRowsOfBlock);
+    if (a.gain) qk_rows<T, kBackward, true><<<blocks, kThreads, 0, q.stream>>>(a);
+    if (!a.gain) qk_rows<T, kBackward, false><<<blocks, kThreads, 0, q.stream>>>(a);
   });
 }
+
+struct RowGains {
+  const float* of;  // (rows, heads)
+  int64_t heads;
+
+  __device__ void operator()(int64_t row, int64_t first, float (&terms)[8]) const {
+    load(terms, of + row * heads + first, heads - first, false);
+  }
+};
 }  // namespace
 
-void compute(CudaQueue& q, const QkForward& k) { launch<false>(q, k, k.qkv, {}); }
+void compute(CudaQueue& q, const QkForward& k) { launch<false>(q, k, k.qkv, {}, nullptr); }
 
-void compute(CudaQueue& q, const QkBackward& k) { launch<true>(q, k, k.dqkv, k.y); }
+void compute(CudaQueue& q, const QkBackward& k) {
+  launch<true>(q, k, k.dqkv, k.y, k.row_dgain.or_null<float>());
+  if (!k.form.gain || !k.dgain) return;
+  const RowGains of_rows{k.row_dgain.as<float>(), k.heads};
+  launch_column_sums(q, column_sums(k.dgain), k.dqkv.rows(), k.heads, of_rows, QkBackward::kName);
+}
 }  // namespace weft

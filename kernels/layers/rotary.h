@@ -6,6 +6,8 @@
 //   y[2i]     = z[2i] cos - z[2i + 1] sin                 cos, sin: of pair i at the row's place
 //   y[2i + 1] = z[2i] sin + z[2i + 1] cos
 //   dx = rstd * unrotate(dy - y mean(dy y))               so the backward pass needs y and rstd
+// With a gain g of each head, which is not 0, queries are g y, and with d the gradient of g y:
+//   dx = rstd * unrotate(g d - y mean(d g y)),   dg = sum of d g y / g over tokens and features
 // Values are not touched.
 #pragma once
 
@@ -26,6 +28,7 @@ struct QkForm {
   TensorView table;
   TensorView offsets;    // (B)     i32 >= 0, or absent
   TensorView positions;  // (B, P)  i32 >= 0, P at least T; or absent; not together with offsets
+  TensorView gain;       // (H)     wide(T), or absent; with a norm alone; decoding ignores it
   // Sampling: the number t of the first row, in the queue's memory; null: 0.
   const int32_t* first_at = nullptr;
 
@@ -54,6 +57,8 @@ struct QkBackward {
   TensorView rstd;                 // (B T, 2 H)  wide(T); with a norm alone
   int64_t heads = 0, qk_size = 0;  // H, Dqk
   QkForm form;
+  GradView dgain;        // (H)       wide(T); with a gain alone
+  TensorView row_dgain;  // (B T, H)  wide(T): scratch; with a gain alone
 
   std::vector<TensorView> outputs() const { return {dqkv}; }
 

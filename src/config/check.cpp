@@ -44,6 +44,9 @@ class Check {
       refuse({"model.previous_token", "data.separator"},
              "model.previous_token: looks across the border of documents; leave data.separator "
              "out");
+    if (config_.model.qk_learnt && config_.model.qk_norm == QkNorm::none)
+      refuse({"model.qk_learnt", "model.qk_norm"},
+             "model.qk_learnt: scales normed queries; set model.qk_norm: rms");
     if (config_.data.separator >= 0 && config_.model.canon)
       refuse({"model.canon", "data.separator"},
              "model.canon: looks across the border of documents; leave data.separator out");

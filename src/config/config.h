@@ -69,6 +69,7 @@ struct ModelConfig {
   double norm_eps = 1e-5;
   bool previous_token = false;  // a position embeds the token before its own, too
   bool unet = false;            // blocks read the embedding and the outputs of mirrored blocks
+  bool qk_learnt = false;       // with qk_norm: each head has a learned scale
   bool canon = false;           // norms see the three positions before, too
   PositionCode positions = PositionCode::learned;
   // the slowest pair of an axis turns by almost 1 / base a position

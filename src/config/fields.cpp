@@ -143,6 +143,7 @@ void model_fields(ModelConfig& c, const Visit& visit) {
          more_than(0)});
   visit(one_of<QkNorm>("model.qk_norm", &c.qk_norm, {{"none", QkNorm::none}, {"rms", QkNorm::rms}},
                        "of queries and keys, by heads"));
+  visit({"model.qk_learnt", &c.qk_learnt, "with qk_norm: a learned scale of each head's scores"});
   visit({"model.position_axes", &c.position_axes,
          "1 to 3 axes, outermost first, product at least context: text [n / stride, stride], "
          "images [32, 32, "

@@ -16,6 +16,7 @@ QkForm form_of(const QkOptions& options) {
       .table = options.table,
       .offsets = options.offsets,
       .positions = options.positions,
+      .gain = options.gain.value,
   };
 }
 
@@ -38,6 +39,9 @@ Var norm_and_rotate(Ctx& ctx, const Var& qkv, const AttentionShape& shape,
   const auto backward = [x = qkv.without_value(), kept = keeps ? qkv.value : Tensor{}, rstd, shape,
                          options](Ctx& c, const Tensor& dy) {
     const Tensor dx = c.unshared(dy);
+    const Var& gain = options.gain;
+    const Tensor row_dgain =
+        gain.value ? c.empty({dx.view().rows(), shape.heads}, gain.dtype()) : Tensor{};
     c.launch(QkBackward{
         .dqkv = dx,
         .y = kept,
@@ -45,6 +49,8 @@ Var norm_and_rotate(Ctx& ctx, const Var& qkv, const AttentionShape& shape,
         .heads = shape.heads,
         .qk_size = shape.qk_size,
         .form = form_of(options),
+        .dgain = gain.value ? c.grad(gain) : GradView{},
+        .row_dgain = row_dgain,
     });
     c.pass_gradient(x, dx);
   };

@@ -169,10 +169,12 @@ enum class Place : uint8_t { row, offsets, positions, sampled };
 struct Parts {
   bool norm = true, rotary = true;
   Place place = Place::row;
+  bool gain = false;
 
   std::string text() const {
     const char* places[] = {"", ", offsets", ", positions", ", positions, one row"};
-    return str(norm ? ", norm" : "", rotary ? ", rotary" : "", places[static_cast<int>(place)]);
+    return str(norm ? ", norm" : "", rotary ? ", rotary" : "", places[static_cast<int>(place)],
+               gain ? ", gain" : "");
   }
 };
 
@@ -182,6 +184,7 @@ void set_form(CaseRun& r, Kernel& k, const Sizes& s, const Parts& parts) {
   k.qk_size = s.qk;
   k.form.norm = parts.norm;
   k.form.eps = 1e-2;
+  if (parts.gain) k.form.gain = r.wide_input({s.heads}, 0.1, 1);
   if (parts.rotary) k.form.table = r.wide_input({s.t + 3, s.qk / 2, 2}, 0.7);
   if (parts.place == Place::offsets) k.form.offsets = r.integers({s.b}, 0, 3 * s.t);
   if (parts.place >= Place::positions) k.form.positions = r.integers({s.b, s.t + 5}, 0, 3 * s.t);
@@ -201,6 +204,8 @@ void backward(CaseRun& r, const Sizes& s, const Parts& parts) {
   k.dqkv = r.replaced("dqkv", s.packed());
   if (parts.norm) k.y = r.input(s.packed());
   if (parts.norm) k.rstd = r.wide_input(s.rstd(), 0.1, 0.6);
+  if (parts.gain) k.dgain = r.wide_gradient("dgain", {s.heads});
+  if (parts.gain) k.row_dgain = r.scratch({s.b * s.t, s.heads}, r.wide_type());
   set_form(r, k, s, parts);
   r.kernel(k);
 }
@@ -272,6 +277,7 @@ void add_rotary_cases(Table& t) {
                             {.norm = false},
                             {.place = Place::offsets},
                             {.place = Place::positions},
+                            {.place = Place::offsets, .gain = true},
                             {.norm = false, .place = Place::sampled}};
   for (const Sizes& s : {Sizes{1, 1, 1, 8, 8},
                          {2, 33, 3, 8, 16},

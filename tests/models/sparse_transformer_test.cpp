@@ -67,6 +67,17 @@ TEST(SparseTransformer, GradientsWithUnet) {
   }
 }
 
+TEST(SparseTransformer, GradientsWithLearntScales) {
+  Config config = rotary_config({"local", 5, 1, 1});
+  config.model.qk_learnt = true;
+  for (const Recompute recompute : kEveryRecompute) {
+    config.train.recompute = recompute;
+    check_model_gradients(config, 11, true);
+  }
+  config.model.canon = config.model.unet = true;
+  check_model_gradients(config, 11, true);
+}
+
 // Token t changes no logits before row t + 1, and does change some after it.
 TEST_P(EachPattern, IsCausal) {
   SmallModel small(small_config(GetParam()));

@@ -250,6 +250,9 @@ TEST(Ops, NormAndRotateGradients) {
   const auto rotated = [&](Ctx& c, const auto& v, const QkOptions& options) {
     return norm_and_rotate(c, linear(c, v[0], v[1], Var{}), shape, options);
   };
+  check_gradients({{2, 3, 2}, {40, 2}, {2}}, [&](Ctx& c, const auto& v) {
+    return rotated(c, v, {0.1, table, {}, positions, v[2]});
+  });
   const std::vector<Shape> shapes = {{2, 3, 2}, {40, 2}, {2, 3, 40}, {40}, {40}};
   for (const QkOptions& options :
        {QkOptions{0.1}, QkOptions{0, table}, QkOptions{0.1, table, {}, positions}}) {

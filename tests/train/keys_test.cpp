@@ -36,6 +36,7 @@ const Rows kRows{
     {"model.positions", {"rotary"}},
     {"model.rotary_base", {"50", weights, {"model.positions=rotary"}}},
     {"model.qk_norm", {"rms"}},
+    {"model.qk_learnt", {"true", weights, {"model.qk_norm=rms"}}},
     {"model.position_axes", {"[4, 16]"}},
     {"model.attention", {"[{kind: local, stride: 3}, {kind: strided, stride: 8}]"}},
     {"model.init.token_std", {"0.3"}},
