@@ -44,8 +44,9 @@ class RanksFailureTest : public testing::Test {
                       "train.save_every=100", "--set", "train.log_every=20"});
   }
 
-  // Waits until the run has saved twice, and its ranks have told each other where they are.
-  void expect_checkpoints(const Launched& launched) const {
+  // Waits until the run has done 200 steps, with which endless() saves twice, and its ranks have
+  // told each other where they are.
+  void expect_200_steps(const Launched& launched) const {
     EXPECT_TRUE(eventually([&] {
       return fs::exists(dir / "run/metrics.jsonl") &&
              !metric(dir / "run/metrics.jsonl", "step").empty() &&
@@ -87,7 +88,7 @@ class RanksFailureTest : public testing::Test {
 
 TEST_F(RanksFailureTest, ARankThatIsKilledEndsAll) {
   Launched launched(dir, "train", endless(), 4);
-  expect_checkpoints(launched);
+  expect_200_steps(launched);
   launched.signal_rank(2, SIGKILL);
   const std::string line = error_line(launched);
   EXPECT_CONTAINS(line, "rank 2 was ended by signal 9");
@@ -96,14 +97,14 @@ TEST_F(RanksFailureTest, ARankThatIsKilledEndsAll) {
 
 TEST_F(RanksFailureTest, RankZeroThatIsKilledEndsAll) {
   Launched launched(dir, "train", endless(), 2);
-  expect_checkpoints(launched);
+  expect_200_steps(launched);
   launched.signal_rank(0, SIGKILL);
   EXPECT_CONTAINS(error_line(launched), "rank 0 was ended by signal 9");
 }
 
 TEST_F(RanksFailureTest, ARankThatStopsEndsAll) {
   Launched launched(dir, "train", endless(), 2, {.environment = {"WEFT_HANG_SECONDS=6"}});
-  expect_checkpoints(launched);
+  expect_200_steps(launched);
   launched.signal_rank(1, SIGSTOP);
   const std::string line = error_line(launched);
   EXPECT_CONTAINS(line, "rank 1");
@@ -212,8 +213,10 @@ TEST_F(RanksFailureTest, ASlowDiskIsNoHang) {
 
 TEST_F(RanksFailureTest, SigtermSavesAndAnyNumberOfRanksGoesOn) {
   {
-    Launched launched(dir, "train", endless(), 2);
-    expect_checkpoints(launched);
+    std::vector<std::string> words = endless();
+    words.insert(words.end(), {"--set", "train.save_every=0"});  // the signal meets a step
+    Launched launched(dir, "train", words, 2);
+    expect_200_steps(launched);
     launched.expect_ranks();
     launched.signal(SIGTERM);
     EXPECT_EQ(launched.wait(), 0) << launched.err();
@@ -238,7 +241,7 @@ TEST_F(RanksFailureTest, SigtermSavesAndAnyNumberOfRanksGoesOn) {
 
 TEST_F(RanksFailureTest, ASecondSignalEndsAtOnce) {
   Launched launched(dir, "train", endless(), 2);
-  expect_checkpoints(launched);
+  expect_200_steps(launched);
   launched.signal_rank(1, SIGSTOP);  // so that the first signal cannot end it
   launched.signal(SIGTERM);
   // else SIGINT comes first
@@ -249,7 +252,7 @@ TEST_F(RanksFailureTest, ASecondSignalEndsAtOnce) {
 
 TEST_F(RanksFailureTest, NoRankOutlivesALauncherThatIsKilled) {
   Launched launched(dir, "train", endless(), 2);
-  expect_checkpoints(launched);
+  expect_200_steps(launched);
   launched.expect_ranks();
   launched.signal(SIGKILL);
   EXPECT_EQ(launched.wait(), 128 + SIGKILL);
