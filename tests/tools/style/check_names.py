@@ -17,7 +17,7 @@ from repo_files import files, finish, line_of, read
 EXTENSION = re.compile(r"\.(?:h|cpp|cu|cuh|py|sh|yaml|md|txt|json)$")
 # What programs write, and names of files that READMEs tell the reader to write.
 MADE = re.compile(r"^(?:build|runs)/|(?:^|/)(?:config\.yaml|(?:options|about)\.txt|gpu_record\.json|\*\.?\w*|"
-                  r"(?:foo|stair|gradient_noise)\.(?:\w+|\{.*\}))$")
+                  r"(?:foo|stair|gradient_noise)(?:_test)?\.(?:\w+|\{.*\}))$")
 UNMAPPED = {".gitignore", ".git-blame-ignore-revs"}
 
 

@@ -12,8 +12,6 @@ import re
 
 from repo_files import ROOT, blanked, files, finish, read
 
-# Kernel struct -> why it has no CUDA form.
-CPU_ONLY = {}
 # Kernel.field -> why the CPU form does not read it.
 NOT_READ_ON_CPU = {
     "AttentionForward.form": "chooses between CUDA kernels",
@@ -170,8 +168,6 @@ def main():
         errors += [f"{header}: no case in tests/cases/ sets {kernel}::{field}" for field in fields
                    if field not in is_set and f"{kernel}.{field}" not in NOT_SET_BY_CASES]
         for queue, suffix, excuses in (("CpuQueue", ".cpp", NOT_READ_ON_CPU), ("CudaQueue", ".cu", NOT_READ_ON_CUDA)):
-            if queue == "CudaQueue" and kernel in CPU_ONLY:
-                continue
             sources = [path for path in everything if re.fullmatch(re.escape(stem) + r"\w*" + re.escape(suffix), path)]
             found = definitions(sources, queue, kernel)
             if len(found) != 1 or stem + suffix not in everything:
