@@ -8,7 +8,7 @@
 // What the mask may depend on.
 struct Place {
   uint64_t seed = 0;      // of the run
-  uint64_t update = 0;    // of the run
+  uint32_t update = 0;    // of the run
   uint32_t call = 0;      // of dropout within a forward pass
   int64_t first_row = 0;  // of the rows at hand, among those of the whole update
 };

@@ -83,6 +83,8 @@ void other_places_have_other_masks() {
   Place place = kPlace;
   place.seed = 8;
   expect_other("another seed", place);
+  place.seed = kPlace.seed + (uint64_t{1} << 32);
+  expect_other("a seed that differs in its upper half", place);
   place = kPlace;
   place.update = 4;
   expect_other("the next update", place);

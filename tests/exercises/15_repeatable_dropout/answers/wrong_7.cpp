@@ -12,8 +12,7 @@ std::vector<double> dropout(const std::vector<double>& x, int64_t cols, double p
   for (std::size_t i = 0; i < x.size(); ++i) {
     const uint64_t element = static_cast<uint64_t>(place.first_row * cols) + i;
     const weft::Philox4 counter{static_cast<uint32_t>(element),
-                                static_cast<uint32_t>(element >> 32), place.call,
-                                static_cast<uint32_t>(place.update)};
+                                static_cast<uint32_t>(element >> 32), place.call, place.update};
     const double random = weft::philox4x32(counter, place.seed)[0] * 0x1p-32;
     y[i] = random < p ? 0 : x[i] / (1 - p);
   }

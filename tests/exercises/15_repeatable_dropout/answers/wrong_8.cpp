@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: MIT
+// Wrong: half of the seed counts.
+// Rejected with: a seed that differs in its upper half has a mask
+#include "kernels/philox.h"
+#include "tests/exercises/15_repeatable_dropout/exercise.h"
+
+#include <cstddef>
+
+std::vector<double> dropout(const std::vector<double>& x, int64_t cols, double p,
+                            const Place& place) {
+  std::vector<double> y(x.size());
+  for (std::size_t i = 0; i < x.size(); ++i) {
+    const uint64_t element = static_cast<uint64_t>(place.first_row * cols) + i;
+    const weft::Philox4 counter{static_cast<uint32_t>(element),
+                                static_cast<uint32_t>(element >> 32), place.call, place.update};
+    const double random = weft::philox4x32(counter, static_cast<uint32_t>(place.seed))[0] * 0x1p-32;
+    y[i] = random < p ? 0 : x[i] / (1 - p);
+  }
+  return y;
+}
+
+std::vector<double> dropout_backward(const std::vector<double>& dy, int64_t cols, double p,
+                                     const Place& place) {
+  return dropout(dy, cols, p, place);
+}
