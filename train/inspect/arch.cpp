@@ -97,7 +97,7 @@ std::string arch_text(const AttentionPattern& pattern, int heads, Lengths n, con
   const PackedMaps maps(pattern, heads, n, std::max(x.qk_size, x.v_size));
   const std::vector<PassKernels> kernels = kernels_on(compute_capability, maps, heads, n, x);
   std::vector<std::vector<std::string>> rows = {
-      {"pass", "heads", "band", "forward", "backward", "tiles"}};
+      {"pass", "heads", "band", "forward", "backward", "edge"}};
   for (int pass = 0; pass < maps.passes(); ++pass) {
     const std::vector<int64_t> of_pass = heads_of_pass(maps, pass);
     const TileTables* tables = maps.tables(pass, maps.group_of_head()[of_pass.at(0)]);

@@ -113,7 +113,7 @@ void print_conditions(const Config& config, std::ostream& out) {
 // The table of counts: its head, and a row for a group of heads, the first cell for the layers.
 const std::vector<std::string> kAttentionColumns = {
     "layers",      "heads", "pattern", "pairs needed", "executed", "waste", "density",
-    "keys: least", "mean",  "most",    "cache rows",   "tiles",    "form",  "tables"};
+    "keys: least", "mean",  "most",    "cache rows",   "edge",     "form",  "tables"};
 
 std::vector<std::string> attention_row(const std::string& layers, const AttentionCounts& counts,
                                        const AttentionPattern& pattern, Lengths n) {

@@ -178,7 +178,7 @@ TEST_F(Inspect, ReportHasEachPart) {
   const std::string text = output(options());
   const std::string fixed = "fixed(stride 8, c 2, num_verts 2)           736  " +
                             by_edge("   2,560  3.478", "   8,192  11.130") +
-                            "   17.97%            1  11.5    22          22     " +
+                            "   17.97%            1  11.5    22          22    " +
                             by_edge("16", "64") + "   cpu  ";
   for (const std::string& part :
        {std::string("small, sparse_transformer, 3 layers, width 32, 2 heads, context 64\n"),
@@ -188,7 +188,7 @@ TEST_F(Inspect, ReportHasEachPart) {
         std::string("FLOPs a token"), "\n  0, 2    0      " + fixed, "\n  0, 2    1      " + fixed,
         "\n  1       0, 1   local(stride 8)                             968  " +
             by_edge("   3,584  3.702", "   8,192   8.463") +
-            "   11.82%            1   7.6     8           8     " + by_edge("16", "64") +
+            "   11.82%            1   7.6     8           8    " + by_edge("16", "64") +
             "   cpu  "})
     EXPECT_NE(text.find(part), std::string::npos) << part << " in:\n" << text;
 }
@@ -347,16 +347,16 @@ TEST_F(Inspect, KernelsOfAGpuThatIsNotThere) {
   EXPECT_EQ(output(o),
             "kernels of attention on sm_80: 2 x 64 positions, 2 heads of 16, bf16\n"
             "\nlayers 0, 2: fixed(stride 8, c 2, num_verts 2)\n" +
-                by_edge("  pass  heads  band  forward              backward             tiles\n"
-                        "  1     0, 1   -     general/small_tiles  general/small_tiles     16\n",
-                        "  pass  heads  band  forward  backward  tiles\n"
-                        "  1     0, 1   -     general  general      64\n") +
+                by_edge("  pass  heads  band  forward              backward             edge\n"
+                        "  1     0, 1   -     general/small_tiles  general/small_tiles    16\n",
+                        "  pass  heads  band  forward  backward  edge\n"
+                        "  1     0, 1   -     general  general     64\n") +
                 "\nlayer 1: local(stride 8)\n" +
                 by_edge("  pass  heads  band               forward              backward           "
-                        "  tiles\n  1     0, 1   stride 1, reach 8  general/small_tiles  "
-                        "general/small_tiles     16\n",
-                        "  pass  heads  band               forward  backward  tiles\n"
-                        "  1     0, 1   stride 1, reach 8  general  general      64\n"));
+                        "  edge\n  1     0, 1   stride 1, reach 8  general/small_tiles  "
+                        "general/small_tiles    16\n",
+                        "  pass  heads  band               forward  backward  edge\n"
+                        "  1     0, 1   stride 1, reach 8  general  general     64\n"));
   o.batch = 3;
   EXPECT_CONTAINS(output(o), ": 3 x 64 positions, ");
   o = {};
