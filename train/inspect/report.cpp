@@ -10,6 +10,7 @@
 #include "src/parts/parts.h"
 #include "src/patterns/pattern.h"
 #include "train/inspect/arch.h"
+#include "train/inspect/check_options.h"
 #include "train/inspect/explain.h"
 #include "train/inspect/key_counts.h"
 #include "train/inspect/pattern_view.h"
@@ -19,6 +20,7 @@
 #include "train/inspect/tiles.h"
 #include "train/program/counts.h"
 #include "train/program/loaded_model.h"
+#include "train/program/run_argument.h"
 #include "train/sampling/sampler.h"
 
 #include <algorithm>
@@ -205,19 +207,6 @@ Lengths lengths_of(const InspectOptions& options, int64_t otherwise) {
   return n;
 }
 
-// The option that names a head, and what it says; "": none does.
-std::pair<const char*, std::string> chosen_head(const InspectOptions& o) {
-  std::pair<const char*, std::string> chosen = {"--pattern", ""};
-  for (const auto& [name, text] : {std::pair<const char*, std::string>{"--pattern", o.pattern},
-                                   {"--tiles", o.tiles},
-                                   {"--explain", o.explain}}) {
-    if (text.empty()) continue;
-    if (!chosen.second.empty()) fail(chosen.first, " and ", name, " are two outputs: give one");
-    chosen = {name, text};
-  }
-  return chosen;
-}
-
 // LAYER,HEAD.
 std::pair<int64_t, int> read_layer_head(const InspectOptions& options, int64_t layers,
                                         int64_t heads) {
@@ -230,11 +219,6 @@ std::pair<int64_t, int> read_layer_head(const InspectOptions& options, int64_t l
     fail(option, " takes LAYER,HEAD with a layer from 0 to ", layers - 1, " and a head from 0 to ",
          heads - 1, ", got '", text, "'");
   return {layer, head};
-}
-
-// Whether an option is given that needs a head to draw.
-bool draws(const InspectOptions& o) {
-  return !o.png.empty() || !o.mask_out.empty() || o.position || o.columns || !o.grid.empty();
 }
 
 // Prints counts, receptive field and connectivity matrix as text; writes the files that `options`
@@ -271,31 +255,6 @@ void show_pattern(const PatternView& view, const InspectOptions& options,
   out << "\nrows: queries, columns: keys\n" << connectivity_text(pattern, head, n);
   for (const std::string& file : {options.png, options.mask_out})
     if (!file.empty()) out << "wrote " << file << "\n";
-}
-
-// Options that belong to an output that is not asked for.
-void check_outputs(const InspectOptions& o) {
-  if (!o.arch.empty()) {
-    capability_of(o.arch);
-    if (const auto [name, text] = chosen_head(o); !text.empty())
-      fail(name, " and --arch are two outputs: give one");
-    if (draws(o)) fail("--png, --mask-out, --position, --columns and --grid do not go with --arch");
-  } else if (o.batch) {
-    fail("--batch goes with --arch");
-  }
-  if (o.batch.value_or(1) < 1 || o.batch.value_or(1) > 1 << 20)
-    fail("--batch must be between 1 and ", 1 << 20, ", got ", *o.batch);
-  if (o.query && o.explain.empty()) fail("--query goes with --explain LAYER,HEAD");
-  const bool of_tiles = !o.tiles.empty() || !o.explain.empty();
-  if (!of_tiles) {
-    if (o.edge) fail("--edge goes with --tiles or --explain LAYER,HEAD");
-    return;
-  }
-  if (!o.mask_out.empty() || o.position || o.columns || !o.grid.empty())
-    fail("--mask-out, --position, --columns and --grid go with --pattern LAYER,HEAD");
-  if (!o.explain.empty() && !o.png.empty()) fail("--png goes with --tiles or --pattern LAYER,HEAD");
-  if (o.edge.value_or(kTile) != kTile && *o.edge != kSmallTile)
-    fail("--edge must be ", kTile, " or ", kSmallTile, ", got ", *o.edge);
 }
 
 // `inspect --tiles` and `--explain`.
@@ -338,15 +297,25 @@ void print_kernels(const std::vector<LayerGroup>& layers, int heads, Lengths n,
   }
 }
 
+// Of patterns and those that they are made of: the files that they read.
+std::vector<std::string> files_read(const std::vector<PatternSpec>& specs) {
+  std::vector<std::string> files;
+  for (const PatternSpec& spec : specs) {
+    if (!spec.file.empty()) files.push_back(spec.file);
+    for (const std::string& file : files_read(spec.of)) files.push_back(file);
+  }
+  return files;
+}
+
 // `inspect --attention`.
 void inspect_attention(const InspectOptions& options, std::ostream& out) {
-  if (!options.overrides.empty()) fail("--set changes a config: it does not go with --attention");
-  if (options.heads < 1 || options.heads > 65536)
-    fail("--heads must be between 1 and 65536, got ", options.heads);
-  if (options.head_size < 1 || options.head_size > 4096)
-    fail("--head-size must be between 1 and 4096, got ", options.head_size);
+  const int64_t head_count = options.heads.value_or(1), size = options.head_size.value_or(64);
+  if (head_count < 1 || head_count > 65536)
+    fail("--heads must be between 1 and 65536, got ", head_count);
+  if (size < 1 || size > 4096) fail("--head-size must be between 1 and 4096, got ", size);
   const PatternSpec spec = parse_pattern(options.attention, "--attention");
-  const auto heads = static_cast<int>(options.heads);
+  check_written(options, files_read({spec}));
+  const auto heads = static_cast<int>(head_count);
   const std::shared_ptr<const AttentionPattern> pattern = make_pattern(spec, heads);
   const Lengths made_for = pattern->lengths();
   if (!options.length && made_for.queries == 0)
@@ -361,18 +330,15 @@ void inspect_attention(const InspectOptions& options, std::ostream& out) {
          made_for.keys, " keys, got ", n.queries, " and ", n.keys);
   InspectOptions named = options;
   if (chosen_head(options).second.empty()) named.pattern = "0,0";
-  const auto [layer, head] = read_layer_head(named, 1, options.heads);
+  const auto [layer, head] = read_layer_head(named, 1, head_count);
   if (chosen.grid.empty() && spec.grid.size() == 2) chosen.grid = spec.grid;
   if (!options.arch.empty())
     return print_kernels({{pattern, {}}}, heads, n,
-                         {.batch = options.batch.value_or(1),
-                          .qk_size = options.head_size,
-                          .v_size = options.head_size},
+                         {.batch = options.batch.value_or(1), .qk_size = size, .v_size = size},
                          options.arch, out);
   const std::unique_ptr<Device> device = make_device(options.device);
   const PatternView view = {*pattern, spec, heads, head, n};
-  const AttentionTarget target = {options.head_size, options.head_size,
-                                  device->is_cuda() ? DType::bf16 : DType::f32,
+  const AttentionTarget target = {size, size, device->is_cuda() ? DType::bf16 : DType::f32,
                                   device->compute_capability};
   show_head(view, chosen, target, out);
 }
@@ -402,11 +368,22 @@ class SeenPattern : public AttentionPattern {
   std::vector<std::vector<int32_t>> keys_;  // of each query, ascending
 };
 
+// The checkpoint of `inspect --checkpoint`. Throws Error where text is not all that its model
+// takes.
+std::unique_ptr<LoadedModel> load_text_model(const std::string& checkpoint) {
+  auto loaded = load_model(checkpoint, "cpu");
+  if (const auto told = conditions(loaded->config); !told.empty())
+    fail(checkpoint, ": expected a model of text for --text; this one is told of each sequence: ",
+         joined(told, ", ", &Condition::name),
+         ". --config FILE --pattern LAYER,HEAD draws its patterns");
+  return loaded;
+}
+
 // `inspect --checkpoint`.
 void inspect_text(const InspectOptions& options, std::ostream& out) {
-  if (options.pattern.empty() || options.text.empty())
-    fail("--checkpoint draws what a head saw: add --pattern LAYER,HEAD and --text FILE");
-  const auto loaded = load_model(options.checkpoint, "cpu");
+  const ChosenCheckpoint chosen = choose_checkpoint(options.checkpoint);
+  check_written(options, {chosen.path, options.text});
+  const auto loaded = load_text_model(chosen.path);
   const ModelConfig& m = loaded->config.model;
   const auto [layer, head] = read_layer_head(options, m.layers, m.heads);
   const std::vector<char> bytes = read_input(options.text, int64_t{64} << 20);
@@ -426,26 +403,27 @@ void inspect_text(const InspectOptions& options, std::ostream& out) {
   counts += seen.notes;
   const SeenPattern drawn(str(loaded->model->patterns().at(at)->name(), " on ", options.text),
                           seen.keys);
-  out << "layer " << layer << ", ";
+  std::ostringstream drawing;  // nothing is printed before an error
   show_pattern(
       {drawn, m.attention[at % m.attention.size()], 1, head, length}, options,
-      [&] { return counts; }, out);
+      [&] { return counts; }, drawing);
+  if (!chosen.text.empty()) out << chosen.text << "\n";
+  out << "layer " << layer << ", " << drawing.str();
 }
 }  // namespace
 
 void inspect(const InspectOptions& options, std::ostream& out) {
-  check_outputs(options);
+  check_options(options);
   if (!options.checkpoint.empty()) return inspect_text(options, out);
-  if (options.config.empty() == options.attention.empty())
-    fail(
-        "inspect looks at --config FILE, or at a pattern alone: --attention '{kind: local, stride: "
-        "128}'");
   if (!options.attention.empty()) return inspect_attention(options, out);
   if (chosen_head(options).second.empty() && draws(options))
     fail(
         "--png, --mask-out, --position, --columns and --grid draw one head: add --pattern "
         "LAYER,HEAD");
   const Config config = load_config(options.config, options.overrides, ConfigUse::picture);
+  std::vector<std::string> read = files_read(config.model.attention);
+  read.push_back(config.source);
+  check_written(options, read);
   const Lengths n = lengths_of(options, config.model.context);
   const std::unique_ptr<Device> cpu = make_device("cpu"), device = make_device(options.device);
   ParameterStore store;

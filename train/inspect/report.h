@@ -13,7 +13,8 @@ struct InspectOptions {
   std::string config;
   std::vector<std::string> overrides;  // --set
   std::string attention;               // a pattern as in a config, looked at without one
-  int64_t heads = 1, head_size = 64;   // with `attention`
+  // with `attention`; one, of 64 numbers
+  std::optional<int64_t> heads, head_size;
   // "LAYER,HEAD"; empty: the report, or with `attention` the first head
   std::string pattern;
   std::string tiles;                // the same: its tiles in place of its drawing
@@ -29,7 +30,8 @@ struct InspectOptions {
   std::optional<int64_t> batch;     // with `arch`: sequences at once; those of the config
   std::string png, mask_out;        // files to write, with a picture
   std::string device = "auto";      // whose kernels are named
-  // in place of a config: what a head of this model sees of this text
+  // in place of a config: what a head of this model sees of this text. A run folder stands for its
+  // best checkpoint.
   std::string checkpoint, text;
 };
 

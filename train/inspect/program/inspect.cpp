@@ -12,13 +12,14 @@ using namespace weft;
 static void add_inspect_options(CLI::App& app, InspectOptions& options) {
   add_config(app, options.config, options.overrides);
   app.add_option("--checkpoint", options.checkpoint,
-                 "with --pattern and --text, in place of --config: what a head saw of a text");
+                 "RUN, with --pattern and --text, in place of --config: what a head saw of a text");
   app.add_option("--text", options.text, "FILE: with --checkpoint, the text");
   app.add_option(
       "--attention", options.attention,
       "a pattern as in a config, to look at without one: \"{kind: local, stride: 128}\"");
-  add_shown(app, "--heads", options.heads, "with --attention: number of heads");
-  add_shown(app, "--head-size", options.head_size, "with --attention: numbers in a head");
+  app.add_option("--heads", options.heads, "with --attention: number of heads (default: 1)");
+  app.add_option("--head-size", options.head_size,
+                 "with --attention: numbers in a head (default: 64)");
   app.add_option("--length,--n", options.length,
                  "length of the sequences looked at (default: the context)");
   app.add_option("--keys", options.keys, "number of keys, where it is not the length");
