@@ -25,8 +25,8 @@ void upload(CudaQueue&, void* device, const void* host, std::size_t bytes);
 void download(CpuQueue&, void* host, const void* device, std::size_t bytes);
 void download(CudaQueue&, void* host, const void* device, std::size_t bytes);
 
-// Enqueues a copy from pinned memory. A kernel reads few bytes: they are there sooner than by a
-// copy engine, for which the stream's kernels would wait.
+// Enqueues a copy from pinned memory. A kernel reads few bytes: they are there sooner than by
+// cudaMemcpyAsync, for which the stream's kernels would wait.
 void upload_pinned(CudaQueue&, void* device, const void* pinned, std::size_t bytes);
 
 // Enqueues: bytes become 0.
