@@ -18,9 +18,9 @@ __device__ __forceinline__ float quad_sum(float x) {
   return x + __shfl_xor_sync(0xffffffffu, x, 2);
 }
 
-// Rows g and g + 8 of each block of 16. exp2 is relative to `top`, at most kSlack (to base 2) below
-// the largest score so far, so that accumulators are rarely rescaled; the quotient at the end is
-// the same.
+// A lane has rows g = lane / 4 and g + 8 of each block of 16. exp2 is relative to `top`, at most
+// kSlack (to base 2) below the largest score so far, so that accumulators are rarely rescaled; the
+// quotient at the end is the same.
 template <int M>
 struct OnlineSoftmax {
   static constexpr float kSlack = 8;
@@ -124,6 +124,7 @@ __global__ void __launch_bounds__(ForwardShape<Dqk, Dv>::kThreads, ForwardShape<
   extern __shared__ __align__(128) char shared[];
   __shared__ Task<kTiles> task;
   const BlockIndex place(f.q);
+  // forward streams no delta and never reads it: lse fills its place
   if (!take_task<Direction::query_stationary>(task, place, f, pass, f.k, f.v, f.lse)) return;
   const int first_row = threadIdx.x / 32 * 16 * M, own = first_row / kTile;
 

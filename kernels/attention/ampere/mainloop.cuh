@@ -14,8 +14,9 @@ struct Task {
   Direction direction;
   // owned tiles (-1: none), their entries in the lists
   int tile[kTiles], begin[kTiles], end[kTiles];
-  bool accumulate;                               // earlier passes left results to go on from
-  Rows x, y;                                     // the streamed side
+  bool accumulate;  // earlier passes left results to go on from
+  // the streamed side: keys and values; in the key-stationary backward pass queries and dy
+  Rows x, y;
   const float *lse, *delta;                      // of this (batch, head)
   const int32_t *own_segments, *other_segments;  // of this batch, by position; null: none
 

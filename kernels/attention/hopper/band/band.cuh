@@ -118,7 +118,7 @@ struct BandTiles {
 
   __host__ __device__ int columns() const { return kTile >> column_shift; }  // of a tile
 
-  // Runs of all groups: what a launch takes, and as kernels count them, which is below 2^31.
+  // Spans of all groups: what a launch takes, and as kernels count them, which is below 2^31.
   int64_t launched_items() const { return int64_t{batch} * groups * spans * heads; }
 
   // Of lse and delta: the first of a (batch, head).

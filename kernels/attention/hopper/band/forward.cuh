@@ -67,7 +67,7 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
   const auto near = own.back(1), far = own.back(2);
   float s[kKept][32], distant[32];
   Owned<Shape::Dqk, false> q;
-  q.load(memory.queries[query.stage]);
+  q.load(memory.queries[query.stage]);  // makes a descriptor, and reads nothing yet
   memory.queries_full[query.stage].wait(query.parity);
   if constexpr (kBack == 2) memory.keys_full[far.stage].wait(far.parity);
   if constexpr (kBack > 0) memory.keys_full[near.stage].wait(near.parity);
@@ -87,6 +87,7 @@ __device__ __forceinline__ void attend_band(float (&y)[Shape::Dv / 2], Softmax& 
   SeenKeys seen;
   if constexpr (kBack == 2) {
     pin(distant);
+    // with a reach of 128 and no skip, what own hides is what far shows
     if (tiles.reach != 2 * kTile || tiles.skip != 0 || reach.cut) hide(distant, tiles, 2, reach);
     seen = SeenKeys::of(tiles, 0, reach);
     if (reach.cut) hide_begin(s[0], seen);

@@ -20,7 +20,7 @@ struct BandMemory {
   TilePair<Shape::Dqk, Shape::Dv> stages[Shape::kStages];  // keys, values
   char queries[Shape::kQueryStages][Shape::kQueryBytes];
   // keys_full, queries_full: TMA has written the stage. empty: no consumer reads it any more.
-  // done: the consumer of a query tile reads no more keys. queries_empty: y is stored.
+  // done: the consumer of a query tile reads no more keys. queries_empty: TMA has read y.
   // y_full: y has overwritten the queries; only a storer (kStorer) waits for it.
   Barrier keys_full[Shape::kStages], empty[kInOrder ? 0 : Shape::kStages],
       queries_full[Shape::kQueryStages], done[kInOrder ? Shape::kQueryStages : 0],
