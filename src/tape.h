@@ -26,7 +26,7 @@ struct Gradient {
   bool pinned = false;   // a parameter's: `tensor` is its slice of a flat block, and stays that
   // The op that made the value computes it again in its backward pass. Closures of later ops that
   // need the value wait here until then.
-  bool recomputed = false;
+  bool recomputed = false;  // by its own op; recompute() below repeats a whole block, on a new tape
   std::vector<std::function<void(Ctx&, const Tensor& value)>> waiting = {};
 };
 

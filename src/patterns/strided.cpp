@@ -36,7 +36,7 @@ class Strided : public AttentionPattern {
   }
 
   // Slot: the place of position i in the order of the tiles. Columns of ceil(n / l) positions come
-  // first, then those of floor(n / l), which start on a tile.
+  // first, then those of floor(n / l), the first of which starts on a tile.
   int64_t query_slot(int, int64_t i, int64_t n) const override {
     const int64_t column = i % l_, row = i / l_, shorter = n / l_, longer_columns = n % l_;
     if (column < longer_columns) return start_of(column, shorter + 1) + row;

@@ -24,6 +24,7 @@ void TrainStep::launch_update(const BatchSource& source, int64_t step,
     prepare(source, step, micro);
     const bool last = micro + 1 == shape_.accumulation;
     GraphedStep& graph = micro == 0 ? graphs_->first : last ? graphs_->last : graphs_->later;
+    // its third call records the CUDA graph (src/device.cpp), later calls replay that
     graph.run([&] {
       upload();
       if (micro == 0) store_.begin_step();
@@ -99,8 +100,9 @@ Tensor device_bytes(Device& device, std::size_t bytes) {
   return t;
 }
 
-// Least time of a micro-batch's backward pass: 2/3 of its FLOPs, faster than any GPU (H200: 430e12
-// FLOP/s).
+// Least time of a micro-batch's backward pass: 2/3 of its FLOPs at kMostFlops, which Hopper does
+// not reach (H200: 430e12 FLOP/s); Blackwell may. A communicator compares it with the time of sums
+// by the host's memory, which are to hide behind the backward pass.
 double least_backward_seconds(const Config& config, const StepShape& shape) {
   constexpr double kMostFlops = 7e14;
   const auto tokens = static_cast<double>(shape.micro_batch * shape.context);
