@@ -163,18 +163,17 @@ void TokenDataset::read(int64_t first, std::span<int32_t> out) const {
   item_ == 1 ? read_as(uint8_t{}) : item_ == 2 ? read_as(uint16_t{}) : read_as(uint32_t{});
 }
 
-std::string find_data(const std::string& path, const std::string& config_source) {
+std::string find_data(const std::string& path, const std::string& config_source,
+                      const std::string& option) {
   if (path.empty())
-    fail(
-        "data.path is not set: name an HDF5 file made by prepare, for example --set "
-        "data.path=F.h5");
+    fail("data.path is not set: name an HDF5 file made by prepare, for example ", option);
   namespace fs = std::filesystem;
   const fs::path beside = fs::path(config_source).parent_path() / path;
   std::error_code ignored;
   if (fs::exists(path, ignored)) return path;
   if (fs::exists(beside, ignored)) return beside.string();
   fail("no data file ", path, beside == path ? "" : str(" (nor ", beside.string(), ")"),
-       "; make it with prepare, or name another with --set data.path=F.h5");
+       "; make it with prepare, or name another with ", option);
 }
 
 Hdf5File create_data_file(const std::string& path, int64_t vocab, const std::string& description,

@@ -96,6 +96,8 @@ std::string write_token_file(const std::string& path, const TokenArray& tokens, 
                              const std::vector<std::string>& sources = {},
                              const std::vector<std::pair<std::string, int64_t>>& attributes = {});
 
-// The path of the data file that a config names: as given, or in the folder of the config.
-std::string find_data(const std::string& path, const std::string& config_source);
+// The path of the data file that a config names: as given, or in the folder of the config. An Error
+// says that `option` of the program names another.
+std::string find_data(const std::string& path, const std::string& config_source,
+                      const std::string& option = "--set data.path=F.h5");
 }  // namespace weft

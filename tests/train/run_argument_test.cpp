@@ -138,6 +138,16 @@ TEST_F(RunArgumentTest, EvaluateSampleConvertAndReportTakeAFolder) {
                   "runs/my");
 }
 
+// Each program says its own option where the data of the run is gone.
+TEST_F(RunArgumentTest, MissingDataNamesTheOptionOfTheProgram) {
+  train_half();
+  std::filesystem::rename(dir / "corpus.h5", dir / "moved.h5");
+  const std::string evaluate = refused("evaluate runs/my/best.h5 --device cpu");
+  EXPECT_CONTAINS(evaluate, "or name another with --data F.h5");
+  EXPECT_EQ(evaluate.find("--set"), std::string::npos) << evaluate;
+  EXPECT_CONTAINS(refused("train --resume runs/my"), "name another with --set data.path=F.h5");
+}
+
 TEST_F(RunArgumentTest, WordsWithoutAnOptionNameTheOption) {
   EXPECT_CONTAINS(refused("train small.yaml"), "did you mean --config small.yaml?");
   if (absent_part_text("inspect").empty()) {

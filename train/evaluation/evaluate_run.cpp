@@ -51,7 +51,8 @@ class Evaluation {
         loaded_(load_model(
             a_.checkpoint, [&] { return make_device(group.device(a_.device)); },
             weights_from(a_.weights))),
-        path_(a_.data.empty() ? find_data(loaded_->config.data.path, a_.checkpoint) : a_.data),
+        path_(a_.data.empty() ? find_data(loaded_->config.data.path, a_.checkpoint, "--data F.h5")
+                              : a_.data),
         data_(path_, a_.split, loaded_->config.model.vocab) {
     for (const auto& extension : a_.extensions)
       for (EvaluateVariant& variant : extension->variants(loaded_->config, data_))

@@ -34,8 +34,11 @@ Config for_ranks(Config config, const Processes& group) {
 
 // Resolves data paths. Options were checked before.
 Config with_data(Config config) {
-  config.data.path = find_data(config.data.path, config.source);
-  if (!config.data.mix.empty()) config.data.mix = find_data(config.data.mix, config.source);
+  const auto resolve = [&](std::string& path, const char* key) {
+    path = find_data(path, config.source, str("--set ", key, "=F.h5"));
+  };
+  resolve(config.data.path, "data.path");
+  if (!config.data.mix.empty()) resolve(config.data.mix, "data.mix");
   return config;
 }
 

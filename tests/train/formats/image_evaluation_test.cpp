@@ -108,6 +108,13 @@ TEST_F(ImageRunTest, LossFallsAndIsPerDimension) {
     EXPECT_CONTAINS(text, part);
 }
 
+TEST_F(ImageRunTest, AMissingFileToMixNamesItsKey) {
+  EXPECT_CONTAINS(error_of([&] {
+                    run({"data.mix=none.h5", "data.mix_rate=0.25"});
+                  }),
+                  "name another with --set data.mix=F.h5");
+}
+
 TEST_F(ImageRunTest, SummaryNamesAugmentationsAndStartVectors) {
   write_tiny_images(dir / "mix.h5");
   const std::string text = run({"augment.rotation=true", "augment.color=true", "augment.flip=true",
