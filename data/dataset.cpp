@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <memory>
 #include <numeric>
 #include <string>
@@ -29,6 +30,27 @@ namespace {
   fail(file.path(), ": has no split ", split, "; ",
        there.empty() ? "it has no arrays at all" : "it has " + joined(there),
        ". prepare makes data files");
+}
+
+// Whether a file begins with text: bytes that are letters or white space.
+bool is_text(const std::string& path) {
+  std::string beginning(4096, '\0');
+  std::ifstream in(path, std::ios::binary);
+  in.read(beginning.data(), std::ssize(beginning));
+  beginning.resize(static_cast<std::size_t>(in.gcount()));
+  return !beginning.empty() && std::ranges::all_of(beginning, [](char c) {
+    return static_cast<unsigned char>(c) >= ' ' || (c >= '\t' && c <= '\r');
+  });
+}
+
+Hdf5File open_data(const std::string& path) {
+  try {
+    return Hdf5File::open(path);
+  } catch (const Error& e) {
+    const std::string what = e.what();
+    if (what.find("is not an HDF5 file") == std::string::npos || !is_text(path)) throw;
+    fail(what, "; of a text, prepare text makes a data file");
+  }
 }
 
 // How many tokens an array has. The sizes that a file states must be possible before memory is
@@ -91,7 +113,7 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, in
       split_(split),
       vocab_(vocab),
       bytes_per_token_(vocab <= 256 ? 1 : 0) {
-  const Hdf5File file = Hdf5File::open(path);
+  const Hdf5File file = open_data(path);
   const std::string name = "/" + split;
   const bool taken = without == WithoutTokens::taken;
   if (taken && !file.has(name) && file.has("/train")) return;

@@ -29,6 +29,18 @@ std::size_t different(const char* a, const char* b, std::size_t size) {
   return size - static_cast<std::size_t>(
                     std::inner_product(a, a + size, b, 0, std::plus<>(), std::equal_to<>()));
 }
+
+// Throws Error for a file of `size` bytes that begins as a seal does and ends before its block.
+void refuse_cut_block(const std::string& path, const char* block, std::size_t size) {
+  constexpr std::size_t kTold = 5;  // letters: "weft:"
+  if (size < kTold || std::memcmp(block, kSealMagic, std::min(size, sizeof kSealMagic)) != 0)
+    return;
+  Seal seal{};
+  std::memcpy(&seal, block, std::min(size, sizeof seal));
+  fail(path, ": is truncated (", size, " bytes are left",
+       size < sizeof seal ? "" : str(", expected ", seal.size + kSealBlock),
+       "); copy or make it again");
+}
 }  // namespace
 
 void write_seal(char* block, std::size_t size, uint64_t hash) {
@@ -48,7 +60,11 @@ bool check_seal(const std::string& path, int file) {
     return error == 0;
   };
   char block[kSealBlock], whole[kSealBlock] = {};
-  if (size < kSealBlock || !get(0, sizeof block, block)) return false;
+  if (!get(0, std::min(size, sizeof block), block)) return false;
+  if (size < kSealBlock) {
+    refuse_cut_block(path, block, size);
+    return false;
+  }
   const std::size_t differ = different(block, kSealMagic, sizeof kSealMagic);
   if (differ > sizeof kSealMagic / 2) return false;  // another file
   Seal seal{};

@@ -16,7 +16,7 @@ inline std::atomic<bool> verify_seals = true;  // false (--no-verify): seals are
 void write_seal(char* block, std::size_t size, uint64_t hash);
 
 // Returns whether the file has a seal: half of the magic text or more. Throws Error when a byte of
-// the seal differs, or length or hash of what follows, also when the file shrinks meanwhile. A
-// large file is read only once for that (check_once).
+// the seal differs, or length or hash of what follows, also when the file shrinks meanwhile, and
+// when it is cut within the seal. A large file is read only once for that (check_once).
 bool check_seal(const std::string& path, int file);
 }  // namespace weft

@@ -91,7 +91,13 @@ TEST(TokenDataset, ErrorsOfFiles) {
             dir / "a.h5: token 28 of valid is 128, outside the vocabulary of 128 (model.vocab)");
   EXPECT_CONTAINS(error(dir / "none.h5"), "none.h5: cannot be opened");
   write_file(dir / "text.h5", "words");
-  EXPECT_CONTAINS(error(dir / "text.h5"), "is not an HDF5 file");
+  EXPECT_CONTAINS(
+      error(dir / "text.h5"),
+      "is not an HDF5 file (5 bytes of something else); of a text, prepare text makes a "
+      "data file");
+  write_file(dir / "bytes.h5", std::string(40, '\0'));
+  EXPECT_EQ(error(dir / "bytes.h5"),
+            dir / "bytes.h5: is not an HDF5 file (40 bytes of something else)");
   write_file(dir / "cut.h5", read_file(dir / "a.h5").substr(0, 1000));
   EXPECT_CONTAINS(error(dir / "cut.h5"), "is truncated");
   const std::vector<float> numbers(6);

@@ -192,6 +192,16 @@ TEST(Hdf5, ErrorsOfFilesThatAreNotHdf5) {
   write_sample(dir / "whole.h5");
   write_file(dir / "cut.h5", read_file(dir / "whole.h5").substr(0, 1500));
   EXPECT_CONTAINS(open_error(dir / "cut.h5"), "is truncated (1500 bytes are left");
+  const std::size_t whole = read_file(dir / "whole.h5").size();
+  for (const std::size_t left : {std::size_t{56}, std::size_t{100}, std::size_t{511}}) {
+    write_file(dir / "cut.h5", read_file(dir / "whole.h5").substr(0, left));
+    EXPECT_EQ(open_error(dir / "cut.h5"),
+              str(dir / "cut.h5", ": is truncated (", left, " bytes are left, expected ", whole,
+                  "); copy or make it again"));
+  }
+  write_file(dir / "cut.h5", read_file(dir / "whole.h5").substr(0, 20));
+  EXPECT_EQ(open_error(dir / "cut.h5"),
+            dir / "cut.h5: is truncated (20 bytes are left); copy or make it again");
 }
 
 TEST(Hdf5, ErrorsOfObjectsThatAreNotAsExpected) {
