@@ -219,7 +219,10 @@ std::string write_token_file(const std::string& path, const TokenArray& tokens, 
   const int64_t size = tokens.size();
   const int64_t train = std::llround(split[0] * static_cast<double>(size)),
                 valid = std::llround((split[0] + split[1]) * static_cast<double>(size)) - train;
-  if (train == 0) fail("split: nothing is left for train of ", size, " tokens");
+  // a share of 0 was asked for: a file to evaluate
+  if (train == 0 && (split[0] > 0 || size == 0))
+    fail("split: nothing is left for train of ", size,
+         " tokens; give more data or a larger share, or for a file to evaluate --split 0,0,1");
 
   Hdf5File file = create_data_file(path, vocab, description, sources, Hdf5File::Size::large);
   for (const auto& [name, value] : attributes) file.set_attribute(name, value);

@@ -89,7 +89,8 @@ struct TokenArray : NpyArray {
 };
 
 // Writes a data file of a stream (data/README.md), in a few MiB of memory: `tokens` may be a mapped
-// file. `split`: the shares of train, valid and test, with sum 1. `attributes`: further numbers of
+// file. `split`: the shares of train, valid and test, with sum 1; one of 0 makes an empty split, of
+// which train says so. `attributes`: further numbers of
 // the file. Returns a line for people.
 std::string write_token_file(const std::string& path, const TokenArray& tokens, int64_t vocab,
                              const std::vector<double>& split, const std::string& description,

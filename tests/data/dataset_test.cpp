@@ -65,7 +65,7 @@ TEST(TokenFile, ErrorsOfSplits) {
       "split 0.9,0.2,0.05: expected three shares for train, valid and test that sum to 1");
   EXPECT_CONTAINS(error({0.9, 0.1}), "split 0.9,0.1: expected three");
   EXPECT_CONTAINS(error({1.5, -0.5, 0}), "expected three shares");
-  EXPECT_CONTAINS(error({0, 0.5, 0.5}), "nothing is left for train");
+  EXPECT_CONTAINS(error({0.01, 0.5, 0.49}), "nothing is left for train of 10 tokens");
   EXPECT_CONTAINS(error_of([&] {
                     write_token_file(dir / "a.h5", counting(20, 5), 4, {1, 0, 0}, "");
                   }),
@@ -74,6 +74,20 @@ TEST(TokenFile, ErrorsOfSplits) {
   EXPECT_EQ(error({1, 0, 0}), "");
   EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "test", 4); }),
                   "a.h5: the split test is empty");
+}
+
+TEST(TokenFile, AShareOfNothingForTrainIsAnEmptySplit) {
+  TempDir dir;
+  EXPECT_CONTAINS(write_token_file(dir / "a.h5", counting(10, 4), 4, {0, 0, 1}, ""),
+                  "(train 0, valid 0, test 10)");
+  EXPECT_EQ(TokenDataset(dir / "a.h5", "test", 4).size(), 10);
+  EXPECT_EQ(TokenDataset(dir / "a.h5", "test", 4).bytes_per_token(), 1);
+  EXPECT_CONTAINS(error_of([&] { TokenDataset(dir / "a.h5", "train", 4); }),
+                  "a.h5: the split train is empty");
+  EXPECT_CONTAINS(error_of([&] {
+                    write_token_file(dir / "b.h5", counting(0, 4), 4, {0, 0, 1}, "");
+                  }),
+                  "nothing is left for train of 0 tokens");
 }
 
 TEST(TokenDataset, ErrorsOfFiles) {

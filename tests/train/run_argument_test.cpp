@@ -148,6 +148,22 @@ TEST_F(RunArgumentTest, MissingDataNamesTheOptionOfTheProgram) {
   EXPECT_CONTAINS(refused("train --resume runs/my"), "name another with --set data.path=F.h5");
 }
 
+TEST_F(RunArgumentTest, ATextWithoutATrainSplitIsEvaluated) {
+  train_half();
+  std::string text;
+  for (int i = 0; i < 500; ++i) text += static_cast<char>(i * i % 13);
+  write_file(dir / "other.txt", text);
+  ok("prepare text other.txt --out other.h5 --split 0,0,1");
+  ok("evaluate runs/my --data other.h5 --device cpu");
+  EXPECT_CONTAINS(out_, "\"split\": \"test\"");
+  EXPECT_CONTAINS(refused("train --config small.yaml --device cpu --set model.vocab=256 --set "
+                          "data.path=other.h5 --out runs/other"),
+                  "other.h5: the split train is empty");
+  EXPECT_FALSE(std::filesystem::exists(dir / "runs/other"));
+  EXPECT_CONTAINS(refused("evaluate runs/my/best.h5 --data small.yaml --device cpu"),
+                  "of a text, prepare text makes a data file");
+}
+
 TEST_F(RunArgumentTest, WordsWithoutAnOptionNameTheOption) {
   EXPECT_CONTAINS(refused("train small.yaml"), "did you mean --config small.yaml?");
   if (absent_part_text("inspect").empty()) {
