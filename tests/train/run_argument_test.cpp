@@ -164,6 +164,14 @@ TEST_F(RunArgumentTest, ATextWithoutATrainSplitIsEvaluated) {
                   "of a text, prepare text makes a data file");
 }
 
+TEST_F(RunArgumentTest, AnotherConfigNeedsAnotherRun) {
+  train_half();
+  EXPECT_EQ(shell("train --resume runs/my --set model.width=64 --out runs/new"), 1);
+  EXPECT_CONTAINS(err_,
+                  "; for another run leave out --resume and name a new --out; to start from "
+                  "these weights, --init runs/my/latest.h5\n");
+}
+
 TEST_F(RunArgumentTest, WordsWithoutAnOptionNameTheOption) {
   EXPECT_CONTAINS(refused("train small.yaml"), "did you mean --config small.yaml?");
   if (absent_part_text("inspect").empty()) {

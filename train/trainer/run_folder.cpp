@@ -114,7 +114,10 @@ RunFolder::RunFolder(const Config& config, const std::string& out,
     fail("cannot resume ", resumed_from_, " with another config: ", difference,
          ". Only these may differ: ", keys_on_resume(OnResume::told), ", ",
          keys_on_resume(OnResume::free), "; with --allow-changes also ",
-         keys_on_resume(OnResume::asked), "; for another run choose --out");
+         keys_on_resume(OnResume::asked),
+         "; for another run leave out --resume and name a new --out; to start from these weights, "
+         "--init ",
+         resumed_from_);
   const auto add = [this](const std::string& key, const std::string& before, const std::string& now,
                           const std::string& effect) {
     changes_.push_back(str(key, " from ", before, " to ", now, effect.empty() ? "" : ": ", effect));
