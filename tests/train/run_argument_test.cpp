@@ -172,6 +172,22 @@ TEST_F(RunArgumentTest, AnotherConfigNeedsAnotherRun) {
                   "these weights, --init runs/my/latest.h5\n");
 }
 
+// Neither the config nor the options of the run take what was refused.
+TEST_F(RunArgumentTest, ARunTakesNoFewerStepsThanItHasDone) {
+  train_half();
+  const auto kept = [&] {
+    return read_file(dir / "runs/my/config.yaml") + read_file(dir / "runs/my/options.txt");
+  };
+  const std::string before = kept();
+  EXPECT_CONTAINS(refused("train --resume runs/my --set train.steps=2"),
+                  "train.steps: 2, but the run is at step 3 (runs/my/latest.h5): set 3 or more, or "
+                  "resume an earlier checkpoint with a new --out");
+  EXPECT_EQ(kept(), before);
+  ok("train --resume runs/my");
+  ok("train --resume runs/my");
+  EXPECT_CONTAINS(out_, "\nthis run was finished already, at step 6; more: --set train.steps=N\n");
+}
+
 TEST_F(RunArgumentTest, WordsWithoutAnOptionNameTheOption) {
   EXPECT_CONTAINS(refused("train small.yaml"), "did you mean --config small.yaml?");
   if (absent_part_text("inspect").empty()) {

@@ -56,6 +56,13 @@ Config with_micro_batch(Config config, const TrainOptions& options, const Device
   return config;
 }
 
+// A run that has done more steps than are asked for would end at once, and keep the smaller number.
+void check_steps(const Config& config, int64_t done, const std::string& checkpoint) {
+  if (config.train.steps >= done) return;
+  fail("train.steps: ", config.train.steps, ", but the run is at step ", done, " (", checkpoint,
+       "): set ", done, " or more, or resume an earlier checkpoint with a new --out");
+}
+
 std::optional<TokenDataset> mixed_data(const Config& config) {
   if (config.data.mix.empty()) return std::nullopt;
   return TokenDataset(config.data.mix, "train", config.model.vocab);
@@ -96,6 +103,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
   if (dtype_ == DType::f16) state_.loss_scale = config_.train.loss_scale;
   if (!folder_.resumed_from().empty()) {
     state_ = load_checkpoint(folder_.resumed_from(), *device_, store_);
+    check_steps(config_, state_.step, folder_.resumed_from());
     if (folder_.resumed_from() == folder_.path("latest.h5")) saved_step_ = state_.step;
   }
   shared_step_ = parallel_->share_step(store_, config_.train);
@@ -421,8 +429,10 @@ void Trainer::finish(const std::string& why) {
   const int64_t steps_here = state_.step - first_step_;
   const std::string now = first_step_ > 0 ? str(", ", steps_here, " of them now") : "",
                     time = str(" in ", duration_text(time_.last()), " (", time_.durations(), ")");
-  progress_.line(str("finished ", state_.step, " steps",
-                     steps_here == 0 ? " before: nothing to do" : now + time, ", saved ", latest));
+  progress_.line(steps_here == 0
+                     ? str("this run was finished already, at step ", state_.step,
+                           "; more: --set train.steps=N")
+                     : str("finished ", state_.step, " steps", now, time, ", saved ", latest));
   if (writes()) say_best();
 }
 

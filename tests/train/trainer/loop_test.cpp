@@ -210,7 +210,7 @@ TEST_F(LoopTest, TheEndSaysThatValidationRises) {
     log += str("{\"step\": ", step, ", \"bits\": ", bits, ", \"valid_bits\": ", valid, "}\n");
   write_file(dir / "run/metrics.jsonl", log);
   const std::string text = train_with({"train.ema_decay=0"}, {.resume = ""});
-  EXPECT_CONTAINS(text, "\nfinished 20 steps before: nothing to do, saved ");
+  EXPECT_CONTAINS(text, "\nthis run was finished already, at step 20; more: --set train.steps=N\n");
   EXPECT_CONTAINS(text, "\nbest validation: 4.0000 bits per byte at step 8, ");
   EXPECT_CONTAINS(text,
                   "\nvalidation rises while training falls: 4.0000 bits per byte at step 8, now "
