@@ -7,6 +7,7 @@
 #include "tests/train/shell_test.h"
 
 #include <chrono>
+#include <cstddef>
 #include <filesystem>
 #include <gtest/gtest.h>
 #include <string>
@@ -186,6 +187,28 @@ TEST_F(RunArgumentTest, ARunTakesNoFewerStepsThanItHasDone) {
   ok("train --resume runs/my");
   ok("train --resume runs/my");
   EXPECT_CONTAINS(out_, "\nthis run was finished already, at step 6; more: --set train.steps=N\n");
+}
+
+// RUN and --checkpoint are one argument.
+TEST_F(RunArgumentTest, HelpAsksForARunOnce) {
+  const auto count = [&](const std::string& word) {
+    int found = 0;
+    for (std::size_t at = 0; (at = out_.find(word, at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  std::vector<std::string> programs = {"evaluate", "sample"};
+  if (absent_part_text("report").empty()) programs.emplace_back("report");
+  for (const std::string& program : programs) {
+    SCOPED_TRACE(program);
+    ok(program + " --help");
+    EXPECT_EQ(count("REQUIRED"), 1) << out_;
+    EXPECT_CONTAINS(out_, "the same as RUN\n");
+  }
+  if (!absent_part_text("convert").empty()) return;
+  ok("convert --help");
+  EXPECT_EQ(count("REQUIRED"), 2) << out_;
+  EXPECT_CONTAINS(out_, "Usage: convert [OPTIONS] FROM TO\n");
+  EXPECT_CONTAINS(out_, "the same as FROM\n");
 }
 
 TEST_F(RunArgumentTest, WordsWithoutAnOptionNameTheOption) {

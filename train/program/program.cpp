@@ -17,9 +17,12 @@
 #include <filesystem>
 #include <iostream>
 #include <limits>
+#include <memory>
 #include <new>
 #include <omp.h>
 #include <optional>
+#include <sstream>
+#include <string>
 #include <system_error>
 #include <thread>
 #include <unistd.h>
@@ -33,6 +36,19 @@ std::string did_you_mean_option(const CLI::App& app, const std::string& word) {
   const char* const option = std::filesystem::is_directory(word, none) ? "--resume" : "--config";
   return app.get_option_no_throw(option) ? str("; did you mean ", option, " ", word, "?") : "";
 }
+
+// --help. Of an argument that is a word without a name and an option, the option says only that.
+class HelpText : public CLI::Formatter {
+ public:
+  std::string make_option(const CLI::Option* option, bool is_positional) const override {
+    if (is_positional || !option->get_positional())
+      return CLI::Formatter::make_option(option, is_positional);
+    std::stringstream out;
+    CLI::detail::format_help(out, make_option_name(option, false) + " " + option->get_type_name(),
+                             "the same as " + option->get_name(true), column_width_);
+    return out.str();
+  }
+};
 
 // The command that was given last.
 const CLI::App& command_of(const CLI::App& app) {
@@ -184,6 +200,7 @@ int run_program(const Program& program, int argc, char** argv) {
   // process.
   std::signal(SIGXFSZ, SIG_IGN);
   CLI::App app(program.purpose, program.name);
+  app.formatter(std::make_shared<HelpText>());
   app.set_version_flag("--version", std::string("weft ") + WEFT_VERSION);
   try {
     program.add_options(app);

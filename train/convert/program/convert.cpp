@@ -25,7 +25,7 @@ struct ConvertArguments {
 static bool is_safetensors(const std::string& path) { return path.ends_with(".safetensors"); }
 
 static void add_convert_options(CLI::App& app, ConvertArguments& a) {
-  app.add_option("from,--checkpoint", a.from,
+  app.add_option("FROM,--checkpoint", a.from,
                  "a checkpoint or run folder, or weights in NAME.safetensors")
       ->required();
   app.add_option("TO", a.to,
