@@ -52,8 +52,8 @@ static void add_options_of_train(CLI::App& app, TrainArguments& a) {
       ->type_name("[PATH]")
       ->expected(0, 1);
   app.add_option("--init", a.options.init,
-                 "start from these weights, of a checkpoint or of a file with weights alone; data, "
-                 "rate, pattern and a longer context may be new")
+                 "start from these weights, of a run folder, of a checkpoint or of a file with "
+                 "weights alone; data, rate, pattern and a longer context may be new")
       ->excludes("--resume");
   app.add_flag("--allow-changes", a.options.allow_changes,
                "with --resume: keys may differ that change how sums round; it says which, and what "

@@ -135,7 +135,7 @@ TEST_F(RunArgumentTest, EvaluateSampleConvertAndReportTakeAFolder) {
   ok("evaluate runs/my --device cpu");
   EXPECT_CONTAINS(err_, "checkpoint runs/my/latest.h5, as there is no best.h5\n");
   EXPECT_CONTAINS(refused("evaluate runs --device cpu"),
-                  "runs is no run folder: it holds neither best.h5 nor latest.h5; there are "
+                  "runs is no run folder: it holds neither best.h5 nor latest.h5; there is "
                   "runs/my");
 }
 
@@ -189,6 +189,41 @@ TEST_F(RunArgumentTest, ARunTakesNoFewerStepsThanItHasDone) {
   EXPECT_CONTAINS(out_, "\nthis run was finished already, at step 6; more: --set train.steps=N\n");
 }
 
+TEST_F(RunArgumentTest, RunsNearAMissingOneAreNamed) {
+  train_half();
+  ok("mkdir -p empty outer; cp -r runs/my outer/inner");
+  std::vector<std::string> lines = {"evaluate RUN", "sample RUN --length 3", "train --resume RUN",
+                                    "train --config small.yaml --device cpu --init RUN"};
+  if (absent_part_text("convert").empty()) lines.emplace_back("convert RUN a.safetensors");
+  if (absent_part_text("report").empty()) lines.emplace_back("report RUN");
+  if (absent_part_text("inspect").empty())
+    lines.emplace_back("inspect --checkpoint RUN --pattern 0,0 --text small.yaml");
+  const auto refused_of = [&](std::string line, const std::string& run) {
+    return refused(line.replace(line.find("RUN"), 3, run));
+  };
+  for (const std::string& line : lines) {
+    SCOPED_TRACE(line);
+    EXPECT_CONTAINS(refused_of(line, "runs/nope"), "; there is runs/my\n");
+    EXPECT_CONTAINS(refused_of(line, "empty"), "; there is runs/my\n");
+    EXPECT_CONTAINS(refused_of(line, "outer"), "; there is outer/inner\n");
+  }
+  std::filesystem::remove(dir / "runs/my/best.h5");
+  lines.resize(4);
+  for (const std::string& line : lines) {
+    SCOPED_TRACE(line);
+    const std::string error = refused_of(line, "runs/my/best.h5");
+    EXPECT_CONTAINS(error, "runs/my/best.h5 does not exist");
+    EXPECT_CONTAINS(error, "; there is runs/my/latest.h5\n");
+  }
+}
+
+TEST_F(RunArgumentTest, InitTakesARunFolder) {
+  train_half();
+  ok("train --config small.yaml --device cpu --set train.steps=1 --out runs/b --init runs/my");
+  EXPECT_CONTAINS(out_, "\ninit        checkpoint runs/my/best.h5, the best of the run\n");
+  EXPECT_CONTAINS(out_, "\ninit        runs/my/best.h5, the moving average of the weights");
+}
+
 // RUN and --checkpoint are one argument.
 TEST_F(RunArgumentTest, HelpAsksForARunOnce) {
   const auto count = [&](const std::string& word) {
@@ -226,7 +261,7 @@ TEST_F(RunArgumentTest, WordsWithoutAnOptionNameTheOption) {
   EXPECT_CONTAINS(refused("train --resume runs/my"),
                   "the run keeps --lost=3, an option that is unknown here");
   EXPECT_CONTAINS(refused("train --config small.yaml --resume"),
-                  "latest.h5 does not exist; there are runs/my");
+                  "latest.h5 does not exist; there is runs/my");
   EXPECT_CONTAINS(refused("train --config small.yaml --out runs/my"),
                   "runs/my holds a run already (latest.h5): go on with --resume runs/my");
 }

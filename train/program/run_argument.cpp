@@ -32,6 +32,12 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, none);
 }
 
+// The system says that there is nothing of this name.
+bool is_missing(const fs::path& path) {
+  std::error_code none;
+  return fs::status(path, none).type() == fs::file_type::not_found;
+}
+
 bool is_folder(const std::string& path) {
   std::error_code none;
   return fs::is_directory(path, none);
@@ -49,7 +55,7 @@ std::vector<std::string> runs_in(const fs::path& folder) {
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error)) {
     std::error_code none;
     const auto saved = fs::last_write_time(at->path() / kLatest, none);
-    if (!none) found.emplace_back(saved, at->path().string());
+    if (!none) found.emplace_back(saved, at->path().lexically_normal().string());
   }
   std::ranges::sort(found, std::greater());
   std::vector<std::string> names;
@@ -58,8 +64,13 @@ std::vector<std::string> runs_in(const fs::path& folder) {
 }
 
 // "; there are runs/a, runs/b", or "".
-std::string hint(const std::vector<std::string>& runs) {
-  return runs.empty() ? "" : "; there are " + joined(runs);
+std::string hint(std::vector<std::string> runs) {
+  constexpr std::size_t kNamed = 6;
+  if (runs.empty()) return "";
+  const std::size_t all = runs.size();
+  if (all > kNamed) runs.resize(kNamed);
+  return (all == 1 ? "; there is " : "; there are ") + joined(runs) +
+         (all > kNamed ? str(" and ", all - kNamed, " more") : "");
 }
 
 std::string newest_run() {
@@ -106,14 +117,31 @@ std::vector<std::string> read_options(const std::string& path) {
 }
 }  // namespace
 
+std::string runs_near(const std::string& name) {
+  fs::path path = fs::path(name).lexically_normal();
+  if (!path.has_filename()) path = path.parent_path();  // of "runs/my/"
+  const fs::path parent = path.has_parent_path() ? path.parent_path() : ".";
+  std::vector<std::string> beside;
+  for (const char* file : {kBest, kLatest})
+    if (!is_folder(path) && is_there(parent / file))
+      beside.push_back((parent / file).lexically_normal().string());
+  if (!beside.empty()) return hint(beside);
+  for (const fs::path& folder : {path, parent, fs::path(kRuns)})
+    if (const auto runs = runs_in(folder); !runs.empty()) return hint(runs);
+  return "";
+}
+
 ChosenCheckpoint choose_checkpoint(const std::string& name) {
+  if (is_missing(name))
+    fail(name.empty() ? "an empty name" : name,
+         " does not exist, expected a run folder or a checkpoint", runs_near(name));
   if (!is_folder(name)) return {name, ""};
   for (const char* file : {kBest, kLatest}) {
     const std::string path = (fs::path(name) / file).string();
     const char* const why = file == kBest ? ", the best of the run" : ", as there is no best.h5";
     if (is_there(path)) return {path, "checkpoint " + path + why};
   }
-  fail(name, " is no run folder: it holds neither ", kBest, " nor ", kLatest, hint(runs_in(name)));
+  fail(name, " is no run folder: it holds neither ", kBest, " nor ", kLatest, runs_near(name));
 }
 
 ResumedRun find_run(const std::string& config, const std::string& out,
@@ -135,7 +163,8 @@ ResumedRun find_run(const std::string& config, const std::string& out,
   }
   if (resume.empty() || is_folder(resume)) run.checkpoint = (folder / kLatest).string();
   if (!is_there(run.checkpoint))
-    fail("nothing to resume: ", run.checkpoint, " does not exist", hint(runs_in(kRuns)));
+    fail("nothing to resume: ", run.checkpoint, " does not exist",
+         runs_near(resume.empty() ? folder.string() : resume));
   const std::string own = (folder / kConfig).string();
   const bool whole_folder = resume.empty() || is_folder(resume);
   if (config.empty() && whole_folder && is_there(own)) run.config = own;

@@ -18,8 +18,12 @@ struct ChosenCheckpoint {
   std::string text;  // which one of a folder was taken; "": a file was named
 };
 
+// For an Error about a name that is missing or holds no run: "; there are runs/a, runs/b", or "".
+// Checkpoints beside a missing file, else runs in the folder, beside it or in runs/.
+std::string runs_near(const std::string& name);
+
 // Of a run folder best.h5, or latest.h5 where there is no best. Any other name stands for itself.
-// Throws Error for a folder without either.
+// Throws Error for a folder without either, and for a name that does not exist.
 ChosenCheckpoint choose_checkpoint(const std::string& name);
 
 // ---- what train --resume continues

@@ -9,6 +9,7 @@
 #include "train/evaluation/evaluator.h"
 #include "train/program/counts.h"
 #include "train/program/json.h"
+#include "train/program/run_argument.h"
 #include "train/report/chart.h"
 #include "train/report/pattern_image.h"
 #include "train/trainer/validation.h"
@@ -107,7 +108,8 @@ Run read_run(const std::string& folder) {
   const fs::path root = folder;
   if (!fs::is_regular_file(root / "metrics.jsonl"))
     fail(folder,
-         ": is no folder of a run: it has no metrics.jsonl; train makes such folders, runs/NAME");
+         ": is no folder of a run: it has no metrics.jsonl; train makes such folders, runs/NAME",
+         runs_near(folder));
   Run run;
   run.name = fs::absolute(root).lexically_normal().filename().string();
   if (run.name.empty())

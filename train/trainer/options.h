@@ -14,7 +14,7 @@ namespace weft {
 struct TrainOptions {
   // "": latest.h5 of the run folder, otherwise a checkpoint
   std::optional<std::string> resume = {};
-  std::string init = "";  // a file of weights to start from
+  std::string init = "";  // a file of weights to start from, or a run folder
   std::string out = "";   // "": runs/<config name>
   std::string device = "auto";
   std::string batch = "";  // train/trainer/report.h; "": train.accumulation as it is

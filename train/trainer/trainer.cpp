@@ -63,6 +63,15 @@ void check_steps(const Config& config, int64_t done, const std::string& checkpoi
        "): set ", done, " or more, or resume an earlier checkpoint with a new --out");
 }
 
+// --init: takes the weights of a checkpoint, or of that of a run folder. Returns lines for people.
+std::vector<std::string> take_weights_of(const std::string& init, const Config& config,
+                                         Device& device, ParameterStore& store) {
+  const ChosenCheckpoint chosen = choose_checkpoint(init);
+  std::vector<std::string> lines = take_initial_weights(chosen.path, config, device, store);
+  if (!chosen.text.empty()) lines.insert(lines.begin(), chosen.text);
+  return lines;
+}
+
 std::optional<TokenDataset> mixed_data(const Config& config) {
   if (config.data.mix.empty()) return std::nullopt;
   return TokenDataset(config.data.mix, "train", config.model.vocab);
@@ -98,7 +107,7 @@ Trainer::Trainer(const Config& config, const TrainOptions& options, Progress& pr
   store_.allocate(*device_, dtype_, config_.seed, true, config_.train.ema_decay > 0,
                   parallel_->sharing(config_.train, dtype_));
   if (!options_.init.empty())
-    init_text_ = take_initial_weights(options_.init, config_, *device_, store_);
+    init_text_ = take_weights_of(options_.init, config_, *device_, store_);
   state_.seed = config_.seed;
   if (dtype_ == DType::f16) state_.loss_scale = config_.train.loss_scale;
   if (!folder_.resumed_from().empty()) {
