@@ -225,13 +225,15 @@ class Reader {
     std::string nearest = nearest_name(name, keys_below(section, false));
     if (!nearest.empty()) nearest = section + nearest;
     for (const Field& f : fields_)
-      if (f.key.ends_with("." + name)) nearest = f.key;
+      if (f.key == name || f.key.ends_with("." + name)) nearest = f.key;
     if (nearest.empty()) nearest = nearest_name(key, keys_below("", true));
+    const bool at_top = !section.empty() && nearest.find('.') == std::string::npos;
     const auto known = keys_below(section, false);
     fail(where, ": unknown key ", key,
-         !nearest.empty() ? "; did you mean " + nearest + "?"
-         : known.empty()  ? ""
-                          : "; known here: " + joined(known));
+         !nearest.empty()
+             ? str("; did you mean ", nearest, at_top ? ", which stands at the top?" : "?")
+         : known.empty() ? ""
+                         : "; known here: " + joined(known));
   }
 
   void read_field(const Field& field, const YAML::Node& node) {

@@ -301,6 +301,14 @@ TEST(Config, ErrorsOfOverrides) {
             "--set train.stpes: unknown key train.stpes; did you mean train.steps?");
   EXPECT_EQ(parse_error("", {"steps=3"}),
             "--set steps: unknown key steps; did you mean train.steps?");
+  EXPECT_EQ(parse_error("", {"train.precision=f32"}),
+            "--set train.precision: unknown key train.precision; did you mean precision, which "
+            "stands at the top?");
+  EXPECT_EQ(parse_error("train: {precision: f32}", {}),
+            "a.yaml:1: unknown key train.precision; did you mean precision, which stands at the "
+            "top?");
+  EXPECT_EQ(parse_error("", {"train.width=64"}),
+            "--set train.width: unknown key train.width; did you mean model.width?");
   EXPECT_EQ(parse_error("", {"train.steps=0"}),
             "--set train.steps: expected an integer of at least 1, found 0");
   EXPECT_EQ(parse_error("", {"model.attention={kind: nowhere}"}).substr(0, 45),
