@@ -5,6 +5,7 @@
 #include "src/config/config.h"
 #include "src/config/names.h"
 #include "src/config/read_config.h"
+#include "src/optimizer/optimizer.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/trainer/trainer.h"
@@ -43,6 +44,12 @@ std::string plan_text(const MemoryPlan& plan, const std::vector<TrainHooks>& hoo
     if (const std::size_t bytes = memory_of(h, plan); bytes > 0)
       text += str(", ", h.name, " ", bytes_text(bytes));
   return text + ")";
+}
+
+// A CPU computes in f32 whatever the config says.
+Config as_computed(Config config, const Device& device) {
+  if (!device.is_cuda()) config.precision = DType::f32;
+  return config;
 }
 
 // A line for each group of heads of the layers with one pattern.
@@ -89,6 +96,20 @@ std::string data_line(const TokenDataset& train, const TokenDataset& valid) {
              s.channels, ": ", grouped_digits(train.images()), " to train, ",
              to_validate(grouped_digits(valid.images())),
              "; bits are per dimension (one channel of a pixel)");
+}
+
+// The optimizer's share of the memory plan is this state and this work; master weights are weights
+// there.
+std::string optimizer_line(const Config& config, const Device& device,
+                           const ParameterStore& store) {
+  std::string text = "optimizer   " + store.state_text();
+  if (store.master().dtype() != store.compute_dtype())
+    text += str("; ", bytes_text(store.master().view().bytes()),
+                " of it are master weights, which the plan counts as weights");
+  if (config.train.optimizer == Optimizer::adamw) return text;
+  const Config here = as_computed(config, device);
+  const int64_t work = matrix_optimizer(here.train).bytes(here, store.params());
+  return text + str("; an update takes ", bytes_text(static_cast<std::size_t>(work)), " besides");
 }
 
 std::string step_line(const Config& config) {
@@ -155,8 +176,7 @@ std::string parts_text(int64_t batch, int64_t accumulation) {
 }  // namespace
 
 MemoryPlan planned_memory(const Config& config, const Device& device, bool training) {
-  Config here = config;
-  if (!device.is_cuda()) here.precision = DType::f32;
+  const Config here = as_computed(config, device);
   const StepShape full = step_shape(config, config.train.steps);
   return plan_memory(here, full.micro_batch, full.context, training);
 }
@@ -191,7 +211,7 @@ std::vector<std::string> summary(const Config& config, const Device& device, DTy
   if (train.image())
     for (const std::string& line : item_summaries(config)) lines.push_back(line);
   lines.push_back(step_line(config));
-  lines.push_back("optimizer   " + store.state_text());
+  lines.push_back(optimizer_line(config, device, store));
   return lines;
 }
 

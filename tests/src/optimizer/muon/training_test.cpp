@@ -100,6 +100,24 @@ TEST_F(MuonTraining, LossFallsAndResumesToTheSameBytes) {
   EXPECT_LT(of("whole", "loss").back(), of("whole", "loss").front() - 0.5);
 }
 
+// The plan of memory counts for the optimizer what its own line says: state and the work of
+// updates.
+TEST_F(MuonTraining, TheOptimizersLineAddsUpToThePlan) {
+  Config config = small_config(dir.path(), {"train.optimizer=muon"});
+  const auto device = make_device("cpu");
+  ParameterStore store;
+  const auto model = make_model(config, store, *device);
+  store.allocate(*device, DType::f32, 0, true, true);
+  const auto state = static_cast<std::size_t>(store.state_bytes()),
+             plan = planned_memory(config, *device, true).optimizer;
+  ASSERT_GT(plan, state);
+  EXPECT_EQ(run("run", {"train.optimizer=muon", "train.steps=1"}), "");
+  EXPECT_CONTAINS(text_of("run"),
+                  str("\noptimizer   ", bytes_text(state), " of state; an update takes ",
+                      bytes_text(plan - state), " besides\n"));
+  EXPECT_CONTAINS(text_of("run"), str(", optimizer ", bytes_text(plan), ", "));
+}
+
 using MuonLossScaling = LossScaling;
 
 TEST_F(MuonLossScaling, StepsAheadAreThoseThatAreWaitedFor) {
