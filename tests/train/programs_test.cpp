@@ -191,6 +191,26 @@ TEST_F(ProgramsTest, SampleSaysWhatItForgets) {
                   "the context holds 64 tokens: when it is full, the last 32 are read again");
 }
 
+// Of a prompt that fills the context only the last half of the context is read.
+TEST_F(ProgramsTest, SampleSaysHowMuchOfAPromptIsNotRead) {
+  const auto after = [&](const std::string& prompt) {
+    return sampled({"--temperature", "0", "--length", "8", "--prompt", prompt})
+        .substr(prompt.size() + 2);
+  };
+  std::string prompt;
+  for (int i = 0; i < 100; ++i) prompt += static_cast<char>(1 + i * i % 13);
+  const std::string text = after(prompt);
+  EXPECT_CONTAINS(notes_,
+                  "\nthe prompt has 100 tokens, the context 64: the first 68 are not read, which "
+                  "leaves room for new ones\n");
+  EXPECT_EQ(after(std::string(68, '\x1d') + prompt.substr(68)), text);
+  const std::string full = after(prompt.substr(36));
+  EXPECT_EQ(full, text) << "the same last 32 tokens";
+  EXPECT_CONTAINS(notes_, "the prompt has 64 tokens, the context 64: the first 32 are not read");
+  after(prompt.substr(37));
+  EXPECT_EQ(notes_.find("not read"), std::string::npos) << notes_;
+}
+
 // Ctrl-C ends the text, with its line end and figures.
 TEST_F(ProgramsTest, SampleEndsATextOnRequest) {
   const std::vector<std::string> endless{"--checkpoint", checkpoint(), "--device", "cpu",

@@ -172,6 +172,10 @@ std::string about_text(const LoadedModel& loaded, const SampleOptions& options) 
   if (options.next || options.given() + options.length > context)
     text += str("\nthe context holds ", context, " tokens: when it is full, the last ", context / 2,
                 " are read again as the beginning of a text, and all before them is forgotten");
+  if (options.given() >= context)
+    text +=
+        str("\nthe prompt has ", options.given(), " tokens, the context ", context, ": the first ",
+            options.given() - context / 2, " are not read, which leaves room for new ones");
   return text;
 }
 
