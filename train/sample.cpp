@@ -5,7 +5,33 @@
 #include "train/program/program.h"
 #include "train/sampling/sample_run.h"
 
+#include <string>
+
 using namespace weft;
+
+static CLI::Validator probability() {
+  return {[](const std::string& text) {
+            double value = 0;
+            const bool is_number = CLI::detail::lexical_cast(text, value);
+            if (!is_number || (value > 0 && value <= 1)) return std::string();
+            return "expected a number above 0 and at most 1, got " + text;
+          },
+          ""};
+}
+
+// How each token is chosen.
+static void add_choice_options(CLI::App& app, SampleArguments& a) {
+  add_shown(app, "--temperature", a.options.temperature,
+            "0 is greedy: always the most likely token")
+      ->check(at_least(0));
+  add_shown(app, "--top-k", a.options.top_k, "only the k most likely tokens; 0: all")
+      ->check(at_least(0));
+  add_shown(app, "--top-p", a.options.top_p,
+            "only the most likely tokens that reach this probability")
+      ->check(probability());
+  add_shown(app, "--seed", a.options.seed, "same seed, same samples")
+      ->check(whole_number<uint64_t>());
+}
 
 static void add_sample_options(CLI::App& app, SampleArguments& a) {
   add_checkpoint(app, a.checkpoint);
@@ -16,14 +42,9 @@ static void add_sample_options(CLI::App& app, SampleArguments& a) {
                  "tokens to add: texts need it (beyond the context, a window moves), images are "
                  "drawn whole")
       ->check(at_least(1));
-  add_shown(app, "--temperature", a.options.temperature,
-            "0 is greedy: always the most likely token");
-  add_shown(app, "--top-k", a.options.top_k, "only the k most likely tokens; 0: all");
-  add_shown(app, "--top-p", a.options.top_p,
-            "only the most likely tokens that reach this probability");
-  add_shown(app, "--seed", a.options.seed, "same seed, same samples")
-      ->check(whole_number<uint64_t>());
-  add_shown(app, "--count", a.options.count, "number of samples; with --complete of each image");
+  add_choice_options(app, a);
+  add_shown(app, "--count", a.options.count, "number of samples; with --complete of each image")
+      ->check(at_least(1));
   app.add_option(
          "--batch", a.batch,
          "samples at a time: does not change them (as many texts as have room, images of about "

@@ -160,7 +160,15 @@ TEST_F(BadInputTest, Sampling) {
     return error_line("sample", arguments);
   };
   EXPECT_CONTAINS(with({"--length", "5", "--stop", "abc"}), "the model knows 0 to 31");
-  EXPECT_CONTAINS(with({"--length", "5", "--top-p", "2"}), "top-p");
+  EXPECT_CONTAINS(with({"--length", "5", "--top-p", "2"}),
+                  "--top-p: expected a number above 0 and at most 1, got 2");
+  EXPECT_CONTAINS(with({"--length", "5", "--temperature", "-1"}),
+                  "--temperature: expected a number of at least 0, got -1");
+  EXPECT_CONTAINS(with({"--length", "5", "--top-k", "-2"}),
+                  "--top-k: expected a number of at least 0, got -2");
+  EXPECT_CONTAINS(with({"--length", "5", "--count", "0"}),
+                  "--count: expected a number of at least 1, got 0");
+  EXPECT_CONTAINS(with({}), "--length is required: how many tokens to add to the prompt");
   // bytes beyond the vocabulary of 32
   EXPECT_CONTAINS(with({"--length", "5", "--prompt", "abc"}), "prompt");
   EXPECT_CONTAINS(with({"--length", "5", "--prompt", " "}),

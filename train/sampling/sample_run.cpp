@@ -194,7 +194,7 @@ std::string echo_of(const std::vector<int32_t>& prompt, int64_t vocab, bool term
 void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Progress& notes) {
   const ModelConfig& model = loaded.config.model;
   const bool alone = a.options.group->size() == 1;
-  if (a.options.length == 0) fail("--length: how many tokens to add to the prompt");
+  if (a.options.length == 0) fail("--length is required: how many tokens to add to the prompt");
   if (a.interactive && !alone)
     fail("--interactive: one process alone can answer; leave out --gpus");
   // Over 256, text is numbers.
