@@ -171,15 +171,16 @@ class Products {
     }
   }
 
-  // Set q = a I + b A + c A^2.
-  void polynomial(int q, int a) const {
+  // Set `out` = a I + b A + c A^2.
+  void polynomial(int out, int a) const {
+    const CudaQueue& queue = q_;
     for (const Group& g : groups_) {
-      Gemm p = of_squares(g, q, a, a);
+      Gemm p = of_squares(g, out, a, a);
       p.addend = p.a;
       p.alpha = static_cast<float>(NewtonSchulz::kC), p.beta = static_cast<float>(NewtonSchulz::kB);
       multiply(p);
       dispatch_cuda(k_.x.dtype, [&]<class T>() {
-        add_to_diagonal<<<blocks_for(g.count * g.side, kThreads), kThreads, 0, q_.stream>>>(
+        add_to_diagonal<<<blocks_for(g.count * g.side, kThreads), kThreads, 0, queue.stream>>>(
             reinterpret_cast<T*>(p.out), g.count, g.side, g.stride,
             static_cast<float>(NewtonSchulz::kA));
       });
