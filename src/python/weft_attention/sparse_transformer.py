@@ -10,6 +10,7 @@ beside weights, for people without the library, who have `by_mask` and the patte
 import functools
 import json
 import math
+import re
 import types
 
 import torch
@@ -21,6 +22,7 @@ try:
 except ImportError:
     weft_attention = None
 
+BY_CONTENT = ("routing", "lsh", "topk_blocks")  # kinds whose keys depend on the text
 KINDS = ("all", "local", "strided", "block", "summary", "fixed", "merged", "heads")  # that sees() knows
 
 
@@ -191,25 +193,129 @@ class SparseTransformer(nn.Module):
 
 
 def model_of(config):
-    """The section `model` of a config that was read from YAML, as a namespace. Numbers such as 5e-3 are texts in YAML 1.1."""
+    """The section `model` of a config that was read from YAML, as a namespace. Numbers such as 5e-3 are texts in YAML 1.1,
+    where PyYAML has read it."""
     def namespace(section):
         number = lambda v: float(v) if isinstance(v, str) and v[:1].isdigit() else v
         return types.SimpleNamespace(**{k: number(v) for k, v in section.items()})
     if int(config.get("data", {}).get("separator", -1)) >= 0:
-        raise ValueError("this model was trained with data.separator, within documents: this module knows none")
+        raise ValueError("this model was trained with data.separator, within documents: this module knows none. "
+                         "The programs sample and evaluate do")
     m = namespace({"positions": "learned", "qk_norm": "none", "previous_token": False, "activation": "gelu"} | config["model"])
     m.init, m.attention = namespace(m.init), [m.attention] if isinstance(m.attention, dict) else m.attention
     return m
 
 
-def load(path, device="cpu", attend=by_operator):
-    """The model that a safetensors file of `convert` holds, in f32."""
-    import yaml
+SCALAR = re.compile(r'"((?:[^"\\]|\\.)*)"|([^\s"\[\]{},:]+)')  # in quotes, or plain
+NUMBER = re.compile(r"-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][-+]?[0-9]+)?")
+
+
+def as_json(scalar):
+    quoted, plain = scalar.groups()
+    if plain is None:
+        return json.dumps(re.sub(r"\\(?:x(..)|(.))", lambda m: chr(int(m[1], 16)) if m[1] else m[2], quoted))
+    return plain if plain in ("true", "false", "null") or NUMBER.fullmatch(plain) else json.dumps(plain)
+
+
+def read_config(text):
+    """The YAML of a config as weft writes it: a line for each key, sections two columns in, lists and mappings in
+    brackets. PyYAML reads the same, apart from numbers such as 1e-05."""
+    config = {}
+    sections = [config]
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        key, colon, value = line.strip().partition(":")
+        depth = (len(line) - len(line.lstrip(" "))) // 2
+        try:
+            if not colon or depth >= len(sections):
+                raise ValueError("expected `key: value`")
+            del sections[depth + 1:]
+            sections[depth][key] = json.loads(SCALAR.sub(as_json, value)) if value.strip() else {}
+        except ValueError as error:
+            raise ValueError(f"line {number} of its config, {line.strip()!r}, is not as weft writes it: {error}") from None
+        if not value.strip():
+            sections.append(sections[depth][key])
+    return config
+
+
+DTYPES = {"F32": torch.float32, "BF16": torch.bfloat16}
+
+
+def read_safetensors(path):
+    """Metadata, arrays and data of a file that `convert` wrote. ValueError says what is wrong with it."""
     with open(path, "rb") as file:
-        header = json.loads(file.read(int.from_bytes(file.read(8), "little")))
-        data = bytearray(file.read())
-    model = SparseTransformer(model_of(yaml.safe_load(header.pop("__metadata__")["weft.config"])), device, attend)
-    dtypes = {"F32": torch.float32, "BF16": torch.bfloat16}
-    model.load_state_dict({name: torch.frombuffer(data, dtype=dtypes[a["dtype"]], offset=a["data_offsets"][0],
-                                                  count=math.prod(a["shape"])).view(a["shape"]) for name, a in header.items()})
+        start, size = file.read(8), file.seek(0, 2)
+        length = int.from_bytes(start, "little")
+        if start in (b"weft: le", b"\x89HDF\r\n\x1a\n"):  # a seal is in front of HDF5
+            raise ValueError("is a checkpoint of train, or another HDF5 file")
+        if length > 100_000_000 or length < 2:  # the most that the format allows
+            raise ValueError("does not begin with the length of a header")
+        if size < 8 + length:
+            raise ValueError(f"is cut: its header has {length} bytes, behind it are {size - 8}")
+        file.seek(8)
+        header, data = file.read(length), bytearray(file.read())
+    try:
+        arrays = json.loads(header)
+        metadata = arrays.pop("__metadata__", {})
+        ends = [array["data_offsets"][1] for array in arrays.values()]
+        for name, a in arrays.items():
+            if a["dtype"] not in DTYPES:
+                raise ValueError(f"has the array {name} of the type {a['dtype']}, not one of {', '.join(DTYPES)}")
+            if a["data_offsets"][1] - a["data_offsets"][0] != math.prod(a["shape"]) * DTYPES[a["dtype"]].itemsize:
+                raise ValueError(f"has the array {name}, whose shape does not fit its bytes")
+    except (AttributeError, KeyError, TypeError, IndexError, UnicodeDecodeError, json.JSONDecodeError):
+        raise ValueError("has no header of safetensors") from None
+    if max(ends, default=0) > len(data):
+        raise ValueError(f"is cut: its arrays have {max(ends)} bytes, the file has {len(data)} of them")
+    if "weft.config" not in metadata:
+        raise ValueError("has no weft.config in its metadata: weft did not write it")
+    return metadata, arrays, data
+
+
+def check_config(config):
+    """ValueError for a model that is not one of this module."""
+    if not isinstance(config.get("model"), dict):
+        raise ValueError("has a config without the section `model`")
+    model = config["model"]
+    if model.get("kind", "sparse_transformer") != "sparse_transformer":
+        raise ValueError(f"holds a model of the kind {model['kind']}; this module has sparse_transformer alone")
+
+    def kinds(specs):
+        return [kind for spec in specs for kind in (spec["kind"], *kinds(spec.get("of", ())))]
+    found = [kind for kind in kinds(model["attention"]) if kind in BY_CONTENT]
+    if found:
+        raise ValueError(f"attends by {found[0]}, whose keys depend on the text; this module knows patterns of positions. "
+                         "The programs sample and evaluate run it")
+
+
+def check_arrays(arrays, model):
+    """ValueError where the arrays of a file are not the parameters of its model."""
+    expected = {name: list(p.shape) for name, p in model.state_dict().items()}
+    found = {name: a["shape"] for name, a in arrays.items()}
+    if len(found.get("start", ())) == 2:  # a row for each thing that it may be told
+        raise ValueError("holds a model that is told of each sequence (data.labels, or augment with conditional); "
+                         "this module starts all sequences alike. The programs sample and evaluate run it")
+    for name in sorted(expected.keys() | found.keys()):
+        if expected.get(name) != found.get(name):
+            raise ValueError(f"does not fit its config: expected {name} of the shape {expected.get(name, 'none')}, "
+                             f"got {found.get(name, 'none')}")
+
+
+def load(path, device="cpu", attend=by_operator):
+    """The model that a safetensors file of `convert` holds, in f32. ValueError says why a file holds none."""
+    try:
+        metadata, arrays, data = read_safetensors(path)
+        config = read_config(metadata["weft.config"])
+        check_config(config)
+        try:
+            model = SparseTransformer(model_of(config), device, attend)
+        except (AttributeError, KeyError, TypeError) as error:
+            raise ValueError(f"has a config that this module does not know: {error}") from error
+        check_arrays(arrays, model)
+    except ValueError as error:
+        raise ValueError(f"{path} {error}. Expected a safetensors file of a model, as `convert runs/NAME NAME.safetensors` "
+                         "writes it") from error
+    model.load_state_dict({name: torch.frombuffer(data, dtype=DTYPES[a["dtype"]], offset=a["data_offsets"][0],
+                                                  count=math.prod(a["shape"])).view(a["shape"]) for name, a in arrays.items()})
     return model.eval()
