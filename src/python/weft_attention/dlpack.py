@@ -3,6 +3,7 @@
 numpy nor PyTorch for that. The result is new memory, which supports __dlpack__ as well."""
 import ctypes
 import functools
+import math
 import sys
 
 from . import library, patterns
@@ -10,6 +11,7 @@ from . import library, patterns
 CPU, CUDA = 1, 2  # DLDeviceType
 LEGACY_STREAM = 1  # of CUDA, which waits for others and others for it
 INTEGERS, FLOATS = (0, 1), {(2, 32): 1, (2, 16): 2, (4, 16): 3, (2, 64): 4}  # DLDataTypeCode; with bits: weft_dtype
+TYPES = {0: "int", 1: "uint", 2: "float", 4: "bfloat", 5: "complex"}  # DLDataTypeCode
 MEMORY = 64  # bytes, of which the start of a result is a multiple: JAX copies others
 UNUSED, USED, VERSIONED = b"dltensor", b"used_dltensor", b"dltensor_versioned"
 
@@ -43,21 +45,44 @@ _pointer_of_dying = _api("GetPointer", ctypes.c_void_p, ctypes.c_void_p, ctypes.
 _dying_is_named = _api("IsValid", ctypes.c_int, ctypes.c_void_p, ctypes.c_char_p)
 
 
+UNREADABLE = (BufferError, RuntimeError, TypeError, AttributeError, ValueError)  # of __dlpack__, from whoever has it
+
+
+def unreadable(name, error):
+    """What is raised where an array gives no capsule."""
+    why = str(error).rstrip(".")
+    return ValueError(f"{name} cannot be read by __dlpack__: {why}. Expected a dense array of native byte order without a "
+                      "gradient. Try numpy.ascontiguousarray(x, numpy.float32), or x.detach() of a tensor; only a q of "
+                      "PyTorch has gradients")
+
+
+def _capsule(source, stream):
+    try:  # read-only arrays have this form alone
+        return source.__dlpack__(max_version=(1, 0), **stream)
+    except TypeError:
+        try:
+            return source.__dlpack__(**stream)
+        except BufferError:  # read-only, of a numpy before 2.1
+            if not hasattr(source, "copy"):
+                raise
+            return source.copy().__dlpack__()
+
+
+def check_is_array(name, source):
+    if not hasattr(source, "__dlpack__"):
+        raise ValueError(f"{name} must be an array with __dlpack__ (of numpy, JAX, CuPy, PyTorch ...), got {type(source)}")
+
+
 class Array:
     """What a DLPack capsule says; it lives as long as this does."""
 
     def __init__(self, name, source):
-        if not hasattr(source, "__dlpack__"):
-            raise ValueError(f"{name} must be an array with __dlpack__ (of numpy, JAX, CuPy, PyTorch ...), got {type(source)}")
-        self.device = tuple(map(int, source.__dlpack_device__()))
-        stream = {"stream": LEGACY_STREAM} if self.device[0] == CUDA else {}
-        try:  # read-only arrays have this form alone
-            self.capsule = source.__dlpack__(max_version=(1, 0), **stream)
-        except TypeError:
-            try:
-                self.capsule = source.__dlpack__(**stream)
-            except BufferError:  # read-only, of a numpy before 2.1
-                self.capsule = source.copy().__dlpack__()
+        check_is_array(name, source)
+        try:
+            self.device = tuple(map(int, source.__dlpack_device__()))
+            self.capsule = _capsule(source, {"stream": LEGACY_STREAM} if self.device[0] == CUDA else {})
+        except UNREADABLE as error:
+            raise unreadable(name, error) from error
         kind, capsule_name = (ManagedVersioned, VERSIONED) if _is_named(self.capsule, VERSIONED) else (Managed, UNUSED)
         t = kind.from_address(_pointer(self.capsule, capsule_name)).tensor
         self.shape = tuple(t.shape[:t.ndim])
@@ -182,8 +207,39 @@ def check_shapes(q, k, v):
 def check_layout(layout, pattern):
     if layout not in ("bthd", "bhtd"):
         raise ValueError(f'layout must be "bthd" or "bhtd", got {layout!r}')
+    check_pattern(pattern)
+
+
+def check_pattern(pattern):
     if not isinstance(pattern, patterns.Pattern):
         raise ValueError(f"pattern must be a Pattern such as weft_attention.fixed(128, c=32), got {pattern!r}")
+
+
+def checked_scale(scale):
+    """A number for the library, to which 0 is 1 / sqrt(D)."""
+    if scale is None:
+        return 0.0
+    try:
+        number = float(scale)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise ValueError(f"scale must be positive and finite, or None for 1 / sqrt(D), got {scale!r}")
+    return number
+
+
+def segment_pair(segments):
+    """Of queries and of keys."""
+    if not isinstance(segments, (tuple, list)):
+        return segments, segments
+    if len(segments) != 2:
+        raise ValueError("segments must be an array (batch, time), or a pair of them, for queries and for keys, "
+                         f"got a {type(segments).__name__} of {len(segments)}")
+    return segments
+
+
+def _type_name(x):
+    return "bool" if x.code == 6 else TYPES.get(x.code, f"type {x.code} of DLPack, bits ") + str(x.bits)
 
 
 def _checked(q, k, v, layout):
@@ -191,10 +247,14 @@ def _checked(q, k, v, layout):
         if len(x.shape) != 4:
             raise ValueError(f"{name} must have 4 axes, {layout}, got {x.shape}")
         if x.device != q.device or x.device[0] not in (CPU, CUDA):
-            raise ValueError(f"q is on the DLPack device {q.device}, {name} on {x.device}: expected the CPU or one CUDA device")
-        if (x.code, x.bits) != (q.code, q.bits) or (q.code, q.bits) not in FLOATS:
-            raise ValueError(f"q has the DLPack type {q.code, q.bits}, {name} {x.code, x.bits}: "
-                             "expected float32, float16, bfloat16 or float64 for all")
+            also = "" if x is q else f", {name} on {x.device}"
+            raise ValueError(f"q is on the DLPack device {q.device}{also}: "
+                             "expected the CPU, (1, 0), or one CUDA device, (2, N)")
+        if (q.code, q.bits) not in FLOATS:
+            raise ValueError(f"q is {_type_name(q)}: expected float32, float16, bfloat16 or float64; try another type of array")
+        if (x.code, x.bits) != (q.code, q.bits):
+            raise ValueError(f"q is {_type_name(q)}, {name} {_type_name(x)}: expected one type for all; "
+                             f"convert {name} to {_type_name(q)}")
         if x.strides[3] != 1 and x.shape[3] > 1:
             raise ValueError(f"{name} must have its last axis contiguous, as it is read in place: its strides are {x.strides}")
         if layout == "bhtd":
@@ -206,12 +266,12 @@ def _segments(segments, q, k):
     """Arrays of int32. Of a CPU other integers become numbers of int32 that are equal where they are."""
     if segments is None:
         return None, None
-    pair = segments if isinstance(segments, (tuple, list)) else (segments, segments)
+    pair = segment_pair(segments)
     given = [Array(f"segments of {name}", s) for name, s in zip(("queries", "keys"), pair)]
     for name, s, x in zip(("queries", "keys"), given, (q, k)):
         if s.shape != x.shape[:2] or s.device != q.device or s.code not in INTEGERS:
             raise ValueError(f"segments of {name} must be integers {x.shape[:2]} on the DLPack device {q.device}, "
-                             f"got the type {s.code, s.bits} {s.shape} on {s.device}")
+                             f"got {_type_name(s)} {s.shape} on {s.device}")
     if all((s.code, s.bits) == (0, 32) and s.strides == (s.shape[1], 1) for s in given):
         return given
     if q.device[0] == CUDA:
@@ -235,6 +295,7 @@ def _like(source, result):
 def attention(source, k, v, pattern, layout="bthd", scale=None, segments=None):
     """As attention() in op.py says, forward alone. The call returns when the result is there."""
     check_layout(layout, pattern)
+    scale = checked_scale(scale)
     q, k, v = Array("q", source), Array("k", k), Array("v", v)
     _checked(q, k, v, layout)
     q_segments, k_segments = _segments(segments, q, k)
@@ -245,7 +306,7 @@ def attention(source, k, v, pattern, layout="bthd", scale=None, segments=None):
     o, lse = Result(q, shape), Result(q, (B, H, n_q), 2, max(q.bits, 32))
     steps = o.strides[:1] + o.strides[2:0:-1] if layout == "bhtd" else o.strides[:3]
     args = library.ForwardArgs(
-        batch=B, dtype=FLOATS[q.code, q.bits], scale=0.0 if scale is None else float(scale), lse=lse.address,
+        batch=B, dtype=FLOATS[q.code, q.bits], scale=scale, lse=lse.address,
         q_segments=q_segments and q_segments.address, k_segments=k_segments and k_segments.address,
         o=library.View(o.address, *steps), stream=None,
         **{name: library.View(x.address, *x.strides[:3]) for name, x in (("q", q), ("k", k), ("v", v))})

@@ -12,15 +12,26 @@ _calls = {}  # what _call_of() looks up
 caches.append(_calls)
 
 
+def check_dense(name, x):
+    if x.layout != torch.strided or (not torch.compiler.is_compiling() and x.is_nested):
+        kind = "a nested one" if x.layout == torch.strided else x.layout
+        raise ValueError(f"{name} must be a dense tensor, got {kind}; try .to_dense(), or padding and segments=")
+
+
 def check_tensors(q, k, v, layout):
     """ValueError for what the library cannot see: it knows pointers and strides, not tensors."""
     for name, x in (("q", q), ("k", k), ("v", v)):
+        check_dense(name, x)
         if x.dim() != 4:
             raise ValueError(f"{name} must have 4 axes, {layout}, got {tuple(x.shape)}")
         if x.device != q.device or x.device.type not in ("cpu", "cuda"):
-            raise ValueError(f"q is on {q.device}, {name} on {x.device}: expected the CPU or one CUDA device")
-        if x.dtype != q.dtype or x.dtype not in DTYPES:
-            raise ValueError(f"q is {q.dtype}, {name} {x.dtype}: expected float32, float16, bfloat16 or float64 for all")
+            also = "" if x is q else f", {name} on {x.device}"
+            raise ValueError(f"q is on {q.device}{also}: expected the CPU or one CUDA device for all; "
+                             f'try {name}.to("{"cpu" if x is q else q.device}")')
+        if q.dtype not in DTYPES:
+            raise ValueError(f"q is {q.dtype}: expected float32, float16, bfloat16 or float64; try q.float()")
+        if x.dtype != q.dtype:
+            raise ValueError(f"q is {q.dtype}, {name} {x.dtype}: expected one type for all; try {name}.to({q.dtype})")
     check_shapes(*(x.transpose(1, 2) if layout == "bhtd" else x for x in (q, k, v)))
 
 
@@ -88,9 +99,13 @@ class _Call:
 
 
 def _call_of(q, k, v, pattern, layout):
-    aligned = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT == 0
-    key = (pattern, layout, aligned, q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
-           q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
+    try:
+        aligned = (q.data_ptr() | k.data_ptr() | v.data_ptr()) % ALIGNMENT == 0
+        key = (pattern, layout, aligned, q.shape, k.shape, v.shape, q.stride(), k.stride(), v.stride(),
+               q.dtype, k.dtype, v.dtype, q.device, k.device, v.device)
+    except RuntimeError:  # sparse tensors have no address
+        check_tensors(q, k, v, layout)
+        raise
     call = _calls.get(key)
     if call is None:
         call = _calls[key] = _Call(q, k, v, pattern, layout, aligned)

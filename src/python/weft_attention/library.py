@@ -86,9 +86,20 @@ def call(name, *arguments):
 
 def fitted(kind, value, name):
     """A ctypes number of a Python one. ctypes alone drops the bits that the kind has no room for."""
-    number = kind(value)
+    try:
+        number = kind(value)
+    except TypeError:
+        raise ValueError(f"{name} must be a whole number, got {value!r}") from None
     if number.value != value:
         raise ValueError(f"{name} is {value}, which does not fit into {8 * ctypes.sizeof(kind)} bits")
+    return number
+
+
+def positive(value, name):
+    """A Python number from 1 on."""
+    number = fitted(INT64, value, name).value
+    if number < 1:
+        raise ValueError(f"{name} must be 1 or more, got {number}")
     return number
 
 

@@ -5,8 +5,8 @@ import typing
 import torch
 from torch import Tensor, nn
 
-from . import launch
-from .dlpack import check_layout
+from . import launch, library, patterns
+from .dlpack import UNREADABLE, check_is_array, check_layout, check_pattern, checked_scale, segment_pair, unreadable
 
 NARROW = (torch.bool, torch.uint8, torch.int8, torch.int16, torch.uint16, torch.int32)  # int32 holds these
 PLAIN = {Tensor, nn.Parameter}
@@ -101,9 +101,22 @@ def _refuse_transforms():
         raise RuntimeError(FUNCTIONAL)  # PyTorch would drop the tangents of forward mode without a word
 
 
+def _tensor(name, x):
+    if isinstance(x, Tensor):
+        return x
+    check_is_array(name, x)
+    try:
+        return torch.from_dlpack(x)
+    except UNREADABLE as error:
+        raise unreadable(name, error) from error
+
+
 def _segments(segments, q, k):
-    pair = segments if isinstance(segments, (tuple, list)) else (segments, segments)
+    of_q, of_k = segment_pair(segments)
+    first = _tensor("segments of queries", of_q)
+    pair = first, first if of_k is of_q else _tensor("segments of keys", of_k)
     for name, s, x in (("queries", pair[0], q), ("keys", pair[1], k)):
+        launch.check_dense(f"segments of {name}", s)
         if (tuple(s.shape) != tuple(x.shape[:2]) or s.device != q.device or s.dtype.is_floating_point
                 or s.dtype.is_complex):
             raise ValueError(f"segments of {name} must be integers {tuple(x.shape[:2])} on {q.device}, "
@@ -145,8 +158,9 @@ def _by_operator(q, k, v, pattern, layout, scale, q_segments, k_segments):
 
 def attention(q, k, v, pattern, layout="bthd", scale=None, segments=None):
     """attention() of tensors; the package has its description."""
-    k, v = (x if isinstance(x, Tensor) else torch.from_dlpack(x) for x in (k, v))
+    k, v = _tensor("k", k), _tensor("v", v)
     check_layout(layout, pattern)
+    scale = checked_scale(scale)
     if not torch.compiler.is_compiling():
         _refuse_transforms()
     q, k, v = _autocast(q, k, v)
@@ -154,7 +168,7 @@ def attention(q, k, v, pattern, layout="bthd", scale=None, segments=None):
     if segments is not None:
         launch.check_tensors(q, k, v, layout)
         pair = _segments(segments, _swapped(q, layout), _swapped(k, layout))
-    arguments = q, k, v, pattern.text, layout, 0.0 if scale is None else float(scale), *pair
+    arguments = q, k, v, pattern.text, layout, scale, *pair
     if not _is_plain(q, k, v):
         return _by_operator(*arguments)
     if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
@@ -168,12 +182,17 @@ class Attention(nn.Module):
 
     def __init__(self, width, heads, pattern, bias=True):
         super().__init__()
+        width, heads = library.positive(width, "width"), library.positive(heads, "heads")
         if width % heads:
-            raise ValueError(f"width {width} must be a multiple of heads {heads}")
-        self.heads, self.pattern = heads, pattern
+            raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
+        check_pattern(pattern)
+        patterns.made(pattern.text, heads)
+        self.width, self.heads, self.pattern = width, heads, pattern
         self.qkv, self.proj = nn.Linear(width, 3 * width, bias), nn.Linear(width, width, bias)
 
     def forward(self, x, segments=None):
+        if len(x.shape) != 3 or x.shape[2] != self.width:
+            raise ValueError(f"x must be (batch, time, width) = (B, T, {self.width}), got {tuple(x.shape)}")
         q, k, v = self.qkv(x).view(*x.shape[:2], 3, self.heads, -1).unbind(2)
         return self.proj(attention(q, k, v, self.pattern, segments=segments).flatten(2))
 

@@ -41,7 +41,7 @@ class Sampler:
 
     def __init__(self, path, device="cpu"):
         self.handle, info = POINTER(), Info(ctypes.sizeof(Info))
-        kind, _, number = device.partition(":")
+        kind, _, number = str(device).partition(":")
         if kind not in ("cpu", "cuda") or (number and not (kind == "cuda" and number.isdigit())):
             raise ValueError(f'device must be "cpu", "cuda" or "cuda:N", got {device!r}')
         where = fitted(INT32, CPU if kind == "cpu" else int(number or 0), "device")

@@ -5,6 +5,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import numpy  # noqa: E402
 import weft_attention as wa  # noqa: E402
 from cases import BATCH, D_QK, D_V, HEADS, cases  # noqa: E402
 from tensors import CUDA, DEVICES, PATTERN, gradients, qkv, random  # noqa: E402
@@ -166,9 +167,20 @@ def test_segments_of_any_integer(dtype, ids, device):
     (dict(k=torch.zeros(2, 40, 4, 8)), "k must be .*(2, 40, 4, 16)"),
     (dict(v=torch.zeros(2, 40, 2, 16)), "v must be .*(2, 40, 4, 16)"),
     (dict(v=torch.zeros(2, 40, 4, 16, dtype=torch.float64)), "q is torch.float32, v torch.float64: expected"),
-    (dict(q=torch.zeros(2, 40, 4, 16, device="meta")), "q is on meta, q on meta: expected the CPU or one CUDA device"),
+    (dict(q=torch.zeros(2, 40, 4, 16, device="meta")), "^q is on meta: expected the CPU or one CUDA device"),
     (dict(v=torch.zeros(2, 40, 4, 16, device="meta")), "q is on cpu, v on meta"),
-    (dict(q=torch.zeros(2, 40, 4, 16, dtype=torch.int32)), "q is torch.int32, q torch.int32"),
+    (dict(q=torch.zeros(2, 40, 4, 16, dtype=torch.int32)), "^q is torch.int32: expected float32, .* try q.float"),
+    (dict(q=torch.zeros(2, 40, 4, 16).to_sparse()), "q must be a dense tensor, got torch.sparse_coo; try .to_dense"),
+    (dict(k=torch.zeros(2, 40, 4, 16).to_sparse()), "k must be a dense tensor, got torch.sparse_coo; try .to_dense"),
+    (dict(k=[1.0]), "k must be an array with __dlpack__"),
+    (dict(k=None), "k must be an array with __dlpack__"),
+    (dict(v=numpy.zeros((2, 40, 4, 16), ">f4")), "v cannot be read by __dlpack__: .* native byte order"),
+    (dict(scale=0), "scale must be positive and finite, or None .*, got 0"),
+    (dict(scale="x"), "scale must be positive and finite, or None .*, got 'x'"),
+    (dict(pattern=wa.by_head(*[PATTERN] * 5)), "this one needs 5 heads or more, got 4. Try heads=5, a q of 5 heads"),
+    (dict(segments=[[0] * 40] * 2), "segments of queries must be an array with __dlpack__"),
+    (dict(segments=[torch.zeros(2, 40, dtype=torch.int)] * 3), "segments must be an array .*, or a pair .*, got a list of 3"),
+    (dict(segments=torch.zeros(2, 40, dtype=torch.int).to_sparse()), "segments of queries must be a dense tensor"),
     (dict(segments=torch.zeros(2, 39, dtype=torch.int)), "segments of queries must be integers"),
     (dict(segments=torch.zeros(2, 40)), "segments of queries must be integers"),
     (dict(segments=torch.zeros(2, 40, dtype=torch.complex64)), "segments of queries must be integers"),
@@ -177,6 +189,45 @@ def test_errors(change, text):
     arguments = dict(zip("qkv", qkv()), pattern=PATTERN) | change
     with pytest.raises(ValueError, match=text.replace("(2", r"\(2").replace("6)", r"6\)")):
         wa.attention(**arguments)
+
+
+def test_nested_tensors_are_refused():
+    for layout in (torch.strided, torch.jagged):
+        nested = torch.nested.nested_tensor([x for x in qkv()[0]], layout=layout)
+        with pytest.raises(ValueError, match="q must be a dense tensor, got .*; try .*padding and segments="):
+            wa.attention(nested, nested, nested, PATTERN)
+
+
+def test_segments_that_are_no_tensors():
+    q, k, v = qkv()
+    segments = torch.arange(40).expand(2, -1) // 13
+    want = wa.attention(q, k, v, PATTERN, segments=segments)
+    assert torch.equal(wa.attention(q, k, v, PATTERN, segments=segments.numpy()), want)
+    assert torch.equal(wa.attention(q, k, v, PATTERN, segments=(segments, segments.numpy())), want)
+
+
+@pytest.mark.parametrize("arguments, text", [
+    ((32, 0, PATTERN), "heads must be 1 or more, got 0"),
+    ((32, -2, PATTERN), "heads must be 1 or more, got -2"),
+    ((32, 2.0, PATTERN), "heads must be a whole number, got 2.0"),
+    ((32, None, PATTERN), "heads must be a whole number, got None"),
+    ((32, 3, PATTERN), "width must be a multiple of heads, got 32 and 3"),
+    ((0, 2, PATTERN), "width must be 1 or more, got 0"),
+    ((-32, 2, PATTERN), "width must be 1 or more, got -32"),
+    ((32.0, 2, PATTERN), "width must be a whole number, got 32.0"),
+    ((32, 2, "x"), "pattern must be a Pattern such as .*, got 'x'"),
+    ((32, 2, wa.local(0)), "stride must be between 1 and"),
+    ((32, 1, wa.by_head(PATTERN, PATTERN)), "this one needs 2 heads or more, got 1"),
+])
+def test_a_module_checks_what_it_is_made_of(arguments, text):
+    with pytest.raises(ValueError, match=text):
+        wa.Attention(*arguments)
+
+
+@pytest.mark.parametrize("shape", [(40, 32), (2, 40, 31)])
+def test_a_module_checks_its_input(shape):
+    with pytest.raises(ValueError, match=r"x must be \(batch, time, width\) = \(B, T, 32\), got"):
+        wa.Attention(32, 2, PATTERN)(torch.zeros(shape))
 
 
 @CUDA

@@ -155,18 +155,34 @@ def test_nothing_imports_pytorch():
     (dict(q=random(2, 40, 64)), "q must have 4 axes, bthd, got"),
     (dict(k=random(2, 40, 4, 8)), r"k must be .*\(2, 40, 4, 16\)"),
     (dict(v=random(2, 40, 2, 16)), r"v must be .*\(2, 40, 4, 16\)"),
-    (dict(v=random(2, 40, 4, 16, dtype=np.float64)), r"q has the DLPack type \(2, 32\), v \(2, 64\): expected"),
+    (dict(v=random(2, 40, 4, 16, dtype=np.float64)), "q is float32, v float64: expected one type for all; convert v to float32"),
+    (dict(q=random(2, 40, 4, 16, dtype=np.int32)), "^q is int32: expected float32, float16, bfloat16 or float64; try"),
+    (dict(q=random(2, 40, 4, 16, dtype=">f4")), r"q cannot be read by __dlpack__: .* Try numpy.ascontiguousarray\(x, numpy.float32"),
+    (dict(k=random(2, 40, 4, 16, dtype=">f4")), "k cannot be read by __dlpack__: .* Expected a dense array of native byte order"),
     (dict(v=random(2, 40, 16, 4).transpose(0, 1, 3, 2)), "v must have its last axis contiguous"),
     (dict(k=random(2, 40, 4, 16)[:, ::-1]), "stride"),
     (dict(layout="thbd"), 'layout must be "bthd" or "bhtd"'),
     (dict(pattern="fixed"), "pattern must be a Pattern"),
     (dict(scale=-1.0), "scale must be positive and finite"),
+    (dict(scale=0), "scale must be positive and finite, or None .*, got 0"),
+    (dict(scale="x"), "scale must be positive and finite, or None .*, got 'x'"),
+    (dict(scale=[1]), "scale must be positive and finite"),
+    (dict(segments=[np.zeros((2, 40), int)]), "segments must be an array .*, or a pair of them, .* got a list of 1"),
+    (dict(segments=3), "segments of queries must be an array with __dlpack__"),
     (dict(segments=np.zeros((2, 39), int)), "segments of queries must be integers"),
     (dict(segments=np.zeros((2, 40))), "segments of queries must be integers"),
 ])
 def test_errors(change, text):
     with pytest.raises(ValueError, match=text):
         wa.attention(**(dict(zip("qkv", qkv()), pattern=PATTERN) | change))
+
+
+def test_tensors_of_pytorch_that_cannot_be_read():
+    torch = pytest.importorskip("torch")
+    q, k, v = qkv()
+    for wrong in (torch.from_numpy(k).requires_grad_(), torch.from_numpy(k).to_sparse()):
+        with pytest.raises(ValueError, match=r"k cannot be read by __dlpack__: .* only a q of PyTorch has gradients"):
+            wa.attention(q, wrong, v, PATTERN)
 
 
 def torch_with_gpu():

@@ -36,6 +36,33 @@ def test_patterns_are_values():
     assert wa.by_layout(ones) == wa.by_layout(ones.astype(bool)) != wa.by_layout(np.eye(2))
 
 
+def test_a_pattern_and_something_else_have_no_union():
+    for one in (lambda: wa.local(4) | 3, lambda: 3 | wa.local(4), lambda: wa.local(4) | None):
+        with pytest.raises(TypeError, match="unsupported operand"):
+            one()
+
+
+@pytest.mark.parametrize("pattern, heads", [
+    (wa.local(3), 1), (wa.by_head(wa.all(), wa.local(3)), 2), (wa.by_head(*[wa.all()] * 3) | wa.local(3), 3),
+    (wa.by_head(wa.by_head(wa.local(3), wa.local(4)), wa.all()), 3),
+    (wa.by_head(wa.all(), wa.by_head(wa.local(3), wa.local(4))), 4),
+    (wa.by_layout(np.ones((2, 2))), 1), (wa.by_layout(np.ones((5, 2, 2), bool)), 5)])
+def test_without_a_number_of_heads_all_of_a_pattern_is_shown(pattern, heads):
+    n = 128  # of two blocks of a layout
+    mask = pattern.mask(n)
+    assert mask.shape == (heads, n, n) and (mask == pattern.mask(n, heads=heads)).all()
+    assert pattern.cost(n).needed == mask.sum()
+    if heads > 1:  # the library takes no fewer
+        with pytest.raises(ValueError, match="heads"):
+            library.Pattern(wa.patterns._layouts.get(pattern.text, pattern.text), heads - 1)
+
+
+def test_layouts_of_any_numbers_that_are_0_and_1():
+    want = wa.by_layout([[True, False], [True, True]])
+    for dtype in (np.uint8, np.int64, np.float32, np.float16):
+        assert wa.by_layout(np.array([[1, 0], [1, 1]], dtype)) == want
+
+
 def test_patterns_of_a_config():
     both = {"kind": "merged", "of": [{"kind": "local", "stride": 4}, {"kind": "strided", "stride": 5}]}
     assert wa.patterns.of_config(both) == wa.local(4) | wa.strided(5)
@@ -46,14 +73,37 @@ def test_patterns_of_a_config():
 @pytest.mark.parametrize("call, text", [
     (lambda: wa.local(0).mask(8), "stride"),
     (lambda: wa.local(4, width=3).mask(8), "a pattern has no field width; there are stride, c,"),
-    (lambda: wa.fixed(128).mask(0), "n_q must be 1 to"),
+    (lambda: wa.fixed(128).mask(0), "n must be 1 or more, got 0"),
+    (lambda: wa.local(4).mask(-1), "n must be 1 or more, got -1"),
+    (lambda: wa.local(4).mask(4, -1), "n_k must be 1 or more, got -1"),
+    (lambda: wa.local(4).mask(4.5), "n must be a whole number, got 4.5"),
+    (lambda: wa.local(4).mask("4"), "n must be a whole number, got '4'"),
+    (lambda: wa.local(4).mask(4, heads=0), "heads must be 1 to 65536, got 0"),
+    (lambda: wa.local(4).mask(4, heads=-1), "heads must be 1 to 65536, got -1"),
+    (lambda: wa.local(4).mask(4, heads=2.0), "heads must be a whole number, got 2.0"),
+    (lambda: wa.local(4).plot(4, head=3), "head must be 0 to 0, got 3: try heads=4"),
+    (lambda: wa.local(4).cost(-1), "n_q must be 1 to .*, got -1"),
+    (lambda: wa.local(4).cost("4"), "n_q must be a whole number, got '4'"),
+    (lambda: wa.by_head(wa.all(), wa.all()).mask(8, heads=1), "this one needs 2 heads or more, got 1. Try heads=2"),
+    (lambda: wa.by_head(3), "heads: expected patterns such as .*, got 3"),
+    (lambda: wa.merged(wa.all(), "x"), "merged: expected patterns such as .*, got 'x'"),
+    (lambda: wa.by_head().mask(4), "of must list 1 to"),
     (lambda: wa.fixed(128).cost(64, d=0), "d_qk must be 1 to"),
     (lambda: wa.by_layout(np.ones((2, 2)), block=5).mask(8), "layout.block must be 8, 16, 32 or 64, got 5"),
     (lambda: wa.by_layout(np.ones(3)), "active must be"),
+    (lambda: wa.by_layout([[1, np.nan], [0, 1]]), "active must be an array of bool, or of 0 and 1, got nan: try active > 0"),
+    (lambda: wa.by_layout([[1, 0], [2, 1]]), "active must be an array of bool, or of 0 and 1, got 2"),
+    (lambda: wa.by_layout([[1, 0], [-1, 1]]), "active must be an array of bool, or of 0 and 1, got -1"),
+    (lambda: wa.by_layout([["a", "b"]] * 2), "active must be an array of bool, or of 0 and 1, got the type <U1"),
+    (lambda: wa.by_layout([[1, 0], [1]]), "active must be an array of bool, or of 0 and 1"),
+    (lambda: wa.by_layout(np.ones((2, 2)), keep=3), "keep must be a function of .*, got 3"),
     (lambda: (wa.by_layout(np.ones((2, 2))) | wa.local(3)).mask(8), "a layout is no part of another pattern"),
     (lambda: library.Plan(library.Pattern(wa.all().text, 1), 8, 8, 8, 8, -2), "device must be WEFT_CPU"),
     (lambda: wa.local(2 ** 64 + 8).mask(8), "stride is 18446744073709551624, which does not fit into 64 bits"),
     (lambda: wa.local(8.9).mask(8), "the fields of a pattern are whole numbers, got 8.9"),
+    (lambda: wa.local(None), "the fields of a pattern are whole numbers, got None"),
+    (lambda: wa.local("x"), "the fields of a pattern are whole numbers, got 'x'"),
+    (lambda: wa.local(float("inf")), "the fields of a pattern are whole numbers, got inf"),
     (lambda: wa.local(4, causal=2 ** 32).mask(8), "causal is 4294967296, which does not fit into 32 bits"),
     (lambda: wa.local(4, documents=[0, 2 ** 64 + 4]).mask(8), "documents is 18446744073709551620, which does not fit"),
     (lambda: wa.bigbird(8, 24, 1, seed=-1).mask(64), "seed is -1, which does not fit into 64 bits"),

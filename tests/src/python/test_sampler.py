@@ -78,6 +78,11 @@ def test_a_device_loses_no_bits(number):
         wa.Sampler(CHECKPOINT, f"cuda:{number}")
 
 
+def test_a_device_is_a_text():
+    with pytest.raises(ValueError, match='device must be "cpu", "cuda" or "cuda:N", got 0'):
+        wa.Sampler("a.h5", 0)
+
+
 def test_a_missing_library_is_named():
     code = "import weft_attention as wa; wa.Sampler('a.h5')"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True,
