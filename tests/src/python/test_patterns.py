@@ -148,3 +148,9 @@ def test_a_library_of_another_version_is_refused(tmp_path, monkeypatch):
     monkeypatch.setenv("WEFT_ATTENTION_LIBRARY", str(tmp_path / "old.so"))
     with pytest.raises(ImportError, match="old.so has version 9900, this module needs 10000"):
         library.library.__wrapped__()
+
+
+def test_a_missing_library_is_named(monkeypatch):
+    monkeypatch.setenv("WEFT_ATTENTION_LIBRARY", "/no/libweft_attention.so")
+    with pytest.raises(ImportError, match="needs libweft_attention, which .* set WEFT_ATTENTION_LIBRARY to build/cpu"):
+        library.library.__wrapped__()
