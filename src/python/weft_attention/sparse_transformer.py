@@ -10,7 +10,6 @@ beside weights, for people without the library, who have `by_mask` and the patte
 import functools
 import json
 import math
-import re
 import types
 
 import torch
@@ -206,36 +205,18 @@ def model_of(config):
     return m
 
 
-SCALAR = re.compile(r'"((?:[^"\\]|\\.)*)"|([^\s"\[\]{},:]+)')  # in quotes, or plain
-NUMBER = re.compile(r"-?(0|[1-9][0-9]*)([.][0-9]+)?([eE][-+]?[0-9]+)?")
-
-
-def as_json(scalar):
-    quoted, plain = scalar.groups()
-    if plain is None:
-        return json.dumps(re.sub(r"\\(?:x(..)|(.))", lambda m: chr(int(m[1], 16)) if m[1] else m[2], quoted))
-    return plain if plain in ("true", "false", "null") or NUMBER.fullmatch(plain) else json.dumps(plain)
-
-
 def read_config(text):
-    """The YAML of a config as weft writes it: a line for each key, sections two columns in, lists and mappings in
-    brackets. PyYAML reads the same, apart from numbers such as 1e-05."""
-    config = {}
-    sections = [config]
-    for number, line in enumerate(text.split("\n"), 1):
-        if not line.strip():
-            continue
-        key, colon, value = line.strip().partition(":")
-        depth = (len(line) - len(line.lstrip(" "))) // 2
-        try:
-            if not colon or depth >= len(sections):
-                raise ValueError("expected `key: value`")
-            del sections[depth + 1:]
-            sections[depth][key] = json.loads(SCALAR.sub(as_json, value)) if value.strip() else {}
-        except ValueError as error:
-            raise ValueError(f"line {number} of its config, {line.strip()!r}, is not as weft writes it: {error}") from None
-        if not value.strip():
-            sections.append(sections[depth][key])
+    """A config as weft writes it, in YAML."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise ImportError("the config in the file is YAML, which PyYAML reads: pip install pyyaml") from error
+    try:
+        config = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ValueError(f"has a config that is no YAML: {error}") from error
+    if not isinstance(config, dict):
+        raise ValueError("has a config that is not a table of keys")
     return config
 
 
