@@ -5,6 +5,7 @@
 #include "data/prepare/prepare.h"
 #include "data/prepare/raw_file.h"
 #include "kernels/view.h"
+#include "src/files/overwrites.h"
 
 #include <cstddef>
 #include <string>
@@ -13,11 +14,11 @@
 namespace weft {
 std::string prepare_audio(const PrepareAudio& o) {
   if (o.files.empty()) fail("prepare audio: name at least one file");
+  check_overwrites({{"--out", o.out}}, o.files);
   std::vector<uint16_t> tokens;
   std::vector<std::string> sources;
   std::string lines;
   for (const std::string& path : o.files) {
-    check_not_written(path, o.out);
     const std::size_t before = tokens.size();
     const AudioFile file = append_audio(path, o.rate, kMostTokens, tokens);
     lines += str("read ", path, ": ", file.frames, " frames of ", file.channels,

@@ -6,6 +6,7 @@
 #include "data/formats/prepare.h"
 #include "data/prepare/raw_file.h"
 #include "src/config/names.h"
+#include "src/files/overwrites.h"
 
 #include <algorithm>
 #include <cctype>
@@ -156,7 +157,7 @@ void check_complete(const std::string& where,
   fail(where, ": has no files of CIFAR-10: expected ", joined(missing));
 }
 
-std::vector<Source> from_folder(const std::string& folder) {
+std::vector<Source> from_folder(const std::string& folder, const std::string& out) {
   std::string found = folder;
   for (const char* inner : {"cifar-10-batches-py", "cifar-10-batches-bin"})
     if (std::error_code ignored; fs::is_directory(folder + "/" + inner, ignored))
@@ -166,8 +167,11 @@ std::vector<Source> from_folder(const std::string& folder) {
     return fs::exists(found + "/" + name, ignored);
   });
   std::vector<Source> sources;
-  for (const std::string& name : official_names())
-    sources.push_back({found + "/" + name, name, is_test(name), read_raw_file(found + "/" + name)});
+  for (const std::string& name : official_names()) {
+    const std::string path = found + "/" + name;
+    check_overwrites({{"--out", out}}, {path});
+    sources.push_back({path, name, is_test(name), read_raw_file(path)});
+  }
   return sources;
 }
 
@@ -203,6 +207,7 @@ std::vector<Source> downloaded(const PrepareCifar10& o) {
 }
 
 std::vector<Source> sources_of(const PrepareCifar10& o) {
+  for (const auto& files : {o.from, o.test}) check_overwrites({{"--out", o.out}}, files);
   std::error_code ignored;
   const bool one = o.from.size() == 1;
   const bool folder = one && fs::is_directory(o.from[0], ignored);
@@ -210,7 +215,7 @@ std::vector<Source> sources_of(const PrepareCifar10& o) {
   if ((o.from.empty() || folder || archive) && !o.test.empty())
     fail("--test: a folder or archive has its test images; --test goes with --from FILES");
   if (o.from.empty()) return downloaded(o);
-  if (folder) return from_folder(o.from[0]);
+  if (folder) return from_folder(o.from[0], o.out);
   if (archive) return from_archive(o.from[0]);
   std::vector<Source> sources;
   for (const std::string& path : o.from)
@@ -236,6 +241,7 @@ int64_t append(const Source& source, int64_t batch, ImageSplit& out) {
 
 std::string prepare_images(const PrepareImages& o) {
   const Gathered all = gather(o.folder);
+  check_overwrites({{"--out", o.out}}, all.images);
   ImageShape shape;
   ImageSplit train = read_all(all, shape);
   const auto count = std::ssize(all.images);
@@ -261,6 +267,7 @@ int64_t imagenet_validation(int64_t side, int64_t images) {
 
 std::string prepare_imagenet(const PrepareImagenet& o) {
   if (o.from.empty()) fail("--from: name the files with the training images (.npy, .npz)");
+  for (const auto& files : {o.from, o.valid_from}) check_overwrites({{"--out", o.out}}, files);
   const ImageShape shape = square_rgb(o.side);
   ImageSplit train, test;
   std::string lines;

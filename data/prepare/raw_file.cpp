@@ -34,12 +34,6 @@ std::string file_beginning(const std::string& path) {
   return bytes;
 }
 
-void check_not_written(const std::string& file, const std::string& out) {
-  std::error_code ignored;
-  if (std::filesystem::equivalent(file, out, ignored))
-    fail(out, ": is both read and written; choose another --out");
-}
-
 std::string file_name(const std::string& path) {
   return std::filesystem::path(path).filename().string();
 }

@@ -15,9 +15,6 @@ std::vector<char> read_raw_file(const std::string& path, int64_t most = kMostRaw
 // The first bytes of a file, at most 512: enough to see what it is.
 std::string file_beginning(const std::string& path);
 
-// Error when a file that is read is the one to write.
-void check_not_written(const std::string& file, const std::string& out);
-
 std::string file_name(const std::string& path);  // without its folders
 
 // MD5 (RFC 1321) in 32 hexadecimal digits: recognises well-known data sets. Not for secrets.

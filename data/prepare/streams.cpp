@@ -6,6 +6,7 @@
 #include "kernels/philox.h"
 #include "kernels/view.h"
 #include "src/files/files.h"
+#include "src/files/overwrites.h"
 
 #include <cmath>
 #include <cstddef>
@@ -25,11 +26,11 @@
 namespace weft {
 std::string prepare_text(const PrepareText& o) {
   if (o.files.empty()) fail("prepare text: name at least one file");
+  check_overwrites({{"--out", o.out}}, o.files);
   std::vector<char> bytes;
   std::vector<std::string> sources;
   std::string lines;
   for (const std::string& file : o.files) {
-    check_not_written(file, o.out);
     const auto piece = read_raw_file(file, kMostTokens - std::ssize(bytes));
     lines += str("read ", file, ": ", piece.size(), " bytes\n");
     bytes.insert(bytes.end(), piece.begin(), piece.end());
@@ -92,7 +93,7 @@ void check_width(const std::string& path, const NpyArray& numbers) {
 }  // namespace
 
 std::string prepare_tokens(const PrepareTokens& o) {
-  check_not_written(o.file, o.out);
+  check_overwrites({{"--out", o.out}}, {o.file});
   if (file_beginning(o.file).empty()) fail(o.file, ": is empty");
   const auto size = std::filesystem::file_size(o.file);  // mapped: it need not fit into memory
   const int opened = open(o.file.c_str(), O_RDONLY | O_CLOEXEC);
@@ -127,13 +128,15 @@ namespace fs = std::filesystem;
 
 constexpr std::string_view kMark = "\xef\xbb\xbf";  // byte-order mark of UTF-8
 
-std::map<std::string, std::string> read_folder(const fs::path& folder) {
+// The novels by name. `out`: the file to write, which may be none of them.
+std::map<std::string, std::string> read_folder(const fs::path& folder, const std::string& out) {
   std::error_code none;
   const fs::path corpus = fs::is_directory(folder / "corpus", none) ? folder / "corpus" : folder;
   if (!fs::is_directory(corpus, none)) fail(folder.string(), ": is no folder, expected a clone");
   std::map<std::string, std::string> novels;
   for (const auto& entry : fs::directory_iterator(corpus)) {
     if (entry.path().extension() != ".txt") continue;
+    check_overwrites({{"--out", out}}, {entry.path()});
     const std::vector<char> bytes = read_raw_file(entry.path());
     novels[entry.path().filename()] = {bytes.begin(), bytes.end()};
   }
@@ -152,7 +155,7 @@ std::map<std::string, std::string> download(const PrepareNovels& o) {
   if (!run_command("tar -xzf " + shell_quoted(archive) + " -C " + shell_quoted(clone) +
                    " --strip-components=1 2>/dev/null"))
     fail("what ", o.repository, " gave is not a whole tar.gz file", way_out);
-  return read_folder(clone);
+  return read_folder(clone, o.out);
 }
 
 void append_novel(std::vector<char>& all, std::string text) {
@@ -206,7 +209,7 @@ std::string check_is_enwik8(const std::vector<char>& bytes, const PrepareEnwik8&
 }  // namespace
 
 std::string prepare_novels(const PrepareNovels& o) {
-  const auto novels = o.from.empty() ? download(o) : read_folder(o.from);  // by name
+  const auto novels = o.from.empty() ? download(o) : read_folder(o.from, o.out);
   std::vector<char> bytes;
   for (const auto& [name, text] : novels) append_novel(bytes, text);
   if (const std::string sum = md5(bytes); sum != o.md5)
@@ -218,6 +221,7 @@ std::string prepare_novels(const PrepareNovels& o) {
 }
 
 std::string prepare_enwik8(const PrepareEnwik8& o) {
+  check_overwrites({{"--out", o.out}}, {o.from});
   const std::vector<char> bytes =
       o.from.empty() ? download(o) : read_raw_file(o.from, 2 * int64_t{kLength});
   const std::string what = check_is_enwik8(bytes, o);

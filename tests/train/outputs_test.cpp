@@ -102,5 +102,41 @@ TEST_F(OutputsTest, NumbersThatCannotBe) {
   EXPECT_CONTAINS(refused("train --config small.yaml --set train.reco=block"),
                   "did you mean train.recompute?");
 }
+
+// No program replaces a file that it reads, or a file of the run that it reads.
+using OverwritesTest = ShellTest;
+
+TEST_F(OverwritesTest, EvaluateKeepsWhatItReads) {
+  train_two_steps();
+  fs::create_hard_link(dir / "corpus.h5", dir / "other_name.h5");
+  const std::string evaluate = "evaluate run/latest.h5 --device cpu --losses ";
+  expect_kept(evaluate + "corpus.h5", "corpus.h5");
+  expect_kept(evaluate + "other_name.h5", "corpus.h5");
+  expect_kept(evaluate + "run/latest.h5", "run/latest.h5");
+  expect_kept(evaluate + "run/metrics.jsonl", "run/metrics.jsonl", "is a file of the run");
+  EXPECT_EQ(shell(evaluate + "run/losses.h5"), 0) << err_;
+  EXPECT_EQ(shell(evaluate + "run/losses.h5"), 0) << err_;
+}
+
+TEST_F(OverwritesTest, SampleKeepsWhatItReads) {
+  train_two_steps();
+  write_file(dir / "text", "\1\2\3");
+  const std::string sample = "sample run/latest.h5 --device cpu --length 5 ";
+  expect_kept(sample + "--out run/latest.h5", "run/latest.h5");
+  expect_kept(sample + "--out run/config.yaml", "run/config.yaml", "is a file of the run");
+  expect_kept(sample + "--prompt-file text --out text", "text");
+  fs::create_symlink("text", dir / "link");
+  expect_kept(sample + "--prompt-file text --out ./link", "text");
+  EXPECT_EQ(shell(sample + "--prompt-file text --out /dev/null"), 0) << err_;
+}
+
+TEST_F(OverwritesTest, PrepareKeepsWhatItReads) {
+  write_file(dir / "a.txt", "some text that is long enough for three splits");
+  expect_kept("prepare text a.txt --out a.txt", "a.txt");
+  expect_kept("prepare enwik8 --allow-prefix --from a.txt --out a.txt", "a.txt");
+  fs::create_directory(dir / "clone");
+  write_file(dir / "clone/a.txt", "a novel");
+  expect_kept("prepare novels --from clone --out clone/a.txt", "clone/a.txt");
+}
 }  // namespace
 }  // namespace weft

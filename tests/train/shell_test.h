@@ -38,6 +38,14 @@ class ShellTest : public testing::Test {
     return err_;
   }
 
+  // The line must fail for this reason, and `file` must stay as it was.
+  void expect_kept(const std::string& line, const std::string& file,
+                   const std::string& reason = "is both read and written") {
+    const std::string before = read_file(dir / file);
+    EXPECT_CONTAINS(refused(line), reason);
+    EXPECT_TRUE(read_file(dir / file) == before) << line;
+  }
+
   TempDir dir;
   std::string out_, err_;
 };

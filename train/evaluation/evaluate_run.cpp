@@ -3,6 +3,7 @@
 
 #include "src/config/config.h"
 #include "src/files/hdf5.h"
+#include "src/files/overwrites.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/counts.h"
 #include "train/program/json.h"
@@ -12,6 +13,7 @@
 #include <cmath>
 #include <cstddef>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
 #include <span>
@@ -54,6 +56,7 @@ class Evaluation {
         path_(a_.data.empty() ? find_data(loaded_->config.data.path, a_.checkpoint, "--data F.h5")
                               : a_.data),
         data_(path_, a_.split, loaded_->config.model.vocab) {
+    check_outputs();
     for (const auto& extension : a_.extensions)
       for (EvaluateVariant& variant : extension->variants(loaded_->config, data_))
         variants_.push_back(std::move(variant));
@@ -78,6 +81,14 @@ class Evaluation {
   }
 
  private:
+  void check_outputs() const {
+    std::vector<OutputOption> outputs{{"--losses", a_.losses}};
+    for (const auto& extension : a_.extensions)
+      for (OutputOption& output : extension->outputs()) outputs.push_back(std::move(output));
+    check_overwrites(outputs, {a_.checkpoint, path_});
+    check_run_is_kept(outputs, std::filesystem::path(a_.checkpoint).parent_path().string());
+  }
+
   EvalResult evaluate_one(std::size_t number, Losses* losses) {
     const Config& config = loaded_->config;
     EvalOptions options{

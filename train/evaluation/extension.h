@@ -3,6 +3,7 @@
 // losses.
 #pragma once
 
+#include "src/files/overwrites.h"
 #include "train/evaluation/evaluator.h"
 
 #include <functional>
@@ -28,6 +29,9 @@ class EvaluateExtension {
   virtual ~EvaluateExtension() = default;
 
   virtual void add_options(CLI::App&) {}
+
+  // The files that its options ask to write.
+  virtual std::vector<OutputOption> outputs() const { return {}; }
 
   // The evaluations that the options ask for; none: a plain one. Throws Error when they do not fit
   // the data.

@@ -136,6 +136,8 @@ void HeatMapExtension::add_options(CLI::App& app) {
              "PNG to write: mean bits by position; its scale goes to stderr", Devices::written);
 }
 
+std::vector<OutputOption> HeatMapExtension::outputs() const { return {{"--heatmap", path}}; }
+
 OnLosses HeatMapExtension::listener(const Config& config, const TokenDataset& data, int64_t count) {
   if (path.empty()) return {};
   if (count > 1)

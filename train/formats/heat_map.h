@@ -41,6 +41,7 @@ class HeatMap {
 class HeatMapExtension : public EvaluateExtension {
  public:
   void add_options(CLI::App&) override;
+  std::vector<OutputOption> outputs() const override;
   OnLosses listener(const Config&, const TokenDataset&, int64_t count) override;
   void finish(Progress&) override;
 

@@ -5,6 +5,7 @@
 #include "data/items.h"
 #include "kernels/view.h"
 #include "src/config/config.h"
+#include "src/config/names.h"
 #include "src/files/files.h"
 #include "train/evaluation/evaluator.h"
 #include "train/program/options.h"
@@ -63,6 +64,13 @@ std::vector<Tokens> given_images(const ImageSamples& a, const Config& config) {
   for (const std::string& path : a.complete)
     images.push_back(image_from_png(path, image_shape(config)));
   return images;
+}
+
+// Of an image in the folder --singles.
+std::string single_name(int64_t number) {
+  char name[32];
+  std::snprintf(name, sizeof name, "%05lld.png", static_cast<long long>(number));
+  return name;
 }
 
 class ImageSampler {
@@ -172,8 +180,7 @@ class ImageSampler {
   void write_singles(const std::vector<Tokens>& drawn) const {
     make_folder(images_.singles);
     for (std::size_t i = 0; i < drawn.size(); ++i) {
-      char name[32];
-      std::snprintf(name, sizeof name, "%05zu.png", i);
+      const std::string name = single_name(static_cast<int64_t>(i));
       write_png((fs::path(images_.singles) / name).string(), shown(drawn[i]));
     }
   }
@@ -261,6 +268,25 @@ void ImageSamples::add_options(CLI::App& app) {
   add_shown(app, "--split", split, "of the data file")->needs(of_each);
   add_shown(app, "--first", first, "number of its first image")->needs(of_each);
   add_shown(app, "--images", images, "images of the data file")->needs(of_each);
+}
+
+// Of the files in the folder --singles those that have the name of another file of this call: the
+// folder may get thousands.
+std::vector<OutputOption> ImageSamples::outputs(const SampleArguments& a) const {
+  std::vector<OutputOption> outputs;
+  if (singles.empty()) return outputs;
+  const int64_t of_each = std::max(images, std::ssize(complete));
+  const double drawn =
+      static_cast<double>(a.options.count) * static_cast<double>(complete.empty() ? 1 : of_each);
+  std::vector<std::string> others = complete;
+  others.push_back(a.out);
+  for (const std::string& other : others) {
+    const fs::path name = fs::path(other).filename();
+    const auto number = number_in<int64_t>(name.stem().string());
+    if (number && static_cast<double>(*number) < drawn && single_name(*number) == name)
+      outputs.push_back({"--singles", (fs::path(singles) / name).string()});
+  }
+  return outputs;
 }
 
 bool ImageSamples::asked(const SampleArguments& a, const Config& config) const {

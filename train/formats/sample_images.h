@@ -15,6 +15,10 @@ namespace weft {
 class ImageSamples : public SampleExtension {
  public:
   void add_options(CLI::App&) override;
+
+  std::vector<std::string> inputs() const override { return complete; }
+
+  std::vector<OutputOption> outputs(const SampleArguments&) const override;
   bool asked(const SampleArguments&, const Config&) const override;
   void sample(SampleArguments&, LoadedModel&, Progress&) override;
   bool preview(Device&, Model&, const Config&, const std::string& stem,

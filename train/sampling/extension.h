@@ -2,6 +2,7 @@
 // What parts add to the program `sample`: samples that are no text.
 #pragma once
 
+#include "src/files/overwrites.h"
 #include "train/program/loaded_model.h"
 #include "train/sampling/sampler.h"
 
@@ -23,6 +24,11 @@ class SampleExtension {
   virtual ~SampleExtension() = default;
 
   virtual void add_options(CLI::App&) {}
+
+  // The files that its options ask to read, and those besides --out to write.
+  virtual std::vector<std::string> inputs() const { return {}; }
+
+  virtual std::vector<OutputOption> outputs(const SampleArguments&) const { return {}; }
 
   // Whether this model and these arguments ask for its samples. Throws Error for options of its own
   // that go with a text alone.

@@ -3,6 +3,7 @@
 
 #include "src/config/config.h"
 #include "src/files/files.h"
+#include "src/files/overwrites.h"
 #include "src/parts/parts.h"
 #include "train/program/json.h"
 #include "train/program/stop_signal.h"
@@ -241,6 +242,18 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   if (a.json) notes.line(json_of(stats, a.options));
 }
 
+// Before the model is loaded.
+void check_files(const SampleArguments& a) {
+  std::vector<OutputOption> outputs{{"--out", a.out}};
+  std::vector<std::string> inputs{a.checkpoint, a.prompt_file};
+  for (const auto& extension : a.extensions) {
+    for (const OutputOption& output : extension->outputs(a)) outputs.push_back(output);
+    for (const std::string& input : extension->inputs()) inputs.push_back(input);
+  }
+  check_overwrites(outputs, inputs);
+  check_run_is_kept(outputs, std::filesystem::path(a.checkpoint).parent_path().string());
+}
+
 }  // namespace
 
 OnPositions bar(Progress& progress) {
@@ -264,6 +277,7 @@ void refuse_text_options(const SampleArguments& a) {
 }
 
 void run_sample(SampleArguments a, Processes& group, std::ostream& text, Progress& notes) {
+  check_files(a);
   const auto loaded = load_model(
       a.checkpoint, [&] { return make_device(group.device(a.device)); }, weights_from(a.weights));
   a.options.group = &group;

@@ -70,6 +70,13 @@ TEST_F(ConvertTest, ThereAndBackIsTheSameModelAndTheRestIsRefused) {
   EXPECT_FALSE(std::filesystem::exists(dir / "no.h5"));
 }
 
+TEST_F(ConvertTest, KeepsTheCheckpointThatItReads) {
+  const std::string from = dir / "run/latest.h5", before = read_file(from);
+  std::filesystem::create_symlink(from, dir / "a.safetensors");
+  EXPECT_CONTAINS(refused("convert", {from, dir / "a.safetensors"}), "is both read and written");
+  EXPECT_TRUE(read_file(from) == before);
+}
+
 TEST_F(ConvertTest, TrainStartsFromThemAsFromTheCheckpoint) {
   output("convert", {dir / "run/latest.h5", dir / "a.safetensors"});
   const auto first_bits = [&](const std::string& init) {

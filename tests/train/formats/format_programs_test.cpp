@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Commands and options of images and sound as a shell calls them.
+#include "tests/train/formats/image_training.h"
 #include "tests/train/shell_test.h"
 
 #include <filesystem>
@@ -11,7 +12,15 @@ namespace fs = std::filesystem;
 
 namespace weft {
 namespace {
-using FormatProgramsTest = ShellTest;
+class FormatProgramsTest : public ShellTest {
+ protected:
+  // Two steps on images into <dir>/images_run.
+  void train_on_images() {
+    write_tiny_images(dir / "images.h5");
+    train(tiny_image_config(dir.path(), {"train.steps=2", "train.eval_every=0"}),
+          {.out = dir / "images_run", .device = "cpu"});
+  }
+};
 
 TEST_F(FormatProgramsTest, InputsThatAreNoFiles) {
   ASSERT_EQ(mkfifo((dir / "pipe").c_str(), 0600), 0);
@@ -30,6 +39,41 @@ TEST_F(FormatProgramsTest, OptionsAreChecked) {
   EXPECT_EQ(shell("prepare --help"), 0);
   for (const char* command : {"audio", "cifar10", "imagenet64", "imagenet32", "images"})
     EXPECT_CONTAINS(out_, command);
+}
+
+TEST_F(FormatProgramsTest, SampleAndEvaluateKeepWhatTheyRead) {
+  train_on_images();
+  const std::string sample = "sample images_run/latest.h5 --device cpu ";
+  expect_kept(sample + "--complete images.h5 --split valid --out images.h5", "images.h5");
+  EXPECT_EQ(shell(sample + "--singles singles --count 2"), 0) << err_;
+  const std::string complete = sample + "--complete singles/00001.png ";
+  expect_kept(complete + "--out singles/00001.png", "singles/00001.png");
+  expect_kept(complete + "--count 2 --singles singles", "singles/00001.png");
+  expect_kept(sample + "--count 2 --singles singles --out singles/00001.png", "singles/00001.png",
+              "--out and --singles name one file");
+  const std::string evaluate = "evaluate images_run/latest.h5 --device cpu ";
+  expect_kept(evaluate + "--heatmap images.h5", "images.h5");
+  expect_kept(evaluate + "--heatmap h.png --losses ./h.png", "images.h5",
+              "--losses and --heatmap name one file");
+  EXPECT_FALSE(fs::exists(dir / "h.png"));
+}
+
+TEST_F(FormatProgramsTest, PrepareKeepsWhatItReads) {
+  train_on_images();
+  EXPECT_EQ(shell("sample images_run/latest.h5 --device cpu --singles images/cat --count 3"), 0)
+      << err_;
+  expect_kept("prepare images images --out images/cat/00001.png", "images/cat/00001.png");
+  write_file(dir / "c.bin", std::string(20 * 3073, '\1'));
+  expect_kept("prepare cifar10 --from c.bin --valid 5 --out c.bin", "c.bin");
+  write_file(dir / "d.bin", std::string(10 * 3073, '\2'));
+  expect_kept("prepare cifar10 --from c.bin --test d.bin --valid 5 --out d.bin", "d.bin");
+  std::string array = "\x93NUMPY\x01";
+  const std::string header = "{'descr': '|u1', 'fortran_order': False, 'shape': (9, 3072), }\n";
+  array += std::string(1, '\0') + static_cast<char>(header.size()) + std::string(1, '\0') + header +
+           std::string(9 * 3072, '\3');
+  write_file(dir / "in32.npy", array);
+  expect_kept("prepare imagenet32 --from in32.npy --valid 5 --out in32.npy", "in32.npy");
+  EXPECT_EQ(shell("prepare imagenet32 --from in32.npy --valid 5 --out o.h5"), 0) << err_;
 }
 }  // namespace
 }  // namespace weft

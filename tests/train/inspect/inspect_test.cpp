@@ -513,6 +513,12 @@ TEST_F(InspectProgram, AMaskGoesIntoAPipe) {
   EXPECT_EQ(out_, "192\n") << "128 of the header, 64 of the mask";
 }
 
+TEST_F(InspectProgram, KeepsWhatItReads) {
+  const std::string inspect = "inspect --config small.yaml --device cpu --pattern 0,0 ";
+  expect_kept(inspect + "--mask-out small.yaml", "small.yaml");
+  expect_kept(inspect + "--mask-out m --png m", "small.yaml", "--png and --mask-out name one file");
+}
+
 // A second and a half here, of which the model takes a tenth; minutes while adding one looked at
 // all names.
 TEST_F(InspectProgram, ManyLayersAreSeenAtOnce) {

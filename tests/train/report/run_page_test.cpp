@@ -260,5 +260,22 @@ TEST(EventFile, TensorBoardReadsWhatTrainWrites) {
   const auto [status, text] = python(dir / "read.py" + " " + dir / "run");
   EXPECT_EQ(status, 0) << text;
 }
+
+TEST(ReportProgram, KeepsTheFilesOfTheRun) {
+  const TempDir dir;
+  const fs::path run = dir / "run";
+  for (const char* file : {"metrics.jsonl", "best.h5", "config.yaml"}) {
+    write(run / "metrics.jsonl", line(1, 8, {}));
+    const std::string out = (run / file).string();
+    if (!fs::exists(out)) write(out, "model: {}\n");
+    const std::string before = read_file(out);
+    Process process(dir, "report", {run.string(), "--out", out});
+    EXPECT_TRUE(has(error_line_of(process), "is a file of the run")) << file;
+    EXPECT_EQ(read_file(out), before);
+  }
+  fs::remove(run / "config.yaml");
+  Process process(dir, "report", {run.string(), "--out", (run / "report.html").string()});
+  EXPECT_EQ(process.wait(), 0) << process.err();
+}
 }  // namespace
 }  // namespace weft

@@ -5,6 +5,7 @@
 #include "src/config/read_config.h"
 #include "src/convert/safetensors.h"
 #include "src/files/files.h"
+#include "src/files/overwrites.h"
 #include "train/convert/target.h"
 #include "train/program/loaded_model.h"
 #include "train/program/options.h"
@@ -76,6 +77,7 @@ static void run_convert(ConvertArguments a) {
   for (const ConvertTarget& one : convert_targets())
     if (one.name == a.format) target = &one;
   if (!target) check_output(a.to);
+  check_overwrites({{"TO", a.to}}, {a.from});
   if (!target && is_safetensors(a.from) == is_safetensors(a.to))
     fail("expected a checkpoint and a name that ends in .safetensors, found ", a.from, " and ",
          a.to);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // report: folders of runs as one page of HTML.
 #include "src/files/files.h"
+#include "src/files/overwrites.h"
 #include "train/program/options.h"
 #include "train/program/program.h"
 #include "train/report/run_page.h"
@@ -28,6 +29,7 @@ int main(int argc, char** argv) {
   const auto work = [&] {
     if (out.empty() && folders.size() > 1)
       fail("--out: ", folders.size(), " runs on one page belong to no folder: add --out FILE.html");
+    for (const std::string& folder : folders) check_run_is_kept({{"--out", out}}, folder);
     const std::string page = run_page(folders);
     if (out.empty()) out = (std::filesystem::path(folders[0]) / "report.html").string();
     write_whole_file(out, [&](std::ostream& file) { file << page; });
