@@ -24,6 +24,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <initializer_list>
 #include <iterator>
@@ -31,6 +32,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <system_error>
 #include <vector>
 
 // What a kernel struct below leaves out is absent: no bias, no gradient wanted.
@@ -492,9 +494,12 @@ void sample(const Model& model) {
 // ---- the program ----
 
 void run(const char* path, std::map<std::string, std::string>& options) {
+  if (std::filesystem::is_directory(path)) fail(path, ": is a folder, expected a file");
   std::ifstream in(path, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(in), {}), count = options["--steps"];
   if (!in) fail(path, ": cannot be read");
+  if (std::error_code none; std::filesystem::equivalent(path, options["--save"], none))
+    fail(path, ": is both read and written; choose another --save");
   text.resize(std::llround(0.9 * text.size()));  // what `prepare` gives to training
   if (text.size() < kContext) fail(path, ": is too short: ", kContext, " bytes make a window");
   const int64_t steps = std::atoll(count.c_str());

@@ -138,5 +138,13 @@ TEST_F(OverwritesTest, PrepareKeepsWhatItReads) {
   write_file(dir / "clone/a.txt", "a novel");
   expect_kept("prepare novels --from clone --out clone/a.txt", "clone/a.txt");
 }
+
+TEST_F(OverwritesTest, MinimalKeepsItsText) {
+  write_file(dir / "a.txt", std::string(1000, 'a'));
+  expect_kept("minimal a.txt --steps 1 --save ./a.txt", "a.txt");
+  EXPECT_CONTAINS(refused("minimal run"), "run: cannot be read");
+  fs::create_directory(dir / "folder");
+  EXPECT_CONTAINS(refused("minimal folder"), "folder: is a folder, expected a file");
+}
 }  // namespace
 }  // namespace weft
