@@ -122,7 +122,7 @@ class ImageSampler {
     if (!a_.out.empty() && writes) write_grid(drawn);
     if (!images_.singles.empty() && writes) write_singles(drawn);
     progress.line(sentence(stats));
-    if (a_.stats) progress.line(stats_text(stats, options_.given(), shape_.tokens()));
+    note_speed(a_, options_, stats, model_.config.model, progress);
   }
 
  private:

@@ -49,6 +49,6 @@ void SoundSamples::sample(SampleArguments& a, LoadedModel& loaded, Progress& not
   notes.line(str(a.out, ": ",
                  fixed_text(static_cast<double>(a.options.length) / static_cast<double>(rate), 2),
                  " s at ", rate, " Hz, ", loaded.weights_text()));
-  if (a.stats) notes.line(stats_text(stats, 0, a.options.length));
+  note_speed(a, a.options, stats, model, notes);
 }
 }  // namespace weft

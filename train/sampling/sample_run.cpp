@@ -238,8 +238,7 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   if (!shown && a.options.group->rank() == 0)
     write_whole_file(a.out, [&](std::ostream& out) { out << kept.str(); });
   if (shown && !a.interactive) text << '\n' << std::flush;
-  if (a.stats) notes.line(stats_text(stats, a.options.given(), std::min(length, model.context)));
-  if (a.json) notes.line(json_of(stats, a.options));
+  note_speed(a, a.options, stats, model, notes);
 }
 
 // Before the model is loaded.
@@ -255,6 +254,12 @@ void check_files(const SampleArguments& a) {
 }
 
 }  // namespace
+
+void note_speed(const SampleArguments& a, const SampleOptions& options, const SampleStats& stats,
+                const ModelConfig& model, Progress& notes) {
+  if (a.stats) notes.line(stats_text(stats, options.given(), options.length, model.context));
+  if (a.json) notes.line(json_of(stats, options));
+}
 
 OnPositions bar(Progress& progress) {
   return [&progress, clock = Stopwatch(true)](int64_t done, int64_t all) {

@@ -30,6 +30,9 @@ void run_sample(SampleArguments, Processes&, std::ostream& text, Progress& notes
 
 OnPositions bar(Progress&);  // for as long as it takes
 void choose_batch(SampleArguments&, LoadedModel&);
+// What --stats and --json ask for. `options`: of the samples that were drawn.
+void note_speed(const SampleArguments&, const SampleOptions& options, const SampleStats&,
+                const ModelConfig&, Progress& notes);
 // Throws Error where an option of texts is set.
 void refuse_text_options(const SampleArguments&);
 }  // namespace weft

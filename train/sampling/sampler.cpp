@@ -355,7 +355,10 @@ KeysRead keys_read(const AttentionPattern& pattern, int heads, int64_t first, in
           static_cast<double>(first + last + 1) / 2};
 }
 
-std::string stats_text(const SampleStats& stats, int64_t first, int64_t last) {
+std::string stats_text(const SampleStats& stats, int64_t given, int64_t length, int64_t context) {
+  // a prompt that fills the context is followed in a window that begins with its last half
+  const int64_t first = given < context ? given : context / 2;
+  const int64_t last = std::min(first + length, context);
   const double seconds = std::max(stats.seconds, 1e-9);
   std::string text =
       str(stats.tokens, " tokens in ", fixed_text(stats.seconds, 2),

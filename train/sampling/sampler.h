@@ -96,9 +96,9 @@ struct KeysRead {
 
 KeysRead keys_read(const AttentionPattern&, int heads, int64_t first, int64_t last);
 
-// What `sample --stats` prints of the positions from `first` on: speed, and keys and cache of each
-// pattern.
-std::string stats_text(const SampleStats&, int64_t first, int64_t last);
+// What `sample --stats` prints of `length` tokens behind `given` ones: speed, and keys and cache of
+// each pattern. Keys are those of the first window that is drawn into.
+std::string stats_text(const SampleStats&, int64_t given, int64_t length, int64_t context);
 
 // Byte models (vocab <= 256): bytes. Other models: numbers, separated by spaces.
 std::vector<int32_t> text_to_tokens(const std::string& text, int64_t vocab);

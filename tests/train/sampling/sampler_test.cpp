@@ -280,7 +280,7 @@ TEST_F(SamplerTest, StatisticsAreOfAPosition) {
   stats.tokens = 8, stats.positions = 4, stats.seconds = 2, stats.first_seconds = 0.5,
   stats.step_seconds = 1;
   EXPECT_CONTAINS(
-      stats_text(stats, 0, 4),
+      stats_text(stats, 0, 4, 64),
       "8 tokens in 2.00 s: 4.0 tokens/s, 500.0 ms to the first, 250.000 ms a position\n");
   const auto launches = [&](int64_t length) {
     return sample(*device_, *model_, config_.model, {.prompt = {1}, .length = length},
@@ -296,7 +296,7 @@ TEST_F(SamplerTest, StatisticsNameEachPattern) {
              {.prompt = {1, 2}, .length = 30, .count = 3, .batch = 2}, [](auto...) {});
   ASSERT_EQ(stats.cache.size(), 2u);
   EXPECT_EQ(stats.cache[0].rows, std::vector<int64_t>(stats.cache[0].rows.size(), 8));
-  const std::string text = stats_text(stats, 2, 32);
+  const std::string text = stats_text(stats, 2, 30, 64);
   EXPECT_CONTAINS(text, "90 tokens in ");
   EXPECT_CONTAINS(text, " ms a position, ");
   EXPECT_CONTAINS(text, str(stats.launches, " kernels each\n"));
@@ -308,6 +308,17 @@ TEST_F(SamplerTest, StatisticsNameEachPattern) {
                   "\n  1       strided(stride 8)        2.6      17.5          25        32  12.50 "
                   "KiB  16.00 KiB\n");
   EXPECT_CONTAINS(text, "with dense attention 32.00 KiB");
+}
+
+TEST_F(SamplerTest, StatisticsStayInsideTheWindow) {
+  const SampleStats stats =
+      sample(*device_, *model_, config_.model, {.prompt = {1, 2}, .length = 3}, [](auto...) {});
+  // the mean of 1 .. n keys of a dense window that begins at 0, or of its last half
+  EXPECT_CONTAINS(stats_text(stats, 0, 200, 64), "      32.5  ");
+  for (const int64_t given : {64, 100})
+    EXPECT_CONTAINS(stats_text(stats, given, 200, 64), "  48.5 ");
+  EXPECT_CONTAINS(stats_text(stats, 64, 1, 64), "      33.0  ");
+  EXPECT_CONTAINS(stats_text(stats, 63, 1, 64), "      64.0  ");
 }
 
 #ifdef WEFT_CUDA
