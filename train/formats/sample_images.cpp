@@ -44,7 +44,7 @@ Tokens image_from_png(const std::string& path, const ImageShape& shape) {
 std::vector<Tokens> images_from_data(const ImageSamples& a, const Config& config) {
   const TokenDataset data(a.complete[0], a.split, config.model.vocab);
   if (!item_view(config, data)) fail(data.path(), ": has a stream of tokens, expected images");
-  if (a.first < 0 || a.images < 1 || a.first + a.images > data.images())
+  if (a.first < 0 || a.images < 1 || a.images > data.images() - a.first)
     fail(data.path(), ": the split ", a.split, " has images 0 to ", data.images() - 1, "; ",
          a.images, " from --first ", a.first, " on are not among them");
   const int64_t tokens = data.image().tokens();
@@ -101,7 +101,9 @@ class ImageSampler {
       fail("--label: this model was trained without classes (data.labels); leave it out");
     choice_[Augment::label] = static_cast<int32_t>(std::max<int64_t>(images_.label, 0));
     augmenter_rows();
-    for (Tokens& image : given_images(images_, model.config)) add_given(std::move(image));
+    std::vector<Tokens> given = given_images(images_, model.config);
+    check_count(a_.options.count, std::ssize(given));
+    for (Tokens& image : given) add_given(std::move(image));
     options_.length = shape_.tokens() - options_.given();
     if (!given_.empty()) options_.count = a_.options.count * std::ssize(given_);
     options_.batch =

@@ -261,6 +261,13 @@ void note_speed(const SampleArguments& a, const SampleOptions& options, const Sa
   if (a.json) notes.line(json_of(stats, options));
 }
 
+void check_count(int64_t count, int64_t of_each) {
+  constexpr int64_t kMost = 1 << 20;
+  if (count >= 1 && count <= kMost / std::max<int64_t>(of_each, 1)) return;
+  fail("--count: expected 1 to ", kMost, " samples in all, got ", count,
+       of_each > 1 ? str(" for each of ", of_each) : "");
+}
+
 OnPositions bar(Progress& progress) {
   return [&progress, clock = Stopwatch(true)](int64_t done, int64_t all) {
     progress.passing(bar_text(done, all, clock.seconds()));
@@ -282,6 +289,7 @@ void refuse_text_options(const SampleArguments& a) {
 }
 
 void run_sample(SampleArguments a, Processes& group, std::ostream& text, Progress& notes) {
+  check_count(a.options.count);
   check_files(a);
   const auto loaded = load_model(
       a.checkpoint, [&] { return make_device(group.device(a.device)); }, weights_from(a.weights));

@@ -28,6 +28,8 @@ void run_sample(SampleArguments, Processes&, std::ostream& text, Progress& notes
 
 // ---- for samples that are no text ----
 
+// Throws Error for a number of samples for which no memory should be taken.
+void check_count(int64_t count, int64_t of_each = 1);
 OnPositions bar(Progress&);  // for as long as it takes
 void choose_batch(SampleArguments&, LoadedModel&);
 // What --stats and --json ask for. `options`: of the samples that were drawn.

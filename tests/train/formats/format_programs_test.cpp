@@ -58,6 +58,23 @@ TEST_F(FormatProgramsTest, SampleAndEvaluateKeepWhatTheyRead) {
   EXPECT_FALSE(fs::exists(dir / "h.png"));
 }
 
+TEST_F(FormatProgramsTest, CountsAreCheckedBeforeMemoryIsTaken) {
+  train_two_steps();
+  train_on_images();
+  const std::string of_images = "sample images_run/latest.h5 --device cpu --out x.png ";
+  for (const char* count : {"-1", "0", "1000000000000", "9223372036854775807"})
+    for (const std::string& line : {of_images, of_images + "--complete images.h5 ",
+                                    std::string("sample run/latest.h5 --device cpu --length 5 "),
+                                    std::string("sample run/latest.h5 --device cpu --out s.wav ")})
+      EXPECT_CONTAINS(refused(line + "--count " + count),
+                      str("--count: expected 1 to 1048576 samples in all, got ", count));
+  EXPECT_CONTAINS(refused(of_images + "--complete images.h5 --count 600000 --images 2"),
+                  "got 600000 for each of 2");
+  for (const char* place :
+       {"--images 9223372036854775807 --first 1", "--images 1 --first 9223372036854775807"})
+    EXPECT_CONTAINS(refused(str(of_images, "--complete images.h5 ", place)), "are not among them");
+}
+
 TEST_F(FormatProgramsTest, PrepareKeepsWhatItReads) {
   train_on_images();
   EXPECT_EQ(shell("sample images_run/latest.h5 --device cpu --singles images/cat --count 3"), 0)
