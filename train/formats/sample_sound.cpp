@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
 #include "train/formats/sample_sound.h"
 
+#include "data/dataset.h"
 #include "data/formats/audio_file.h"
 #include "kernels/view.h"
 #include "src/config/config.h"
+#include "src/files/hdf5.h"
 #include "train/program/options.h"
 #include "train/program/progress.h"
 #include "train/sampling/sample_run.h"
@@ -20,10 +22,28 @@ std::string numbered(const std::string& path, std::size_t number, std::size_t co
   return count == 1 ? path : str(path.substr(0, dot), "_", number + 1, path.substr(dot));
 }
 
+// Where the data file is gone, or has no rate, `notes` say what was taken.
+int64_t rate_of_data(const Config& config, const std::string& checkpoint, Progress& notes) {
+  constexpr int64_t kCommon = 12000;  // of prepare audio without --rate
+  std::string why;
+  try {
+    const std::string path = find_data(config.data.path, checkpoint);
+    if (const auto rate = Hdf5File::open(path).int_attribute("sample_rate")) return *rate;
+    why = path + " does not say its rate";
+  } catch (const Error& e) {
+    why = e.what();
+  }
+  notes.line(str("taking ", kCommon, " samples a second, as the rate of the data is not known (",
+                 why, "); --rate must repeat another --rate of prepare audio"));
+  return kCommon;
+}
 }  // namespace
 
 void SoundSamples::add_options(CLI::App& app) {
-  add_shown(app, "--rate", rate, "sound: samples a second");
+  app.add_option("--rate", rate,
+                 "sound: samples a second (those of the data that the model learned, where that "
+                 "file is there, else 12000)")
+      ->check(at_least(1));
 }
 
 bool SoundSamples::asked(const SampleArguments& a, const Config&) const {
@@ -39,16 +59,19 @@ void SoundSamples::sample(SampleArguments& a, LoadedModel& loaded, Progress& not
   if (a.options.length == 0) a.options.length = model.context;
   check_sample_options(a.options, model);
   choose_batch(a, loaded);
+  const int64_t hertz = rate > 0 ? rate : rate_of_data(loaded.config, a.checkpoint, notes);
   std::vector<std::vector<int32_t>> sounds(a.options.count);
   const SampleStats stats = weft::sample(
       *loaded.device, *loaded.model, model, a.options,
       [&](int64_t sample, int64_t, int32_t token) { sounds[sample].push_back(token); }, bar(notes));
   notes.clear();
   for (std::size_t i = 0; i < sounds.size() && a.options.group->rank() == 0; ++i)
-    write_wav(numbered(a.out, i, sounds.size()), sounds[i], rate);
-  notes.line(str(a.out, ": ",
-                 fixed_text(static_cast<double>(a.options.length) / static_cast<double>(rate), 2),
-                 " s at ", rate, " Hz, ", loaded.weights_text()));
+    write_wav(numbered(a.out, i, sounds.size()), sounds[i], hertz);
+  const std::size_t count = sounds.size();
+  notes.line(str(numbered(a.out, 0, count), count > 1 ? " to " : "",
+                 count > 1 ? numbered(a.out, count - 1, count) : "", ": ",
+                 fixed_text(static_cast<double>(a.options.length) / static_cast<double>(hertz), 2),
+                 count > 1 ? " s each at " : " s at ", hertz, " Hz, ", loaded.weights_text()));
   note_speed(a, a.options, stats, model, notes);
 }
 }  // namespace weft

@@ -11,6 +11,6 @@ class SoundSamples : public SampleExtension {
   bool asked(const SampleArguments&, const Config&) const override;
   void sample(SampleArguments&, LoadedModel&, Progress&) override;
 
-  int64_t rate = 12000;  // samples a second
+  int64_t rate = 0;  // samples a second; 0: those of the data file
 };
 }  // namespace weft

@@ -2,6 +2,7 @@
 // Images drawn and completed: what the files hold is what the sampler drew.
 #include "data/augment/augment.h"
 #include "data/batch_source.h"
+#include "data/dataset.h"
 #include "data/formats/audio_file.h"
 #include "data/formats/image_files.h"
 #include "src/config/config.h"
@@ -253,7 +254,10 @@ TEST_F(ImageSamplingTest, SoundIsAFileForEachSample) {
   train(small_config(dir.path(), {"train.steps=1"}), {.out = dir / "run", .device = "cpu"});
   SampleArguments a = arguments();
   a.out = dir / "sound.wav", a.options.length = 50, a.options.count = 2;
-  EXPECT_CONTAINS(sampled(a), "sound.wav: 0.00 s at 12000 Hz, ");
+  const std::string notes = sampled(a);
+  EXPECT_CONTAINS(notes, (dir / "sound_1.wav") + " to " + (dir / "sound_2.wav") +
+                             ": 0.00 s each at 12000 Hz, ");
+  EXPECT_CONTAINS(notes, "corpus.h5 does not say its rate); --rate must repeat");
   for (const char* name : {"sound_1.wav", "sound_2.wav"})
     EXPECT_EQ(read_file(dir / name).size(), 44u + 2 * 50) << name;
   a.options.length = 0, a.options.count = 1;
@@ -266,6 +270,37 @@ TEST_F(ImageSamplingTest, SoundIsAFileForEachSample) {
   EXPECT_CONTAINS(refused(a), "are for images");
   images_->upright = false, a.options.length = 0;
   EXPECT_CONTAINS(refused(a), "--length");
+}
+
+TEST_F(ImageSamplingTest, SoundHasTheRateOfTheData) {
+  const std::vector<uint16_t> tokens(3000, 1);
+  write_token_file(dir / "corpus.h5", tokens, 32, {0.8, 0.1, 0.1}, "sound", {},
+                   {{"sample_rate", 16000}});
+  train(small_config(dir.path(), {"train.steps=1"}), {.out = dir / "run", .device = "cpu"});
+  SampleArguments a = arguments();
+  a.out = dir / "sound.wav", a.options.length = 50;
+  const std::string notes = sampled(a);
+  EXPECT_CONTAINS(notes, "sound.wav: 0.00 s at 16000 Hz, ");
+  EXPECT_EQ(notes.find("--rate"), std::string::npos) << notes;
+  EXPECT_EQ(read_file(a.out).substr(24, 4), std::string("\x80\x3e\0\0", 4));
+  std::filesystem::remove(dir / "corpus.h5");
+  EXPECT_CONTAINS(sampled(a), "--rate must repeat another");
+  EXPECT_EQ(read_file(a.out).substr(24, 4), std::string("\xe0\x2e\0\0", 4));
+}
+
+TEST_F(ImageSamplingTest, SpeedIsToldOfEveryKind) {
+  train_with({"train.steps=1"});
+  SampleArguments a = arguments();
+  a.json = a.stats = true;
+  const std::string of_images = sampled(a);
+  EXPECT_CONTAINS(of_images, "{\"tokens\": 48, ");
+  EXPECT_CONTAINS(of_images, " tokens/s, ");
+  write_corpus(dir / "corpus.h5", 3000, 32);
+  train(small_config(dir.path(), {"train.steps=1"}), {.out = dir / "run2", .device = "cpu"});
+  a.checkpoint = dir / "run2/latest.h5", a.out = dir / "s.wav", a.options.length = 100;
+  const std::string of_sound = sampled(a);
+  EXPECT_CONTAINS(of_sound, "{\"tokens\": 100, ");
+  EXPECT_CONTAINS(of_sound, " 32.5  ");  // of dense attention, in a window of 64
 }
 
 TEST(ImageGrid, DrawsGreyColourAndUnknown) {
