@@ -292,8 +292,13 @@ std::vector<OutputOption> ImageSamples::outputs(const SampleArguments& a) const 
 }
 
 bool ImageSamples::asked(const SampleArguments& a, const Config& config) const {
-  if (a.options.length == 0 && draws_images(config)) return true;
-  if (!singles.empty() || !complete.empty() || !augmentation.empty() || label >= 0 || upright)
+  const bool draws = draws_images(config);
+  if (a.options.length == 0 && draws) return true;
+  const bool of_images =
+      !singles.empty() || !complete.empty() || !augmentation.empty() || label >= 0 || upright;
+  if (draws && (of_images || ending_of(a.out) == ".png"))
+    fail("--length is for text, and this model draws whole images: leave it out");
+  if (of_images)
     fail(a.checkpoint,
          ": is a model of text; --singles, --complete, --augmentation, --label and --upright are "
          "for images");
@@ -301,6 +306,8 @@ bool ImageSamples::asked(const SampleArguments& a, const Config& config) const {
 }
 
 void ImageSamples::sample(SampleArguments& a, LoadedModel& model, Progress& progress) {
+  refuse_text_options(a, "images");
+  check_ending(a.out, ".png", "images");
   ImageSampler(a, *this, model).run(progress);
 }
 

@@ -47,10 +47,14 @@ void SoundSamples::add_options(CLI::App& app) {
 }
 
 bool SoundSamples::asked(const SampleArguments& a, const Config&) const {
-  return a.out.ends_with(".wav");
+  const std::string ending = ending_of(a.out);
+  for (const char* other : {".flac", ".mp3", ".ogg", ".aiff", ".aif", ".caf"})
+    if (ending == other) check_ending(a.out, ".wav", "sound");
+  return ending == ".wav";
 }
 
 void SoundSamples::sample(SampleArguments& a, LoadedModel& loaded, Progress& notes) {
+  refuse_text_options(a, "sound");
   const ModelConfig& model = loaded.config.model;
   if (!a.prompt.empty() || !a.prompt_file.empty())
     fail("a sound has no text to go on from: leave out --prompt");

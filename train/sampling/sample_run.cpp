@@ -9,6 +9,7 @@
 #include "train/program/stop_signal.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstddef>
 #include <filesystem>
 #include <iostream>
@@ -280,12 +281,33 @@ void choose_batch(SampleArguments& a, LoadedModel& loaded) {
                   : batch_that_fits(*loaded.device, *loaded.model, loaded.config.model, a.options);
 }
 
-void refuse_text_options(const SampleArguments& a) {
+void refuse_text_options(const SampleArguments& a, const char* kind) {
   const std::string of_text = a.tokens         ? "--tokens"
                               : a.interactive  ? "--interactive"
                               : a.stop.empty() ? ""
                                                : "--stop";
-  if (!of_text.empty()) fail(of_text + " is for text: leave it out, or set --length and no F.wav");
+  if (!of_text.empty())
+    fail(of_text, " is for text, and this call samples ", kind, ": leave it out");
+}
+
+std::string ending_of(const std::string& path) {
+  std::string ending = std::filesystem::path(path).extension().string();
+  std::ranges::transform(ending, ending.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return ending;
+}
+
+void check_ending(const std::string& out, const std::string& own, const char* kind) {
+  static const std::vector<std::string> text{".txt", ".md", ".json", ".yaml", ".html"};
+  static const std::vector<std::string> others{
+      ".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".wav",         ".flac",
+      ".mp3", ".ogg", ".aiff", ".aif", ".caf", ".h5",   ".npy", ".npz",  ".safetensors", ".pdf"};
+  const std::string ending = ending_of(out);
+  const bool lies = std::ranges::count(others, ending) > 0 ||
+                    (own != ".txt" && std::ranges::count(text, ending) > 0);
+  if (ending == own || !lies) return;
+  const std::string better = std::filesystem::path(out).replace_extension(own).string();
+  fail("--out ", out, ": ", kind, " would not be what ", ending, " says; write --out ", better);
 }
 
 void run_sample(SampleArguments a, Processes& group, std::ostream& text, Progress& notes) {
@@ -295,12 +317,10 @@ void run_sample(SampleArguments a, Processes& group, std::ostream& text, Progres
       a.checkpoint, [&] { return make_device(group.device(a.device)); }, weights_from(a.weights));
   a.options.group = &group;
   for (const auto& extension : a.extensions)
-    if (extension->asked(a, loaded->config)) {
-      refuse_text_options(a);
-      return extension->sample(a, *loaded, notes);
-    }
-  const std::string absent = absent_part_text(std::filesystem::path(a.out).extension().string());
+    if (extension->asked(a, loaded->config)) return extension->sample(a, *loaded, notes);
+  const std::string absent = absent_part_text(ending_of(a.out));
   if (!absent.empty()) fail("--out ", a.out, ": ", absent);
+  check_ending(a.out, ".txt", "text");
   sample_text(a, *loaded, text, notes);
 }
 }  // namespace weft

@@ -35,6 +35,9 @@ void choose_batch(SampleArguments&, LoadedModel&);
 // What --stats and --json ask for. `options`: of the samples that were drawn.
 void note_speed(const SampleArguments&, const SampleOptions& options, const SampleStats&,
                 const ModelConfig&, Progress& notes);
-// Throws Error where an option of texts is set.
-void refuse_text_options(const SampleArguments&);
+// Throws Error where an option of texts is set; `kind`: what is sampled instead.
+void refuse_text_options(const SampleArguments&, const char* kind);
+std::string ending_of(const std::string& path);  // in small letters: ".png"
+// Throws Error where --out ends as a file of another kind does. `own`: the ending of this `kind`.
+void check_ending(const std::string& out, const std::string& own, const char* kind);
 }  // namespace weft

@@ -58,6 +58,38 @@ TEST_F(FormatProgramsTest, SampleAndEvaluateKeepWhatTheyRead) {
   EXPECT_FALSE(fs::exists(dir / "h.png"));
 }
 
+TEST_F(FormatProgramsTest, EndingsSayWhatAFileHolds) {
+  train_two_steps();
+  train_on_images();
+  const std::string of_images = "sample images_run/latest.h5 --device cpu --out ";
+  const std::string of_text = "sample run/latest.h5 --device cpu --length 5 --out ";
+  for (const char* ending : {".jpg", ".JPEG", ".wav", ".flac", ".txt", ".h5"})
+    EXPECT_CONTAINS(refused(of_images + "x" + ending), "write --out x.png");
+  for (const char* ending : {".png", ".h5", ".safetensors", ".npy"})
+    EXPECT_CONTAINS(refused(of_text + "x" + ending), "write --out x.txt");
+  EXPECT_CONTAINS(refused(of_text + "x.flac"),
+                  "sound would not be what .flac says; write --out x.wav");
+  for (const std::string& line :
+       {of_images + "x.PNG", of_images + "x", of_text + "x.md", of_text + "x", of_text + "x.WAV"})
+    EXPECT_EQ(shell(line), 0) << line << err_;
+  EXPECT_EQ(read_file(dir / "x.WAV").substr(0, 4), "RIFF");
+  EXPECT_FALSE(fs::exists(dir / "x.png"));
+}
+
+TEST_F(FormatProgramsTest, OptionsOfTextAreNamedWhereImagesAreDrawn) {
+  train_on_images();
+  const std::string sample = "sample images_run/latest.h5 --device cpu ";
+  for (const char* line : {"--label 0 --length 10", "--length 10 --out x.png",
+                           "--length 10 --singles s", "--upright --length 3 --tokens"})
+    EXPECT_CONTAINS(refused(sample + line),
+                    "--length is for text, and this model draws whole images");
+  for (const char* option : {"--stop abc", "--tokens", "--interactive"}) {
+    const std::string name = std::string(option).substr(0, std::string(option).find(' '));
+    EXPECT_CONTAINS(refused(sample + option), name + " is for text, and this call samples images");
+  }
+  EXPECT_EQ(shell(sample + "--length 10 --tokens"), 0) << err_;
+}
+
 TEST_F(FormatProgramsTest, CountsAreCheckedBeforeMemoryIsTaken) {
   train_two_steps();
   train_on_images();

@@ -268,7 +268,7 @@ TEST_F(ImageSamplingTest, SoundIsAFileForEachSample) {
   a = arguments();
   images_->upright = true, a.options.length = 3;
   EXPECT_CONTAINS(refused(a), "are for images");
-  images_->upright = false, a.options.length = 0;
+  images_->upright = false, a.options.length = 0, a.out = "";
   EXPECT_CONTAINS(refused(a), "--length");
 }
 
