@@ -175,6 +175,8 @@ TEST_F(BadInputTest, Sampling) {
                   "token 0 is 32, the model knows 0 to 31");
   EXPECT_CONTAINS(with({"--length", "5", "--tokens", "--prompt", "31 32"}),
                   "32, the model knows 0 to 31");
+  EXPECT_CONTAINS(with({"--length", "5", "--tokens", "--prompt", "hello"}),
+                  "prompt: expected numbers from 0 to 31, separated by spaces; got \"hello\"");
   EXPECT_CONTAINS(with({"--length", "5", "--prompt-file", dir / "none.txt"}), "none.txt");
   EXPECT_CONTAINS(error_line("evaluate", {"--checkpoint", dir / "run/latest.h5", "--device", "cpu",
                                           "--min-context", "64"}),

@@ -29,12 +29,12 @@ namespace {
 class SampleWriter {
  public:
   // `whole`: characters are, for a terminal. `begin`: how each sample begins (echo_of()).
-  SampleWriter(std::ostream& out, int64_t vocab, int64_t count, const std::string& stop, bool whole,
+  SampleWriter(std::ostream& out, TextForm form, int64_t count, const std::string& stop, bool whole,
                std::string begin)
       : out_(out),
-        vocab_(vocab),
+        form_(form),
         whole_(whole),
-        stop_(text_to_tokens(stop, vocab)),
+        stop_(text_to_tokens(stop, form)),
         begin_(std::move(begin)),
         texts_(count) {}
 
@@ -84,7 +84,7 @@ class SampleWriter {
       const auto ready =
           text.waiting.end() - static_cast<std::ptrdiff_t>(text.done ? 0 : may_stop(text.waiting));
       for (auto token = text.waiting.begin(); token < ready; ++token)
-        bytes_ += token_to_text(*token, vocab_);
+        bytes_ += token_to_text(*token, form_);
       text.waiting.erase(text.waiting.begin(), ready);
       out_ << (whole_ ? take_characters(bytes_, text.done) : std::exchange(bytes_, {}));
       if (!text.done || turn_ + 1 == samples()) break;
@@ -94,7 +94,7 @@ class SampleWriter {
   }
 
   std::ostream& out_;
-  int64_t vocab_;
+  TextForm form_;
   bool whole_;
   std::vector<int32_t> stop_;
   std::string begin_;
@@ -140,12 +140,12 @@ class TextInterrupt {
 };
 
 // Appends the line that a person types; false when there is none.
-bool ask(std::vector<int32_t>& text, int64_t vocab, Progress& notes) {
+bool ask(std::vector<int32_t>& text, TextForm form, Progress& notes) {
   for (std::string line;;) {
     if (isatty(STDIN_FILENO)) std::cerr << "> " << std::flush;
     if (!std::getline(std::cin, line)) return false;
     try {
-      const std::vector<int32_t> tokens = text_to_tokens(line, vocab);
+      const std::vector<int32_t> tokens = text_to_tokens(line, form);
       text.insert(text.end(), tokens.begin(), tokens.end());
       return true;
     } catch (const Error& e) {
@@ -183,13 +183,13 @@ std::string about_text(const LoadedModel& loaded, const SampleOptions& options) 
 
 // The prompt as a text shows it, told from what the model adds: dim on a terminal, else in
 // brackets. Of a long one the end.
-std::string echo_of(const std::vector<int32_t>& prompt, int64_t vocab, bool terminal) {
+std::string echo_of(const std::vector<int32_t>& prompt, TextForm form, bool terminal) {
   constexpr std::ptrdiff_t kShown = 1000;  // tokens
   if (prompt.empty()) return "";
   const std::ptrdiff_t left_out = std::max<std::ptrdiff_t>(std::ssize(prompt) - kShown, 0);
   std::string text = left_out > 0 ? "... " : "";
   for (auto token = prompt.begin() + left_out; token < prompt.end(); ++token)
-    text += token_to_text(*token, vocab);
+    text += token_to_text(*token, form);
   return terminal ? "\033[2m" + take_characters(text, true) + "\033[0m" : "[" + text + "]";
 }
 
@@ -199,15 +199,14 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
   if (a.options.length == 0) fail("--length is required: how many tokens to add to the prompt");
   if (a.interactive && !alone)
     fail("--interactive: one process alone can answer; leave out --gpus");
-  // Over 256, text is numbers.
-  const int64_t vocab = a.tokens ? std::max<int64_t>(model.vocab, 257) : model.vocab;
+  const TextForm form(model.vocab, a.tokens);
   a.options.prompt =
-      text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file, 64 << 20), vocab);
+      text_to_tokens(a.prompt_file.empty() ? a.prompt : read_text(a.prompt_file, 64 << 20), form);
   std::ostringstream kept;
   const bool shown = a.out.empty(), terminal = shown && isatty(STDOUT_FILENO);
   // a file has the samples alone; what a person types later stands there already
-  const std::string begin = shown ? echo_of(a.options.prompt, vocab, terminal) : "";
-  SampleWriter writer(shown ? text : kept, vocab, a.options.count, a.stop, terminal, begin);
+  const std::string begin = shown ? echo_of(a.options.prompt, form, terminal) : "";
+  SampleWriter writer(shown ? text : kept, form, a.options.count, a.stop, terminal, begin);
   std::optional<TextInterrupt> interrupt;
   if (alone) interrupt.emplace();
   if (alone)
@@ -221,12 +220,12 @@ void sample_text(SampleArguments& a, LoadedModel& loaded, std::ostream& text, Pr
       text << '\n' << std::flush;
       interrupt->forget();
       writer.go_on();
-      return ask(more, vocab, notes);
+      return ask(more, form, notes);
     };
   check_sample_options(a.options, model);
   choose_batch(a, loaded);
   notes.line(about_text(loaded, a.options));
-  if (a.interactive && a.options.prompt.empty() && !ask(a.options.prompt, vocab, notes)) return;
+  if (a.interactive && a.options.prompt.empty() && !ask(a.options.prompt, form, notes)) return;
   writer.begin();
   const int64_t length = a.options.given() + a.options.length;
   const SampleStats stats = sample(

@@ -389,23 +389,24 @@ std::string stats_text(const SampleStats& stats, int64_t given, int64_t length, 
              bytes_text(dense_bytes));
 }
 
-std::vector<int32_t> text_to_tokens(const std::string& text, int64_t vocab) {
+std::vector<int32_t> text_to_tokens(const std::string& text, TextForm form) {
   std::vector<int32_t> tokens;
-  if (vocab <= 256) {
+  if (!form.numbers) {
     for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
   } else {
     std::istringstream in(text);
     for (int32_t token; in >> token;) tokens.push_back(token);
     if (!in.eof())
-      fail("this model has ", vocab, " tokens: the prompt must be numbers separated by spaces");
+      fail("prompt: expected numbers from 0 to ", form.vocab - 1, ", separated by spaces; got \"",
+           text.substr(0, 40), text.size() > 40 ? "...\"" : "\"");
   }
   for (std::size_t i = 0; i < tokens.size(); ++i)
-    if (tokens[i] < 0 || tokens[i] >= vocab)
-      fail("prompt: token ", i, " is ", tokens[i], ", the model knows 0 to ", vocab - 1);
+    if (tokens[i] < 0 || tokens[i] >= form.vocab)
+      fail("prompt: token ", i, " is ", tokens[i], ", the model knows 0 to ", form.vocab - 1);
   return tokens;
 }
 
-std::string token_to_text(int32_t token, int64_t vocab) {
-  return vocab <= 256 ? std::string(1, static_cast<char>(token)) : str(token, ' ');
+std::string token_to_text(int32_t token, TextForm form) {
+  return form.numbers ? str(token, ' ') : std::string(1, static_cast<char>(token));
 }
 }  // namespace weft

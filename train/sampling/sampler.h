@@ -100,7 +100,17 @@ KeysRead keys_read(const AttentionPattern&, int heads, int64_t first, int64_t la
 // each pattern. Keys are those of the first window that is drawn into.
 std::string stats_text(const SampleStats&, int64_t given, int64_t length, int64_t context);
 
-// Byte models (vocab <= 256): bytes. Other models: numbers, separated by spaces.
-std::vector<int32_t> text_to_tokens(const std::string& text, int64_t vocab);
-std::string token_to_text(int32_t token, int64_t vocab);
+// How tokens below `vocab` are written: as bytes, or as numbers separated by spaces. More than 256
+// are always numbers.
+struct TextForm {
+  TextForm(int64_t tokens, bool as_numbers = false)  // NOLINT: a vocabulary has its form
+      : vocab(tokens),
+        numbers(as_numbers || tokens > 256) {}
+
+  int64_t vocab;
+  bool numbers;
+};
+
+std::vector<int32_t> text_to_tokens(const std::string& text, TextForm);
+std::string token_to_text(int32_t token, TextForm);
 }  // namespace weft

@@ -152,7 +152,7 @@ TEST_F(RanksTest, WhatIsWrongOnAllRanksIsOneLineOfRankZeroAtOnce) {
   EXPECT_CONTAINS(said(gpus, gpus), "--gpus starts the processes itself");
   EXPECT_CONTAINS(said(good, good, {"MASTER_PORT=99999"}), "MASTER_PORT=99999");
   EXPECT_CONTAINS(said(good, good, {"LOCAL_WORLD_SIZE="}), "no LOCAL_WORLD_SIZE");
-  EXPECT_CONTAINS(said(strange, strange), "prompt: a token is 99, the model knows 0 to 31");
+  EXPECT_CONTAINS(said(strange, strange), "prompt: token 0 is 99, the model knows 0 to 31");
   // What another rank alone has, rank 0 says of it.
   for (const auto& of_one : {unknown, none}) {
     const std::string line = said(good, of_one);
@@ -205,7 +205,7 @@ TEST_F(RanksTest, AnErrorOfAllRanksIsOneLine) {
                                       {"--checkpoint", dir / "run/latest.h5", "--device", "cpu",
                                        "--length", "9", "--tokens", "--prompt", "99"},
                                       3);
-  EXPECT_CONTAINS(line, "prompt: a token is 99, the model knows 0 to 31");
+  EXPECT_CONTAINS(line, "prompt: token 0 is 99, the model knows 0 to 31");
 }
 
 TEST_F(RanksTest, ProcessesThatDoNotBelongTogetherSaySo) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 #include "kernels/view.h"
+#include "tests/temp_dir.h"
 #include "train/program/json.h"
 #include "train/sampling/sampler.h"
 
@@ -14,6 +15,13 @@ TEST(SampledText, IsBytesUpToAVocabularyOf256) {
   EXPECT_EQ(token_to_text(65, 257), "65 ");
   EXPECT_EQ(text_to_tokens("A", 256), (std::vector<int32_t>{65}));
   EXPECT_EQ(text_to_tokens("65", 257), (std::vector<int32_t>{65}));
+  EXPECT_EQ(token_to_text(65, {256, true}), "65 ");
+  EXPECT_EQ(text_to_tokens("65 255", {256, true}), (std::vector<int32_t>{65, 255}));
+  EXPECT_CONTAINS(error_of([] { text_to_tokens("256", {256, true}); }), "the model knows 0 to 255");
+  EXPECT_CONTAINS(error_of([] {
+                    text_to_tokens("hello", {256, true});
+                  }),
+                  "from 0 to 255, separated");
 }
 
 // Characters come whole, however their bytes come; what is none is U+FFFD.
