@@ -81,6 +81,9 @@ class Check {
     if (!config_.train.context_schedule.empty())
       refuse({"train.context_schedule", used},
              "train.context_schedule: images are trained on whole; leave it out");
+    if (config_.data.separator >= 0)
+      refuse({"data.separator", used},
+             "data.separator: parts texts into documents, and images have none; leave it out");
     image_shape(axes[0], axes[1], axes[2]);
   }
 

@@ -43,6 +43,8 @@ void check_images(const Config& config, const TokenDataset& train, const TokenDa
          image.text(), " = ", image.tokens(), " tokens");
   if (!config.train.context_schedule.empty())
     fail("train.context_schedule: images are trained on whole; leave it out");
+  if (config.data.separator >= 0)
+    fail("data.separator: parts texts into documents, and ", path, " has images; leave it out");
   if (mix && mix->image() != image)
     fail("data.mix: ", mix->path(), " has ",
          mix->image() ? "images of " + mix->image().text() : "no images", ", ", path, " has ",

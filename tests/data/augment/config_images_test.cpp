@@ -48,7 +48,11 @@ TEST(ConfigOfImages, TransformsFitTheImages) {
   EXPECT_EQ(
       image_error("flip: true", "[32, 32, 3]", "data: {path: a.h5, mix: b.h5, labels: true}\n"),
       "a.yaml:4: data.labels: is for one data file; leave data.mix out");
-  EXPECT_EQ(image_error("flip: true", "[32, 32, 3]", "data: {separator: 256}\n"),
+  for (const char* separator : {"255", "256"})
+    EXPECT_CONTAINS(
+        image_error("flip: true", "[32, 32, 3]", str("data: {separator: ", separator, "}\n")),
+        "a.yaml:4: data.separator: parts texts into documents, and images have none");
+  EXPECT_EQ(image_error("flip: false", "[32, 32, 3]", "data: {separator: 256}\n"),
             "a.yaml:4: data.separator: expected a token below model.vocab 256, or -1 for none, "
             "found 256");
   EXPECT_CONTAINS(image_error("flip: false", "[24, 128]", "data: {path: a.h5, mix: b.h5}\n"),

@@ -129,6 +129,11 @@ TEST_F(ImageBatches, FilesThatDoNotFit) {
   EXPECT_CONTAINS(error(*train_, &text), "stream.h5 has no images");
   EXPECT_CONTAINS(error(text, mix_.get()),
                   "stream.h5 has a stream of tokens; only images are mixed");
+  config_.data.separator = 10;
+  EXPECT_CONTAINS(error(*train_), "data.separator: parts texts into documents, and " +
+                                      (dir_ / "a.h5") + " has images; leave it out");
+  EXPECT_EQ(error(text), "");
+  config_.data.separator = -1;
   config_.model.position_axes = {2, 6};
   EXPECT_CONTAINS(error(*train_),
                   "model.position_axes: images have 3 axes (rows, columns, channels), found 2");
