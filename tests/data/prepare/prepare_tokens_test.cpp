@@ -112,6 +112,9 @@ TEST_F(PrepareTokensTest, ErrorsLeaveNothing) {
   write_file(o_.file, "abc");
   EXPECT_CONTAINS(
       error(), "has 3 bytes, no whole number of tokens of 2 bytes; name their type with --dtype");
+  write_file(o_.file, "PK\3\4 and more.");
+  EXPECT_CONTAINS(error(),
+                  "t.bin: is a zip archive, such as numpy.savez makes, expected one array");
   write_file(o_.file, bytes_of(std::vector<uint16_t>{1, 2, 50257}));
   EXPECT_CONTAINS(error(), "token 2 is 50257, outside the vocabulary of 50257");
   npy("<i4", std::vector<int32_t>{5, -1});
