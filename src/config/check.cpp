@@ -106,9 +106,10 @@ class Check {
         std::clamp(std::ceil(size / unit) * unit, double{kHeadLeast}, double{kHeadMost});
     const auto width_for = [&](double head) { return head * static_cast<double>(m.heads) / ratio; };
     std::string widths;
-    for (const double head : {below, above})
-      if (const double w = width_for(head); w == std::floor(w) && (head == below || above != below))
-        widths += (widths.empty() ? "" : " or ") + str(static_cast<int64_t>(w));
+    if (const double w = width_for(below); w == std::floor(w))
+      widths = str(static_cast<int64_t>(w));
+    if (const double w = width_for(above); above != below && w == std::floor(w))
+      widths += (widths.empty() ? "" : " or ") + str(static_cast<int64_t>(w));
     refuse(keys, what, " = ", size, ": a head needs a multiple of ", kHeadStep, " from ",
            kHeadLeast, " to ", kHeadMost, " features",
            widths.empty() ? "" : "; with these heads, width " + widths + " works");
@@ -163,10 +164,11 @@ class Check {
         refuse({key, "model.heads"}, "model.attention: ", e.what());
       }
       if (use_ == ConfigUse::model && !pattern->causal())
-        refuse(
-            {key}, "model.attention: ", pattern->name(),
-            " sees later positions, which the model shall predict; set causal: true (inspect draws "
-            "such patterns, too)");
+        refuse({key}, "model.attention: ", pattern->name(),
+               " sees later positions, which the model shall predict; ",
+               specs[i].causal && specs[i].step > 1 ? "with causal: true, set step: 1, too"
+                                                    : "set causal: true",
+               " (inspect draws such patterns, too)");
       if (config_.data.separator >= 0 &&
           !dynamic_ranges(*pattern, static_cast<int>(config_.model.heads)).empty())
         refuse({key, "data.separator"}, "model.attention: ", pattern->name(),

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: MIT
 // convolution against loops over outputs and filter taps.
+#include "src/config/config.h"
+#include "src/config/read_config.h"
 #include "tests/src/patterns/pattern_testing.h"
 #include "tests/temp_dir.h"
 
@@ -106,6 +108,21 @@ TEST(Convolution, OnlyWithoutAStepIsItCausal) {
   spec.step = 1;
   spec.causal = false;
   EXPECT_FALSE(make_pattern(spec, 1)->causal());
+}
+
+TEST(Convolution, AStepIsAtFaultWhereCausalIsSet) {
+  const auto error = [](const std::string& more) {
+    return error_of([&] {
+      parse_config(
+          "model: {context: 8, position_axes: [8], attention: {kind: convolution, "
+          "grid: [8], filter: [3], " +
+              more + "}}",
+          "a.yaml");
+    });
+  };
+  EXPECT_CONTAINS(error("step: 2, causal: true"), "with causal: true, set step: 1, too (inspect");
+  EXPECT_CONTAINS(error("causal: false"), "; set causal: true (inspect");
+  EXPECT_EQ(error("step: 1, causal: true"), "");
 }
 
 // In rows of 64 slots a window of 15 x 15 would touch 15 rows of tiles of which 15 / 64 are used.
