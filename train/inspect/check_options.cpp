@@ -4,6 +4,7 @@
 #include "data/prepare/raw_file.h"
 #include "kernels/attention/attention.h"
 #include "src/config/names.h"
+#include "src/files/overwrites.h"
 #include "train/inspect/arch.h"
 #include "train/inspect/report.h"
 
@@ -104,17 +105,6 @@ bool is_replaced(const std::string& path) {
   return fs::is_regular_file(path, none) && fs::file_size(path, none) > 0;
 }
 
-bool is_same_file(const std::string& a, const std::string& b) {
-  std::error_code none;
-  return fs::is_regular_file(a, none) && fs::equivalent(a, b, none);
-}
-
-// Neither of the two has to be there.
-bool is_same_name(const std::string& a, const std::string& b) {
-  std::error_code error;
-  const fs::path behind_links = fs::weakly_canonical(a, error);
-  return !error && behind_links == fs::weakly_canonical(b, error);
-}
 }  // namespace
 
 bool draws(const InspectOptions& o) {
@@ -139,17 +129,11 @@ void check_options(const InspectOptions& o) {
 }
 
 void check_written(const InspectOptions& o, const std::vector<std::string>& read) {
-  if (!o.png.empty() && !o.mask_out.empty() && is_same_name(o.png, o.mask_out))
-    fail("--png and --mask-out both write ", o.png, "; choose another name for one of them");
+  check_overwrites({{"--png", o.png}, {"--mask-out", o.mask_out}}, read);
   for (const Written& out : {Written{"--png", o.png, "PNG file", is_png},
-                             Written{"--mask-out", o.mask_out, ".npy file of booleans", is_mask}}) {
-    if (out.path.empty()) continue;
-    for (const std::string& file : read)
-      if (is_same_file(file, out.path))
-        fail(out.option, ": ", out.path, " is both read and written; choose another ", out.option);
-    if (is_replaced(out.path) && !out.is_kind(file_beginning(out.path)))
+                             Written{"--mask-out", o.mask_out, ".npy file of booleans", is_mask}})
+    if (!out.path.empty() && is_replaced(out.path) && !out.is_kind(file_beginning(out.path)))
       fail(out.option, ": expected a new name, or a ", out.kind, " to replace; ", out.path,
            " is another file, which would be lost. Choose another name");
-  }
 }
 }  // namespace weft

@@ -62,17 +62,16 @@ TEST_F(InspectFiles, AFileThatIsReadIsNotWritten) {
   InspectOptions o;
   o.config = dir / "small.yaml", o.pattern = "0,0", o.device = "cpu";
   o.png = dir / "./small.yaml";
-  EXPECT_EQ(keeps(o.config, o),
-            "--png: " + o.png + " is both read and written; choose another --png");
+  EXPECT_EQ(keeps(o.config, o), o.png + ": is both read and written; choose another --png");
   fs::create_symlink("small.yaml", dir / "link");
   o.png.clear(), o.mask_out = dir / "link";
-  EXPECT_CONTAINS(keeps(o.config, o), "link is both read and written; choose another --mask-out");
+  EXPECT_CONTAINS(keeps(o.config, o), "link: is both read and written; choose another --mask-out");
 
   save_model(dir / "best.h5");
   o = of_text(dir.path());
   for (const std::string& read : {dir / "best.h5", dir / "text"}) {
     o.mask_out = read;
-    EXPECT_CONTAINS(keeps(read, o), read + " is both read and written");
+    EXPECT_CONTAINS(keeps(read, o), read + ": is both read and written");
   }
 }
 
@@ -84,7 +83,7 @@ TEST_F(InspectFiles, ALayoutThatIsReadIsNotWritten) {
   alone_.attention =
       "{kind: merged, of: [{kind: local, stride: 4}, {kind: layout, block: 8, file: " +
       alone_.mask_out + "}]}";
-  EXPECT_CONTAINS(keeps(alone_.mask_out, alone_), "layout.npy is both read and written");
+  EXPECT_CONTAINS(keeps(alone_.mask_out, alone_), "layout.npy: is both read and written");
 }
 
 TEST_F(InspectFiles, FilesOfAnotherKindAreNotReplaced) {
@@ -122,8 +121,8 @@ TEST_F(InspectFiles, OwnAndEmptyFilesAreReplaced) {
 
 TEST_F(InspectFiles, TwoOutputsAreTwoFiles) {
   alone_.png = dir / "x", alone_.mask_out = dir / "./x";
-  EXPECT_EQ(error_of([&] { output(alone_); }), "--png and --mask-out both write " + alone_.png +
-                                                   "; choose another name for one of them");
+  EXPECT_EQ(error_of([&] { output(alone_); }),
+            "--png and --mask-out name one file, " + alone_.mask_out + "; choose two names");
   EXPECT_FALSE(fs::exists(alone_.png));
 }
 
