@@ -43,8 +43,7 @@ static void add_sample_options(CLI::App& app, SampleArguments& a) {
                  "drawn whole")
       ->check(at_least(1));
   add_choice_options(app, a);
-  add_shown(app, "--count", a.options.count, "number of samples; with --complete of each image")
-      ->check(at_least(1));
+  add_shown(app, "--count", a.options.count, "number of samples; with --complete of each image");
   app.add_option(
          "--batch", a.batch,
          "samples at a time: does not change them (as many texts as have room, images of about "

@@ -167,7 +167,7 @@ TEST_F(BadInputTest, Sampling) {
   EXPECT_CONTAINS(with({"--length", "5", "--top-k", "-2"}),
                   "--top-k: expected a number of at least 0, got -2");
   EXPECT_CONTAINS(with({"--length", "5", "--count", "0"}),
-                  "--count: expected a number of at least 1, got 0");
+                  "--count: expected 1 to 1048576 samples in all, got 0");
   EXPECT_CONTAINS(with({}), "--length is required: how many tokens to add to the prompt");
   // bytes beyond the vocabulary of 32
   EXPECT_CONTAINS(with({"--length", "5", "--prompt", "abc"}), "prompt");
