@@ -71,6 +71,12 @@ int64_t tokens_of(const Hdf5File& file, const std::string& name,
 
 constexpr int64_t kVersion = 1;
 
+void check_version(const Hdf5File& file) {
+  if (const auto version = file.int_attribute("version"); version && *version > kVersion)
+    fail(file.path(), ": is of version ", *version, " of data files, and this program reads ",
+         kVersion, "; update the program, or make the file again with its prepare");
+}
+
 void check_split(const std::vector<double>& split) {
   const std::string expected =
       "expected three shares for train, valid and test that sum to 1, such as 0.9,0.05,0.05";
@@ -114,6 +120,7 @@ TokenDataset::TokenDataset(const std::string& path, const std::string& split, in
       vocab_(vocab),
       bytes_per_token_(vocab <= 256 ? 1 : 0) {
   const Hdf5File file = open_data(path);
+  check_version(file);
   const std::string name = "/" + split;
   const bool taken = without == WithoutTokens::taken;
   if (taken && !file.has(name) && file.has("/train")) return;

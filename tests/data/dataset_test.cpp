@@ -124,6 +124,12 @@ TEST(TokenDataset, ErrorsOfFiles) {
                   "/train is float32 with 1 axes, expected uint8, uint16 or uint32 tokens");
   EXPECT_CONTAINS(error(dir / "foreign.h5", "valid"), "/valid is uint8 with 2 axes");
   EXPECT_CONTAINS(error(dir / "foreign.h5", "test"), "is a checkpoint, expected a data file");
+  Hdf5File newer = Hdf5File::create(dir / "newer.h5");
+  newer.write("/train", StoredType::u8, {24}, numbers.data());
+  newer.set_attribute("version", 2);
+  newer.commit();
+  EXPECT_CONTAINS(error(dir / "newer.h5"),
+                  "newer.h5: is of version 2 of data files, and this program reads 1");
 }
 
 // As an empty numpy array is written, which is one of real numbers.
