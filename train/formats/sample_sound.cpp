@@ -11,6 +11,7 @@
 #include "train/sampling/sample_run.h"
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,13 +23,18 @@ std::string numbered(const std::string& path, std::size_t number, std::size_t co
   return count == 1 ? path : str(path.substr(0, dot), "_", number + 1, path.substr(dot));
 }
 
+// Samples a second of the sound in a data file; none: it holds something else.
+std::optional<int64_t> sample_rate(const std::string& path) {
+  return Hdf5File::open(path).int_attribute("sample_rate");
+}
+
 // Where the data file is gone, or has no rate, `notes` say what was taken.
 int64_t rate_of_data(const Config& config, const std::string& checkpoint, Progress& notes) {
   constexpr int64_t kCommon = 12000;  // of prepare audio without --rate
   std::string why;
   try {
     const std::string path = find_data(config.data.path, checkpoint);
-    if (const auto rate = Hdf5File::open(path).int_attribute("sample_rate")) return *rate;
+    if (const auto rate = sample_rate(path)) return *rate;
     why = path + " does not say its rate";
   } catch (const Error& e) {
     why = e.what();
@@ -77,5 +83,24 @@ void SoundSamples::sample(SampleArguments& a, LoadedModel& loaded, Progress& not
                  fixed_text(static_cast<double>(a.options.length) / static_cast<double>(hertz), 2),
                  count > 1 ? " s each at " : " s at ", hertz, " Hz, ", loaded.weights_text()));
   note_speed(a, a.options, stats, model, notes);
+}
+
+bool SoundSamples::preview(Device& device, Model& model, const Config& config,
+                           const std::string& stem, const OnPositions& on_positions) const {
+  std::optional<int64_t> hertz;
+  try {
+    hertz = sample_rate(config.data.path);
+  } catch (const Error&) {
+    return false;  // training goes on where the file was removed
+  }
+  if (!hertz || config.model.vocab > 256) return false;
+  SampleOptions options{.seed = config.seed};
+  options.length = config.model.context;
+  std::vector<int32_t> sound;
+  weft::sample(
+      device, model, config.model, options,
+      [&](int64_t, int64_t, int32_t token) { sound.push_back(token); }, on_positions);
+  write_wav(stem + "wav", sound, *hertz);
+  return true;
 }
 }  // namespace weft

@@ -75,6 +75,12 @@ std::string picture(const std::string& png, const std::string& caption) {
              html_text(caption), "' src='data:image/png;base64,", base64(png), "'></figure>\n");
 }
 
+std::string player(const std::string& wav, const std::string& caption) {
+  return str("<figure><figcaption>", html_text(caption),
+             "</figcaption><audio controls src='data:audio/wav;base64,", base64(wav),
+             "'></audio></figure>\n");
+}
+
 // What the x axis of a page may count, in the order of the switch.
 constexpr const char* kAxes[] = {"step", "tokens", "seconds of training"};
 constexpr std::size_t kTokens = 1;
@@ -236,10 +242,11 @@ std::string samples(const Run& run) {
   std::string html;
   for (auto at = run.samples.rbegin(); at != run.samples.rend(); ++at) {
     const std::string bytes = text_of(at->second), step = str("step ", at->first);
-    html += at->second.extension() == ".png"
-                ? picture(bytes, step)
-                : str("<figure><figcaption>", step, "</figcaption><pre>", html_text(bytes),
-                      "</pre></figure>\n");
+    const fs::path kind = at->second.extension();
+    html += kind == ".png"   ? picture(bytes, step)
+            : kind == ".wav" ? player(bytes, step)
+                             : str("<figure><figcaption>", step, "</figcaption><pre>",
+                                   html_text(bytes), "</pre></figure>\n");
   }
   return html.empty() ? "" : "<h2>Samples</h2><div class=f>" + html + "</div>\n";
 }

@@ -17,8 +17,8 @@ namespace weft {
 // none of a run.
 std::string run_page(const std::vector<std::string>& folders);
 
-// Run by Trainer after each evaluation: keeps about.txt, draws a sample of the model (text, or
-// images) into samples/, and writes report.html anew. Drawing is given up for good when it takes
-// longer than ten seconds.
+// Run by Trainer after each evaluation: keeps about.txt, draws a sample of the model (text,
+// images or sound) into samples/, and writes report.html anew. Drawing is given up for good when it
+// takes longer than ten seconds.
 std::function<void(const Evaluated&)> keep_report();
 }  // namespace weft

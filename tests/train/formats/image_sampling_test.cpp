@@ -277,13 +277,22 @@ TEST_F(ImageSamplingTest, SoundHasTheRateOfTheData) {
   write_token_file(dir / "corpus.h5", tokens, 32, {0.8, 0.1, 0.1}, "sound", {},
                    {{"sample_rate", 16000}});
   train(small_config(dir.path(), {"train.steps=1"}), {.out = dir / "run", .device = "cpu"});
+  const std::string rate("\x80\x3e\0\0", 4);
   SampleArguments a = arguments();
   a.out = dir / "sound.wav", a.options.length = 50;
   const std::string notes = sampled(a);
   EXPECT_CONTAINS(notes, "sound.wav: 0.00 s at 16000 Hz, ");
   EXPECT_EQ(notes.find("--rate"), std::string::npos) << notes;
-  EXPECT_EQ(read_file(a.out).substr(24, 4), std::string("\x80\x3e\0\0", 4));
+  EXPECT_EQ(read_file(a.out).substr(24, 4), rate);
+  const auto preview = [&] {
+    const auto loaded = load_model(dir / "run/latest.h5", "cpu");
+    return SoundSamples().preview(*loaded->device, *loaded->model, loaded->config, dir / "1.", {});
+  };
+  EXPECT_TRUE(preview());
+  EXPECT_EQ(read_file(dir / "1.wav").substr(24, 4), rate);
+  EXPECT_EQ(read_file(dir / "1.wav").size(), 44u + 2 * 64) << "the whole context";
   std::filesystem::remove(dir / "corpus.h5");
+  EXPECT_FALSE(preview());
   EXPECT_CONTAINS(sampled(a), "--rate must repeat another");
   EXPECT_EQ(read_file(a.out).substr(24, 4), std::string("\xe0\x2e\0\0", 4));
 }

@@ -50,6 +50,7 @@ TEST(RunPage, ShowsWhatAFolderHolds) {
         line(1, 8, {}) + line(10, 4.5, 4.25) + line(20, 3.5, 3.125) + "{\"step\": 30, \"lo");
   write(run / "about.txt", "device a <fast> one");
   write(run / "samples/00000010.txt", "tea & \xff\x01 \xc3\xa9");
+  write(run / "samples/00000020.wav", "RIFF");
   write(run / "samples/00000030.txt", "of a step that was taken back");
   const std::string page = run_page({run.string()});
   EXPECT_TRUE(
@@ -57,6 +58,8 @@ TEST(RunPage, ShowsWhatAFolderHolds) {
       << page;
   EXPECT_TRUE(has(page, "device a &lt;fast&gt; one"));
   EXPECT_TRUE(has(page, "tea &amp; \xef\xbf\xbd\xef\xbf\xbd \xc3\xa9"));
+  EXPECT_TRUE(
+      has(page, "step 20</figcaption><audio controls src='data:audio/wav;base64,UklGRg=='>"));
   EXPECT_FALSE(has(page, "taken back"));
   for (const char* outside : {"<script", "http:", "https:", "src='/", "url("})
     EXPECT_FALSE(has(page, outside));
