@@ -251,7 +251,8 @@ def _checked(q, k, v, layout):
             raise ValueError(f"q is on the DLPack device {q.device}{also}: "
                              "expected the CPU, (1, 0), or one CUDA device, (2, N)")
         if (q.code, q.bits) not in FLOATS:
-            raise ValueError(f"q is {_type_name(q)}: expected float32, float16, bfloat16 or float64; try another type of array")
+            raise ValueError(f"q is {_type_name(q)}: expected float32, float16, bfloat16 or float64; "
+                             "try another type of array")
         if (x.code, x.bits) != (q.code, q.bits):
             raise ValueError(f"q is {_type_name(q)}, {name} {_type_name(x)}: expected one type for all; "
                              f"convert {name} to {_type_name(q)}")

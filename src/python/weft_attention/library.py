@@ -68,8 +68,9 @@ def library():
     try:
         c = load("weft_attention", VERSION)
     except OSError as error:
-        raise ImportError(f"weft_attention needs libweft_attention, which cannot be loaded ({error}): pip install ./src/python "
-                          "in a clone of weft, or build the target weft_attention there and set WEFT_ATTENTION_LIBRARY to "
+        raise ImportError(f"weft_attention needs libweft_attention, which cannot be loaded ({error}): "
+                          "pip install ./src/python in a clone of weft, or build the target "
+                          "weft_attention there and set WEFT_ATTENTION_LIBRARY to "
                           "build/cpu/lib/libweft_attention.so") from None
     c.weft_last_error.restype = c.weft_pattern_name.restype = ctypes.c_char_p
     for name in ("weft_pattern_name", "weft_pattern_destroy", "weft_attention_plan_destroy"):

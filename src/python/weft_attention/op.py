@@ -187,12 +187,13 @@ class Attention(nn.Module):
             raise ValueError(f"width must be a multiple of heads, got {width} and {heads}")
         check_pattern(pattern)
         patterns.made(pattern.text, heads)
-        self.width, self.heads, self.pattern = width, heads, pattern
+        self.heads, self.pattern = heads, pattern
         self.qkv, self.proj = nn.Linear(width, 3 * width, bias), nn.Linear(width, width, bias)
 
     def forward(self, x, segments=None):
-        if len(x.shape) != 3 or x.shape[2] != self.width:
-            raise ValueError(f"x must be (batch, time, width) = (B, T, {self.width}), got {tuple(x.shape)}")
+        width = self.qkv.in_features
+        if len(x.shape) != 3 or x.shape[2] != width:
+            raise ValueError(f"x must be (batch, time, width) = (B, T, {width}), got {tuple(x.shape)}")
         q, k, v = self.qkv(x).view(*x.shape[:2], 3, self.heads, -1).unbind(2)
         return self.proj(attention(q, k, v, self.pattern, segments=segments).flatten(2))
 

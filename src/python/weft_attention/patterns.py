@@ -8,12 +8,15 @@ import dataclasses
 import functools
 import hashlib
 import json
+import math
 import typing
 
 from . import library
 
 _MERGED = '{"kind": "merged", "of": ['
 _layouts = {}  # text of a layout -> (active, block, causal, keep)
+_MOST_HEADS = 65536  # that the library takes
+_IN_TURN = {"summary": "num_verts", "fixed": "num_verts", "longformer": "dilation"}  # what heads take in turn
 
 
 class Cost(typing.NamedTuple):
@@ -38,8 +41,8 @@ class Pattern:
         return self.text
 
     def mask(self, n, n_k=None, heads=None):
-        """numpy bool (heads, n, n_k): which pairs are attended. n_k: as many keys as queries. heads: as few as show all
-        of the pattern, which are the patterns of by_head(), the heads of by_layout(), else 1."""
+        """numpy bool (heads, n, n_k): which pairs are attended. n_k: as many keys as queries. heads: as many as the
+        pattern has before it repeats, or the heads of by_layout(). bigbird() draws anew for each head: 1."""
         import numpy
         heads = _heads(self.text, heads)
         n = library.positive(n, "n")
@@ -77,10 +80,19 @@ def _fewest_heads(spec):
     return max(each, default=1)
 
 
+def _heads_until_repeat(spec):
+    """After how many heads a pattern begins anew. The library takes any multiple of it, and each part has a head."""
+    of, in_turn = spec.get("of", ()), spec.get(_IN_TURN.get(spec["kind"]), 1)
+    own = min(len(in_turn) if isinstance(in_turn, list) else in_turn, _MOST_HEADS)
+    if spec["kind"] == "heads":
+        own = len(of)
+    return max(own, 1) * math.lcm(*map(_heads_until_repeat, of))
+
+
 def _heads(text, heads):
     """The number of heads that was given, checked, or the default of mask()."""
     if heads is None:
-        return len(_layouts[text][0]) if text in _layouts else _fewest_heads(json.loads(text))
+        heads = len(_layouts[text][0]) if text in _layouts else _heads_until_repeat(json.loads(text))
     heads = library.fitted(library.INT32, heads, "heads").value
     made(text, heads)
     return heads

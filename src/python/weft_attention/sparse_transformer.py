@@ -191,9 +191,14 @@ class SparseTransformer(nn.Module):
         return F.linear(self.final_norm(x), self.token_embedding if self.output is None else self.output.weight)
 
 
+def specs_of(attention):
+    """The patterns of an entry `attention` of a config: a mapping is a list of one."""
+    return [attention] if isinstance(attention, dict) else attention
+
+
 def model_of(config):
-    """The section `model` of a config that was read from YAML, as a namespace. Numbers such as 5e-3 are texts in YAML 1.1,
-    where PyYAML has read it."""
+    """The section `model` of a config that was read from YAML, as a namespace. PyYAML reads YAML 1.1, in which numbers
+    such as 5e-3 are texts."""
     def namespace(section):
         number = lambda v: float(v) if isinstance(v, str) and v[:1].isdigit() else v
         return types.SimpleNamespace(**{k: number(v) for k, v in section.items()})
@@ -201,7 +206,7 @@ def model_of(config):
         raise ValueError("this model was trained with data.separator, within documents: this module knows none. "
                          "The programs sample and evaluate do")
     m = namespace({"positions": "learned", "qk_norm": "none", "previous_token": False, "activation": "gelu"} | config["model"])
-    m.init, m.attention = namespace(m.init), [m.attention] if isinstance(m.attention, dict) else m.attention
+    m.init, m.attention = namespace(m.init), specs_of(m.attention)
     return m
 
 
@@ -264,7 +269,7 @@ def check_config(config):
 
     def kinds(specs):
         return [kind for spec in specs for kind in (spec["kind"], *kinds(spec.get("of", ())))]
-    found = [kind for kind in kinds(model["attention"]) if kind in BY_CONTENT]
+    found = [kind for kind in kinds(specs_of(model["attention"])) if kind in BY_CONTENT]
     if found:
         raise ValueError(f"attends by {found[0]}, whose keys depend on the text; this module knows patterns of positions. "
                          "The programs sample and evaluate run it")
@@ -288,8 +293,8 @@ def load(path, device="cpu", attend=by_operator):
     try:
         metadata, arrays, data = read_safetensors(path)
         config = read_config(metadata["weft.config"])
-        check_config(config)
         try:
+            check_config(config)
             model = SparseTransformer(model_of(config), device, attend)
         except (AttributeError, KeyError, TypeError) as error:
             raise ValueError(f"has a config that this module does not know: {error}") from error

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: MIT
-"""compare_logits.py FOLDER: model.safetensors and tokens (i32) against logits (f32), as tests/src/python/twin_test.cpp writes them.
-Relative to the largest logit; leaves with 77 where PyTorch is missing."""
+"""compare_logits.py FOLDER: model.safetensors and tokens (i32) against logits (f32), as
+tests/src/python/twin_test.cpp writes them. Relative to the largest logit; leaves with 77 where
+PyTorch or PyYAML is missing."""
 import sys
 
 try:
     import torch
+    import yaml  # noqa: F401
 except ImportError as missing:
     print(missing)
     sys.exit(77)

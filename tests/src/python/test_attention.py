@@ -230,6 +230,16 @@ def test_a_module_checks_its_input(shape):
         wa.Attention(32, 2, PATTERN)(torch.zeros(shape))
 
 
+def test_a_module_of_an_earlier_version_runs():
+    """Unpickled whole, it has the attributes of its version: heads, pattern, qkv, proj."""
+    new = wa.Attention(32, 2, PATTERN)
+    old = wa.Attention.__new__(wa.Attention)
+    torch.nn.Module.__init__(old)
+    old.heads, old.pattern, old.qkv, old.proj = 2, PATTERN, new.qkv, new.proj
+    x = random(2, 40, 32)
+    assert torch.equal(old(x), new(x))
+
+
 @CUDA
 def test_errors_of_cuda():
     with pytest.raises(ValueError, match="d_qk is 12: on CUDA heads have 8 to 256 numbers in steps of 8"):

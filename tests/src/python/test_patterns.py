@@ -44,17 +44,34 @@ def test_a_pattern_and_something_else_have_no_union():
 
 @pytest.mark.parametrize("pattern, heads", [
     (wa.local(3), 1), (wa.by_head(wa.all(), wa.local(3)), 2), (wa.by_head(*[wa.all()] * 3) | wa.local(3), 3),
-    (wa.by_head(wa.by_head(wa.local(3), wa.local(4)), wa.all()), 3),
+    (wa.by_head(wa.by_head(wa.local(3), wa.local(4)), wa.all()), 4),
     (wa.by_head(wa.all(), wa.by_head(wa.local(3), wa.local(4))), 4),
+    (wa.fixed(16, 4, num_verts=4), 4), (wa.summary(16, 4, num_verts=3), 3),
+    (wa.fixed(32, block=8, vertsize=2, num_verts=2), 2), (wa.longformer(8, dilation=(1, 2)), 2),
+    (wa.local(3, num_verts=2), 1),  # which local ignores
+    (wa.longformer(8, dilation=(1, 2, 3)) | wa.fixed(16, 4, num_verts=2), 6),
+    (wa.by_head(wa.all(), wa.local(3), wa.local(4)) | wa.by_head(wa.strided(5), wa.local(6)), 6),
+    (wa.by_head(wa.fixed(16, 4, num_verts=2), wa.fixed(16, 4, num_verts=3), wa.all()), 18),
+    (wa.by_head(wa.longformer(8, dilation=(1, 2)), wa.all()) | wa.summary(16, 4, num_verts=3), 12),
     (wa.by_layout(np.ones((2, 2))), 1), (wa.by_layout(np.ones((5, 2, 2), bool)), 5)])
 def test_without_a_number_of_heads_all_of_a_pattern_is_shown(pattern, heads):
     n = 128  # of two blocks of a layout
     mask = pattern.mask(n)
     assert mask.shape == (heads, n, n) and (mask == pattern.mask(n, heads=heads)).all()
     assert pattern.cost(n).needed == mask.sum()
-    if heads > 1:  # the library takes no fewer
-        with pytest.raises(ValueError, match="heads"):
-            library.Pattern(wa.patterns._layouts.get(pattern.text, pattern.text), heads - 1)
+    if pattern.text not in wa.patterns._layouts:  # more heads show nothing else
+        assert (pattern.mask(n, heads=2 * heads) == np.concatenate([mask, mask])).all()
+
+
+@pytest.mark.parametrize("pattern, fewest", [
+    (wa.by_head(wa.all(), wa.local(3)), 2), (wa.by_head(*[wa.all()] * 3) | wa.local(3), 3),
+    (wa.by_head(wa.by_head(wa.local(3), wa.local(4)), wa.all()), 3),
+    (wa.by_head(wa.all(), wa.by_head(wa.local(3), wa.local(4))), 4), (wa.longformer(8, dilation=(1, 2)), 1),
+    (wa.by_layout(np.ones((5, 2, 2), bool)), 5)])
+def test_heads_may_be_as_few_as_the_library_takes(pattern, fewest):
+    assert pattern.mask(128, heads=fewest).shape[0] == fewest
+    with pytest.raises(ValueError, match="heads"):
+        library.Pattern(wa.patterns._layouts.get(pattern.text, pattern.text), fewest - 1)
 
 
 def test_layouts_of_any_numbers_that_are_0_and_1():
@@ -88,6 +105,9 @@ def test_patterns_of_a_config():
     (lambda: wa.by_head(3), "heads: expected patterns such as .*, got 3"),
     (lambda: wa.merged(wa.all(), "x"), "merged: expected patterns such as .*, got 'x'"),
     (lambda: wa.by_head().mask(4), "of must list 1 to"),
+    (lambda: wa.fixed(16, 4, num_verts=0).mask(32), "num_verts must be between 1 and .*, got 0"),
+    (lambda: wa.fixed(16, 4, num_verts=2 ** 30).mask(2 ** 15), "num_verts can be at most 4"),
+    (lambda: wa.longformer(8, dilation=2).mask(32), "dilation must be a whole number, got 2"),
     (lambda: wa.fixed(128).cost(64, d=0), "d_qk must be 1 to"),
     (lambda: wa.by_layout(np.ones((2, 2)), block=5).mask(8), "layout.block must be 8, 16, 32 or 64, got 5"),
     (lambda: wa.by_layout(np.ones(3)), "active must be"),

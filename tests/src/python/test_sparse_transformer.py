@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: MIT
 """load() of the model in stock PyTorch: the config inside a file, and files that hold no such model."""
 import json
+import re
 import sys
 
 import pytest
@@ -84,6 +85,18 @@ def test_load_gives_the_model(tmp_path, dtype):
     assert model(torch.zeros(2, 16, dtype=torch.long)).shape == (2, 16, 20)
 
 
+def one_pattern(spec):
+    """CONFIG whose attention is a mapping, not a list."""
+    return re.sub(r"attention: .*", f"attention: {spec}", CONFIG)
+
+
+def test_a_mapping_loads_as_a_list_of_one(tmp_path):
+    config = one_pattern("{kind: fixed, stride: 8, c: 2}")
+    model = twin.load(saved(tmp_path / "a.safetensors", parameters(), config))
+    assert model.m.attention == [{"kind": "fixed", "stride": 8, "c": 2}]
+    assert model(torch.zeros(2, 16, dtype=torch.long)).shape == (2, 16, 20)
+
+
 def test_without_pyyaml_load_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "yaml", None)  # import yaml: ImportError
     with pytest.raises(ImportError, match="pip install pyyaml"):
@@ -114,6 +127,12 @@ TOLD = "told of each sequence .*data.labels.* The programs sample and evaluate r
     (dict(config="model: {kind: sparse_transformer"), "has a config that is no YAML"),
     (dict(config="name: a"), "without the section `model`"),
     (dict(config=changed("  heads: 2\n", "")), "has a config that this module does not know: .*heads"),
+    (dict(config=changed("attention: [", "others: [")), "has a config that this module does not know: .*attention"),
+    (dict(config=changed("kind: fixed, ", "")), "has a config that this module does not know: .*kind"),
+    (dict(config=changed("kind: strided, ", "")), "has a config that this module does not know: .*kind"),
+    (dict(config=one_pattern("{stride: 8}")), "has a config that this module does not know: .*kind"),
+    (dict(config=one_pattern("fixed")), "has a config that this module does not know"),
+    (dict(config=one_pattern("{kind: routing, clusters: 4}")), "attends by routing, whose keys depend"),
     (dict(config=changed("kind: sparse_transformer", "kind: stair")), "kind stair; this module has sparse_transformer alone"),
     (dict(config=changed("kind: strided, stride: 4", "kind: routing, clusters: 4")), "attends by routing, whose keys depend"),
     (dict(config=changed("separator: -1", "separator: 10")), "data.separator"),
