@@ -32,7 +32,7 @@ namespace {
        ". prepare makes data files");
 }
 
-// Whether a file begins with text: bytes that are letters or white space.
+// Whether a file begins with text: no control characters but white space.
 bool is_text(const std::string& path) {
   std::string beginning(4096, '\0');
   std::ifstream in(path, std::ios::binary);
@@ -47,9 +47,8 @@ Hdf5File open_data(const std::string& path) {
   try {
     return Hdf5File::open(path);
   } catch (const Error& e) {
-    const std::string what = e.what();
-    if (what.find("is not an HDF5 file") == std::string::npos || !is_text(path)) throw;
-    fail(what, "; of a text, prepare text makes a data file");
+    if (!is_text(path)) throw;
+    fail(e.what(), "; of a text, prepare text makes a data file");
   }
 }
 

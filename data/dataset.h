@@ -89,16 +89,15 @@ struct TokenArray : NpyArray {
 };
 
 // Writes a data file of a stream (data/README.md), in a few MiB of memory: `tokens` may be a mapped
-// file. `split`: the shares of train, valid and test, with sum 1; one of 0 makes an empty split, of
-// which train says so. `attributes`: further numbers of
-// the file. Returns a line for people.
+// file. `split`: the shares of train, valid and test, with sum 1; a share of 0 makes an empty
+// split. `attributes`: further numbers of the file. Returns a line for people.
 std::string write_token_file(const std::string& path, const TokenArray& tokens, int64_t vocab,
                              const std::vector<double>& split, const std::string& description,
                              const std::vector<std::string>& sources = {},
                              const std::vector<std::pair<std::string, int64_t>>& attributes = {});
 
 // The path of the data file that a config names: as given, or in the folder of the config. An Error
-// says that `option` of the program names another.
+// says which option of the program names another, for example "--set data.path=F.h5".
 std::string find_data(const std::string& path, const std::string& config_source,
-                      const std::string& option = "--set data.path=F.h5");
+                      const std::string& option);
 }  // namespace weft

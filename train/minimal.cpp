@@ -494,7 +494,8 @@ void sample(const Model& model) {
 // ---- the program ----
 
 void run(const char* path, std::map<std::string, std::string>& options) {
-  if (std::filesystem::is_directory(path)) fail(path, ": is a folder, expected a file");
+  if (std::error_code none; std::filesystem::is_directory(path, none))
+    fail(path, ": is a folder, expected a file");
   std::ifstream in(path, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(in), {}), count = options["--steps"];
   if (!in) fail(path, ": cannot be read");

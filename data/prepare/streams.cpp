@@ -112,7 +112,7 @@ std::string prepare_tokens(const PrepareTokens& o) {
       fail(o.file, ": has ", tokens.shape.size(), " axes, expected one; in numpy: a.reshape(-1)");
   } else if (o.dtype.empty() && file.starts_with("PK\3\4")) {
     fail(o.file, ": is a zip archive, such as numpy.savez makes, expected one array; save that by ",
-         "numpy.save, as .npy");
+         "numpy.save, as .npy; of bare numbers say --dtype");
   } else if (size % tokens.item != 0) {
     fail(o.file, ": has ", size, " bytes, no whole number of tokens of ", tokens.item,
          " bytes; name their type with --dtype");

@@ -21,6 +21,11 @@ namespace weft {
 namespace {
 constexpr int64_t kHeadStep = 8, kHeadLeast = 8, kHeadMost = 256;  // head sizes of attention
 
+// Of a convolution, alone or inside another pattern.
+bool has_step(const PatternSpec& spec) {
+  return spec.step > 1 || std::ranges::any_of(spec.of, has_step);
+}
+
 class Check {
  public:
   Check(const Config& config, const Places& places, ConfigUse use)
@@ -168,8 +173,8 @@ class Check {
       if (use_ == ConfigUse::model && !pattern->causal())
         refuse({key}, "model.attention: ", pattern->name(),
                " sees later positions, which the model shall predict; ",
-               specs[i].causal && specs[i].step > 1 ? "with causal: true, set step: 1, too"
-                                                    : "set causal: true",
+               has_step(specs[i]) ? "set causal: true and, of the convolution, step: 1"
+                                  : "set causal: true",
                " (inspect draws such patterns, too)");
       if (config_.data.separator >= 0 &&
           !dynamic_ranges(*pattern, static_cast<int>(config_.model.heads)).empty())

@@ -176,14 +176,8 @@ void save_safetensors(const std::string& path, const WeightsFile& weights, DType
     header[name] = {
         {"dtype", wide ? "F32" : "BF16"}, {"shape", shape}, {"data_offsets", {begin, end}}};
   }
-  std::string text;
-  try {
-    text = header.dump();
-  } catch (const nlohmann::json::type_error&) {
-    fail(path, ": cannot be written: the config of ", weights.path,
-         " has a name that is no UTF-8, which a safetensors file needs; give the data file such a "
-         "name, and save again by train --resume with --set data.path=NAME");
-  }
+  // JSON is UTF-8: of another name in the config, as of the data file, wrong bytes become U+FFFD
+  std::string text = header.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   text.resize((text.size() + kLength - 1) / kLength * kLength, ' ');  // data is aligned
   const uint64_t length = text.size();
   NewFile file(path);

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <numeric>
@@ -150,6 +151,13 @@ TrainState read_state(const Hdf5File& file) {
   return state;
 }
 }  // namespace
+
+int64_t step_of_name(const std::string& file) {
+  if (file.size() != 16 || !file.starts_with("step_") || !file.ends_with(".h5")) return -1;
+  const std::string digits = file.substr(5, 8);
+  if (digits.find_first_not_of("0123456789") != std::string::npos) return -1;
+  return std::atoll(digits.c_str());
+}
 
 void save_checkpoint(const std::string& path, Device& device, const ParameterStore& store,
                      const TrainState& state, const std::string& config_yaml) {

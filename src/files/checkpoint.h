@@ -29,6 +29,9 @@ struct TrainState {
   uint64_t seed = 0;
 };
 
+// Of a file named step_NNNNNNNN.h5, as `train` keeps them; -1: of another name.
+int64_t step_of_name(const std::string& file);
+
 void save_checkpoint(const std::string& path, Device&, const ParameterStore&, const TrainState&,
                      const std::string& config_yaml);
 // Called instead by the other processes that share a store, while the first one saves: it needs

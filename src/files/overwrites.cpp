@@ -2,6 +2,7 @@
 #include "src/files/overwrites.h"
 
 #include "kernels/view.h"
+#include "src/files/checkpoint.h"
 
 #include <filesystem>
 #include <string>
@@ -12,7 +13,7 @@ namespace weft {
 namespace {
 namespace fs = std::filesystem;
 
-bool is_device(const std::string& path) {
+bool is_no_regular_file(const std::string& path) {
   std::error_code none;
   return fs::exists(path, none) && !fs::is_regular_file(path, none);
 }
@@ -27,9 +28,10 @@ bool is_same_file(const std::string& a, const std::string& b) {
 
 bool is_kept_by_train(const fs::path& file) {
   const std::string name = file.filename().string();
-  for (const char* kept : {"config.yaml", "options.txt", "metrics.jsonl", "latest.h5", "best.h5"})
+  for (const char* kept :
+       {"config.yaml", "options.txt", "metrics.jsonl", "about.txt", "latest.h5", "best.h5"})
     if (name == kept) return true;
-  return name.starts_with("step_") && name.ends_with(".h5");
+  return step_of_name(name) >= 0;
 }
 }  // namespace
 
@@ -37,7 +39,7 @@ void check_overwrites(const std::vector<OutputOption>& outputs,
                       const std::vector<std::string>& inputs) {
   std::vector<OutputOption> seen;
   for (const OutputOption& output : outputs) {
-    if (output.path.empty() || is_device(output.path)) continue;
+    if (output.path.empty() || is_no_regular_file(output.path)) continue;
     for (const std::string& input : inputs)
       if (!input.empty() && is_same_file(output.path, input))
         fail(output.path, ": is both read and written; choose another ", output.option);

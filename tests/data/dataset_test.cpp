@@ -297,14 +297,15 @@ TEST(TokenDataset, PromisesThatAFileCannotKeepTakeNoMemory) {
 
 TEST(FindData, AsGivenOrBesideTheConfig) {
   TempDir dir;
+  const std::string option = "--set data.path=F.h5";
   write_file(dir / "beside.h5", "x");
-  EXPECT_EQ(find_data(dir / "beside.h5", "any.yaml"), dir / "beside.h5");
-  EXPECT_EQ(find_data("beside.h5", dir / "c.yaml"), dir / "beside.h5");
-  EXPECT_EQ(error_of([&] { find_data("none.h5", dir / "c.yaml"); }),
+  EXPECT_EQ(find_data(dir / "beside.h5", "any.yaml", option), dir / "beside.h5");
+  EXPECT_EQ(find_data("beside.h5", dir / "c.yaml", option), dir / "beside.h5");
+  EXPECT_EQ(error_of([&] { find_data("none.h5", dir / "c.yaml", option); }),
             "no data file none.h5 (nor " + (dir / "none.h5") +
                 "); make it with prepare, or name another with --set "
                 "data.path=F.h5");
-  EXPECT_CONTAINS(error_of([] { find_data("", "c.yaml"); }), "data.path is not set");
+  EXPECT_CONTAINS(error_of([] { find_data("", "c.yaml", "--data F.h5"); }), "data.path is not set");
 }
 }  // namespace
 }  // namespace weft

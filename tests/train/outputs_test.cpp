@@ -114,8 +114,11 @@ TEST_F(OverwritesTest, EvaluateKeepsWhatItReads) {
   expect_kept(evaluate + "other_name.h5", "corpus.h5");
   expect_kept(evaluate + "run/latest.h5", "run/latest.h5");
   expect_kept(evaluate + "run/metrics.jsonl", "run/metrics.jsonl", "is a file of the run");
-  EXPECT_EQ(shell(evaluate + "run/losses.h5"), 0) << err_;
-  EXPECT_EQ(shell(evaluate + "run/losses.h5"), 0) << err_;
+  write_file(dir / "run/about.txt", "of the report");
+  expect_kept(evaluate + "run/about.txt", "run/about.txt", "is a file of the run");
+  for (const char* name : {"run/losses.h5", "run/losses.h5", "run/step_2_losses.h5",
+                           "run/step_2_losses.h5", "run/step_0000000x.h5"})
+    EXPECT_EQ(shell(evaluate + name), 0) << err_;
 }
 
 TEST_F(OverwritesTest, SampleKeepsWhatItReads) {
@@ -143,6 +146,7 @@ TEST_F(OverwritesTest, MinimalKeepsItsText) {
   write_file(dir / "a.txt", std::string(1000, 'a'));
   expect_kept("minimal a.txt --steps 1 --save ./a.txt", "a.txt");
   EXPECT_CONTAINS(refused("minimal run"), "run: cannot be read");
+  EXPECT_CONTAINS(refused("minimal " + std::string(300, 'x')), "xxx: cannot be read");
   fs::create_directory(dir / "folder");
   EXPECT_CONTAINS(refused("minimal folder"), "folder: is a folder, expected a file");
 }

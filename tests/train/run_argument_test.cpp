@@ -187,6 +187,8 @@ TEST_F(RunArgumentTest, ARunTakesNoFewerStepsThanItHasDone) {
   ok("train --resume runs/my");
   ok("train --resume runs/my");
   EXPECT_CONTAINS(out_, "\nthis run was finished already, at step 6; more: --set train.steps=N\n");
+  ok("train --resume runs/my/latest.h5 --out branch");
+  EXPECT_CONTAINS(out_, "at step 6, saved branch/latest.h5; more: --set train.steps=N\n");
 }
 
 TEST_F(RunArgumentTest, RunsNearAMissingOneAreNamed) {

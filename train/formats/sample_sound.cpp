@@ -33,11 +33,11 @@ int64_t rate_of_data(const Config& config, const std::string& checkpoint, Progre
   constexpr int64_t kCommon = 12000;  // of prepare audio without --rate
   std::string why;
   try {
-    const std::string path = find_data(config.data.path, checkpoint);
+    const std::string path = find_data(config.data.path, checkpoint, "--rate");
     if (const auto rate = sample_rate(path)) return *rate;
     why = path + " does not say its rate";
-  } catch (const Error& e) {
-    why = e.what();
+  } catch (const Error&) {
+    why = config.data.path + " cannot be read here";
   }
   notes.line(str("taking ", kCommon, " samples a second, as the rate of the data is not known (",
                  why, "); --rate must repeat another --rate of prepare audio"));

@@ -37,7 +37,7 @@ std::string did_you_mean_option(const CLI::App& app, const std::string& word) {
   return app.get_option_no_throw(option) ? str("; did you mean ", option, " ", word, "?") : "";
 }
 
-// --help. Of an argument that is a word without a name and an option, the option says only that.
+// --help. An argument that is a word or an option is described once, as the word.
 class HelpText : public CLI::Formatter {
  public:
   std::string make_option(const CLI::Option* option, bool is_positional) const override {

@@ -34,7 +34,7 @@ class SampleWriter {
       : out_(out),
         form_(form),
         whole_(whole),
-        stop_(text_to_tokens(stop, form)),
+        stop_(text_to_tokens(stop, form, "--stop")),
         begin_(std::move(begin)),
         texts_(count) {}
 

@@ -2,6 +2,7 @@
 #include "train/sampling/sampler.h"
 
 #include "src/config/config.h"
+#include "src/config/names.h"
 #include "src/patterns/pattern.h"
 #include "train/program/counts.h"
 #include "train/program/progress.h"
@@ -389,21 +390,25 @@ std::string stats_text(const SampleStats& stats, int64_t given, int64_t length, 
              bytes_text(dense_bytes));
 }
 
-std::vector<int32_t> text_to_tokens(const std::string& text, TextForm form) {
-  std::vector<int32_t> tokens;
-  if (!form.numbers) {
-    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
-  } else {
+std::vector<int32_t> text_to_tokens(const std::string& text, TextForm form,
+                                    const std::string& what) {
+  std::vector<int64_t> read;
+  if (form.numbers) {
     std::istringstream in(text);
-    for (int32_t token; in >> token;) tokens.push_back(token);
-    if (!in.eof())
-      fail("prompt: expected numbers from 0 to ", form.vocab - 1, ", separated by spaces; got \"",
-           text.substr(0, 40), text.size() > 40 ? "...\"" : "\"");
+    for (std::string word; in >> word;) {
+      const auto token = number_in<int64_t>(word);
+      if (!token)
+        fail(what, ": expected numbers from 0 to ", form.vocab - 1, ", separated by spaces; got \"",
+             text.substr(0, 40), text.size() > 40 ? "...\"" : "\"");
+      read.push_back(*token);
+    }
+  } else {
+    for (const char c : text) read.push_back(static_cast<unsigned char>(c));
   }
-  for (std::size_t i = 0; i < tokens.size(); ++i)
-    if (tokens[i] < 0 || tokens[i] >= form.vocab)
-      fail("prompt: token ", i, " is ", tokens[i], ", the model knows 0 to ", form.vocab - 1);
-  return tokens;
+  for (std::size_t i = 0; i < read.size(); ++i)
+    if (read[i] < 0 || read[i] >= form.vocab)
+      fail(what, ": token ", i, " is ", read[i], ", the model knows 0 to ", form.vocab - 1);
+  return {read.begin(), read.end()};
 }
 
 std::string token_to_text(int32_t token, TextForm form) {

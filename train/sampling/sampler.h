@@ -111,6 +111,8 @@ struct TextForm {
   bool numbers;
 };
 
-std::vector<int32_t> text_to_tokens(const std::string& text, TextForm);
+// Throws Error, which says of what the tokens are ("prompt").
+std::vector<int32_t> text_to_tokens(const std::string& text, TextForm,
+                                    const std::string& what = "prompt");
 std::string token_to_text(int32_t token, TextForm);
 }  // namespace weft

@@ -104,8 +104,8 @@ std::string optimizer_line(const Config& config, const Device& device,
                            const ParameterStore& store) {
   std::string text = "optimizer   " + store.state_text();
   if (store.master().dtype() != store.compute_dtype())
-    text += str("; ", bytes_text(store.master().view().bytes()),
-                " of it are master weights, which the plan counts as weights");
+    text += str("; here ", bytes_text(store.master().view().bytes()),
+                " are master weights, which the plan counts as weights");
   if (config.train.optimizer == Optimizer::adamw) return text;
   const Config here = as_computed(config, device);
   const int64_t work = matrix_optimizer(here.train).bytes(here, store.params());

@@ -37,14 +37,6 @@ std::string folder_of(const Config& config, const std::string& out) {
   return out.empty() ? (fs::path("runs") / config.name).string() : out;
 }
 
-int64_t step_of(const fs::path& file) {  // -1: not a numbered checkpoint
-  const std::string name = file.filename().string();
-  if (name.size() != 16 || !name.starts_with("step_") || !name.ends_with(".h5")) return -1;
-  const std::string digits = name.substr(5, 8);
-  if (digits.find_first_not_of("0123456789") != std::string::npos) return -1;
-  return std::atoll(digits.c_str());
-}
-
 // ---- metrics ----
 
 void add_number(std::string& out, const char* key, double value) {
@@ -209,7 +201,7 @@ void RunFolder::save_numbered(Device& device, const ParameterStore& store, const
 void RunFolder::prune(int64_t last_step, int64_t keep) const {
   std::vector<std::pair<int64_t, fs::path>> numbered;
   for (const auto& entry : fs::directory_iterator(folder_)) {
-    const int64_t step = step_of(entry.path());
+    const int64_t step = step_of_name(entry.path().filename().string());
     if (step >= 0 && step <= last_step) numbered.emplace_back(step, entry.path());
   }
   std::ranges::sort(numbered);

@@ -427,7 +427,8 @@ void Trainer::finish(const std::string& why) {
   if (state_.step == 0 && why.starts_with("SIG"))
     return progress_.line(
         str(why, ": stopped before the first step was done; there is nothing to save"));
-  if (saved_step_ != state_.step) save(false);
+  const bool is_new = saved_step_ != state_.step;  // a branch has no file of its own yet
+  if (is_new) save(false);
   const std::string latest = folder_.path("latest.h5");
   if (!why.empty()) {
     progress_.line(str(why, ": stopped after step ", state_.step, " of ", config_.train.steps,
@@ -440,7 +441,7 @@ void Trainer::finish(const std::string& why) {
                     time = str(" in ", duration_text(time_.last()), " (", time_.durations(), ")");
   progress_.line(steps_here == 0
                      ? str("this run was finished already, at step ", state_.step,
-                           "; more: --set train.steps=N")
+                           is_new ? ", saved " + latest : "", "; more: --set train.steps=N")
                      : str("finished ", state_.step, " steps", now, time, ", saved ", latest));
   if (writes()) say_best();
 }

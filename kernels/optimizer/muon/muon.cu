@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Muon on CUDA. Newton-Schulz is batched GEMMs through cuBLASLt; all but four of a part are of
-// squares, of every matrix at once. The rest is bound by memory bandwidth.
+// Muon on CUDA. Newton-Schulz is batched GEMMs through cuBLASLt: in a part two with X for each
+// matrix, and squares times squares, one for neighbours of one side. The rest is bound by memory
+// bandwidth.
 #include "kernels/linear/matmul.cuh"
 #include "kernels/optimizer/muon/muon.h"
 #include "kernels/optimizer/weights.cuh"

@@ -60,6 +60,8 @@ TEST_F(ConvertTest, ThereAndBackIsTheSameModelAndTheRestIsRefused) {
   EXPECT_CONTAINS(refused("convert", {dir / "corpus.h5", dir / "a.safetensors"}),
                   "it looks like a data file");
   output("convert", {from, dir / "a.safetensors"});
+  EXPECT_CONTAINS(refused("convert", {dir / "a.safetensors", from}),
+                  "latest.h5: is a file of the run, which would be lost; choose another TO");
   EXPECT_CONTAINS(refused("convert", {dir / "a.safetensors", dir / "no.h5", "--dtype", "bf16"}),
                   "--weights and --dtype");
   std::string bytes = read_file(dir / "a.safetensors");

@@ -21,7 +21,13 @@ TEST(SampledText, IsBytesUpToAVocabularyOf256) {
   EXPECT_CONTAINS(error_of([] {
                     text_to_tokens("hello", {256, true});
                   }),
-                  "from 0 to 255, separated");
+                  "prompt: expected numbers from 0 to 255, separated");
+  for (const char* beyond : {"99999999999", "1 99999999999"})
+    EXPECT_CONTAINS(error_of([&] {
+                      text_to_tokens(beyond, {256, true}, "--stop");
+                    }),
+                    "is 99999999999, the model knows 0 to 255");
+  EXPECT_CONTAINS(error_of([] { text_to_tokens("x", {256, true}, "--stop"); }), "--stop: expected");
 }
 
 // Characters come whole, however their bytes come; what is none is U+FFFD.

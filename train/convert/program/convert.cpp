@@ -78,6 +78,7 @@ static void run_convert(ConvertArguments a) {
     if (one.name == a.format) target = &one;
   if (!target) check_output(a.to);
   check_overwrites({{"TO", a.to}}, {a.from});
+  check_run_is_kept({{"TO", a.to}}, std::filesystem::path(a.to).parent_path().string());
   if (!target && is_safetensors(a.from) == is_safetensors(a.to))
     fail("expected a checkpoint and a name that ends in .safetensors, found ", a.from, " and ",
          a.to);

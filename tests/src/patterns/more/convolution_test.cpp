@@ -120,8 +120,14 @@ TEST(Convolution, AStepIsAtFaultWhereCausalIsSet) {
           "a.yaml");
     });
   };
-  EXPECT_CONTAINS(error("step: 2, causal: true"), "with causal: true, set step: 1, too (inspect");
+  EXPECT_CONTAINS(error("step: 2, causal: true"),
+                  "set causal: true and, of the convolution, step: 1 (inspect");
   EXPECT_CONTAINS(error("causal: false"), "; set causal: true (inspect");
+  const PatternSpec inner{.kind = "convolution", .grid = {8}, .filter = {3}, .step = 2};
+  Config config;
+  config.model.context = 8, config.model.position_axes = {8};
+  config.model.attention = {{.kind = "merged", .of = {{.kind = "local", .stride = 2}, inner}}};
+  EXPECT_CONTAINS(error_of([&] { check_config(config); }), "of the convolution, step: 1 (inspect");
   EXPECT_EQ(error("step: 1, causal: true"), "");
 }
 
