@@ -119,6 +119,8 @@ std::string step_line(const Config& config) {
                          full.accumulation, " x ", full.micro_batch, " x ", full.context);
   for (const auto& [step, context] : config.train.context_schedule)
     text += str(", context ", context, " from step ", step);
+  if (const auto& t = config.train; t.warmup > t.steps)
+    text += str("; the rate grows to the end: train.warmup ", t.warmup, " of ", t.steps, " steps");
   return text;
 }
 

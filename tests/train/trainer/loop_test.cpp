@@ -202,6 +202,13 @@ TEST_F(LoopTest, TheBestIsThatOfTheAverage) {
                             ", ", dir / "run/best.h5", "\n"));
 }
 
+TEST_F(LoopTest, AWarmUpLongerThanTheRunIsTold) {
+  EXPECT_CONTAINS(train_with({"train.warmup=21"}),
+                  "; the rate grows to the end: train.warmup 21 of 20 steps\n");
+  std::filesystem::remove_all(dir / "run");
+  EXPECT_EQ(train_with({"train.warmup=20"}).find("the rate grows"), std::string::npos);
+}
+
 // The end of training says what its evaluations said, those of earlier starts included.
 TEST_F(LoopTest, TheEndSaysThatValidationRises) {
   train_with({"train.ema_decay=0"});
