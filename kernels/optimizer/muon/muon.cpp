@@ -113,8 +113,7 @@ void check(const MuonMomentum& k) {
 void check(const NewtonSchulz& k) {
   expect_floating(k.x, "newton_schulz: x");
   expect_size(k.other, k.x.dtype, k.x.size(), "newton_schulz: other");
-  expect_size(k.squares, k.x.dtype, NewtonSchulz::kSquares * k.square_elements(),
-              "newton_schulz: squares");
+  expect_size(k.squares, k.x.dtype, 2 * k.square_elements(), "newton_schulz: squares");
   for (const MuonMatrix& m : k.matrices)
     WEFT_CHECK(
         m.offset >= 0 && m.rows > 0 && m.cols > 0 && m.offset + m.rows * m.cols <= k.x.cols(),

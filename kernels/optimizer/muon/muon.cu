@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: MIT
-// Muon on CUDA. Newton-Schulz is batched GEMMs through cuBLASLt: in a part two with X for each
-// matrix, and squares times squares, one for neighbours of one side. The rest is bound by memory
-// bandwidth.
+// Muon on CUDA. A step of Newton-Schulz is three kinds of batched GEMMs through cuBLASLt, whose
+// epilogues add and scale; A is symmetric, so that no matrix is transposed. The rest is bound by
+// memory bandwidth.
 #include "kernels/linear/matmul.cuh"
 #include "kernels/optimizer/muon/muon.h"
 #include "kernels/optimizer/weights.cuh"
 
 #include <algorithm>
 #include <cstddef>
-#include <initializer_list>
 #include <span>
 #include <utility>
-#include <vector>
 
 namespace weft {
 namespace {
@@ -68,11 +66,11 @@ __global__ void __launch_bounds__(kThreads)
     partial[(blockIdx.z * gridDim.y + blockIdx.y) * kNormBlocks + blockIdx.x] = sum;
 }
 
-// Divides matrix z of row y of x by its norm + 1e-7.
+// Matrix z of row y of `out` = that of x / (its norm + 1e-7).
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    normalise(T* x, const double* partial, int64_t stride, const __grid_constant__ Places places,
-              bool packed) {
+    normalise(T* out, const T* x, const double* partial, int64_t stride,
+              const __grid_constant__ Places places, bool packed) {
   const int64_t first = (static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x) * kNormGroup,
                 size = places.size[blockIdx.z];
   if (first >= size) return;
@@ -85,7 +83,7 @@ __global__ void __launch_bounds__(kThreads)
   load(v, x + at, size - first, packed);
 #pragma unroll
   for (float& value : v) value *= factor;
-  store(x + at, v, size - first, packed);
+  store(out + at, v, size - first, packed);
 }
 
 // Up to Places::kMost matrices of every row.
@@ -93,7 +91,7 @@ void normalise_some(CudaQueue& q, const NewtonSchulz& k, std::span<const MuonMat
   const int64_t n = k.x.rows(), stride = k.x.cols();
   Places places{};
   int64_t largest = 0;
-  bool packed = aligned16(k.x) && stride % kNormGroup == 0;
+  bool packed = aligned16(k.x, k.other) && stride % kNormGroup == 0;
   for (std::size_t i = 0; i < matrices.size(); ++i) {
     places.offset[i] = matrices[i].offset, places.size[i] = matrices[i].rows * matrices[i].cols;
     largest = std::max(largest, places.size[i]);
@@ -106,7 +104,7 @@ void normalise_some(CudaQueue& q, const NewtonSchulz& k, std::span<const MuonMat
     partial_squares<<<dim3(kNormBlocks, rows, count), kThreads, 0, q.stream>>>(
         partial, k.x.as<T>(), stride, places, packed);
     normalise<<<dim3(blocks_for(largest, kThreads * kNormGroup), rows, count), kThreads, 0,
-                q.stream>>>(k.x.as<T>(), partial, stride, places, packed);
+                q.stream>>>(k.other.as<T>(), k.x.as<T>(), partial, stride, places, packed);
   });
 }
 
@@ -126,95 +124,50 @@ __global__ void __launch_bounds__(kThreads)
   weights.put(first, p, count, packed);
 }
 
-// The diagonals of `count` squares, one each `stride` elements, plus `value`.
-template <class T>
-__global__ void __launch_bounds__(kThreads)
-    add_to_diagonal(T* squares, int64_t count, int64_t side, int64_t stride, float value) {
-  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (i >= count * side) return;
-  T& x = squares[i / side * stride + i % side * (side + 1)];
-  x = from_float<T>(to_float(x) + value);
-}
-
-// Matrices of the same side, one after the other: where their squares begin in a set.
-struct Group {
-  int64_t begin, side, stride, count;
-};
-
-// The GEMMs, in cuBLASLt's column-major terms: (R, C) is (C, R) to it. Squares are symmetric up to
-// rounding. They lie in sets, which hold one of every matrix.
+// GEMMs of all matrices at one offset, in cuBLASLt's column-major terms: (R, C) is (C, R) to it.
 class Products {
  public:
-  Products(CudaQueue& q, const NewtonSchulz& k)
-      : q_(q),
-        k_(k) {
-    int64_t begin = 0;
-    for (const MuonMatrix& m : k.matrices) {
-      const int64_t n = k.x.rows();
-      if (groups_.empty() || groups_.back().side != m.side())
-        groups_.push_back({begin, m.side(), m.square(), 0});
-      groups_.back().count += n;
-      begin += n * m.square();
-    }
+  explicit Products(const NewtonSchulz& k)
+      : k_(k),
+        n_(k.x.rows()) {}
+
+  // A = X X^T for R <= C, else X^T X.
+  Gemm gram(const TensorView& x, const MuonMatrix& m, int64_t square) const {
+    const bool wide = m.rows <= m.cols;
+    Gemm p = of(m.side(), m.side(), wide ? m.cols : m.rows, n_);
+    p.a = p.b = at(x, m.offset), p.out = at(k_.squares, square);
+    p.transpose_a = wide, p.transpose_b = !wide;
+    p.stride_a = p.stride_b = k_.x.cols(), p.stride_out = m.square();
+    return p;
   }
 
-  // Set `out` = X X^T for R <= C, else X^T X.
-  void gram(int out, const TensorView& x) const {
-    int64_t square = 0;
-    for (const MuonMatrix& m : k_.matrices) {
-      const bool wide = m.rows <= m.cols;
-      Gemm p = of(m.side(), m.side(), wide ? m.cols : m.rows, k_.x.rows());
-      p.a = p.b = at(x, m.offset), p.out = square_at(out, square);
-      p.transpose_a = wide, p.transpose_b = !wide;
-      p.stride_a = p.stride_b = k_.x.cols(), p.stride_out = m.square();
-      multiply(p);
-      square += k_.x.rows() * m.square();
-    }
+  // b A + c A^2 of `count` matrices with this side.
+  Gemm polynomial(const MuonMatrix& m, int64_t square, int64_t count) const {
+    Gemm p = of(m.side(), m.side(), m.side(), count);
+    p.a = p.b = p.addend = at(k_.squares, square),
+    p.out = at(k_.squares, k_.square_elements() + square);
+    p.transpose_a = true;
+    p.alpha = static_cast<float>(NewtonSchulz::kC), p.beta = static_cast<float>(NewtonSchulz::kB);
+    p.stride_a = p.stride_b = p.stride_out = m.square();
+    return p;
   }
 
-  // Set `out` = a I + b A + c A^2.
-  void polynomial(int out, int a) const {
-    const CudaQueue& queue = q_;
-    for (const Group& g : groups_) {
-      Gemm p = of_squares(g, out, a, a);
-      p.addend = p.a;
-      p.alpha = static_cast<float>(NewtonSchulz::kC), p.beta = static_cast<float>(NewtonSchulz::kB);
-      multiply(p);
-      dispatch_cuda(k_.x.dtype, [&]<class T>() {
-        add_to_diagonal<<<blocks_for(g.count * g.side, kThreads), kThreads, 0, queue.stream>>>(
-            reinterpret_cast<T*>(p.out), g.count, g.side, g.stride,
-            static_cast<float>(NewtonSchulz::kA));
-      });
-    }
-  }
-
-  // Set `out` = the product of two sets.
-  void product(int out, int a, int b) const {
-    for (const Group& g : groups_) multiply(of_squares(g, out, a, b));
-  }
-
-  // T X for R <= C, else X T; the last ones times the scale of their matrix.
-  void apply(const TensorView& out, int t, const TensorView& x, bool last) const {
-    int64_t square = 0;
-    for (const MuonMatrix& m : k_.matrices) {
-      Gemm p = of(m.cols, m.rows, m.side(), k_.x.rows());
-      p.a = at(x, m.offset), p.b = square_at(t, square);
-      p.stride_a = k_.x.cols(), p.stride_b = m.square();
-      if (m.rows > m.cols) std::swap(p.a, p.b), std::swap(p.stride_a, p.stride_b);
-      p.out = at(out, m.offset), p.stride_out = k_.x.cols();
-      if (last) p.alpha = static_cast<float>(m.scale());
-      multiply(p);
-      square += k_.x.rows() * m.square();
-    }
+  // scale (a X + B X) for R <= C, else scale (a X + X B).
+  Gemm product(const TensorView& out, const TensorView& x, const MuonMatrix& m, int64_t square,
+               double scale) const {
+    const bool wide = m.rows <= m.cols;
+    Gemm p = of(m.cols, m.rows, m.side(), n_);
+    p.a = at(x, m.offset), p.b = at(k_.squares, k_.square_elements() + square);
+    p.stride_a = k_.x.cols(), p.stride_b = m.square();
+    if (!wide) std::swap(p.a, p.b), std::swap(p.stride_a, p.stride_b);
+    p.addend = at(x, m.offset), p.out = at(out, m.offset), p.stride_out = k_.x.cols();
+    p.alpha = static_cast<float>(scale), p.beta = static_cast<float>(scale * NewtonSchulz::kA);
+    return p;
   }
 
  private:
   static char* at(const TensorView& t, int64_t element) {
     return static_cast<char*>(t.data) + element * size_of(t.dtype);
-  }
-
-  char* square_at(int set, int64_t element) const {
-    return at(k_.squares, set * k_.square_elements() + element);
   }
 
   Gemm of(int64_t rows, int64_t cols, int64_t inner, int64_t batch) const {
@@ -224,49 +177,31 @@ class Products {
     return p;
   }
 
-  Gemm of_squares(const Group& g, int out, int a, int b) const {
-    Gemm p = of(g.side, g.side, g.side, g.count);
-    p.a = square_at(a, g.begin), p.b = square_at(b, g.begin), p.out = square_at(out, g.begin);
-    p.stride_a = p.stride_b = p.stride_out = g.stride;
-    return p;
-  }
-
-  void multiply(const Gemm& p) const { require_multiply(q_, p, NewtonSchulz::kName); }
-
-  CudaQueue& q_;
   const NewtonSchulz& k_;
-  std::vector<Group> groups_;
+  int64_t n_;
 };
 
-// A set of squares that is not in use.
-int unused(std::initializer_list<int> used) {
-  int set = 0;
-  while (std::ranges::find(used, set) != used.end()) ++set;
-  return set;
-}
-
-// `steps` steps, from x to `out`: X becomes T X, where T and A change in each step.
-void iterate(const Products& products, const TensorView& out, const TensorView& x, int steps,
+// From x to out, by way of the squares.
+void iterate(CudaQueue& q, const NewtonSchulz& k, const TensorView& out, const TensorView& x,
              bool last) {
-  const int a = 0;
-  int t = a;  // none yet
-  products.gram(a, x);
-  for (int step = 1; step <= steps; ++step) {
-    const int q = unused({a, t});
-    products.polynomial(q, a);
-    if (t == a) {
-      t = q;
-    } else {
-      const int next = unused({a, q, t});
-      products.product(next, q, t);
-      t = next;
-    }
-    if (step == steps) break;
-    const int m = unused({a, q, t});
-    products.product(m, q, a);
-    products.product(a, m, q);
+  const Products products(k);
+  const int64_t n = k.x.rows();
+  int64_t square = 0, begun = 0;  // begun: where matrices of the same side begin
+  for (std::size_t i = 0; i < k.matrices.size(); ++i) {
+    const MuonMatrix& m = k.matrices[i];
+    require_multiply(q, products.gram(x, m, square), NewtonSchulz::kName);
+    square += n * m.square();
+    if (i + 1 < k.matrices.size() && k.matrices[i + 1].side() == m.side()) continue;
+    require_multiply(q, products.polynomial(m, begun, (square - begun) / m.square()),
+                     NewtonSchulz::kName);
+    begun = square;
   }
-  products.apply(out, t, x, last);
+  square = 0;
+  for (const MuonMatrix& m : k.matrices) {
+    const double scale = last ? m.scale() : 1;
+    require_multiply(q, products.product(out, x, m, square, scale), NewtonSchulz::kName);
+    square += n * m.square();
+  }
 }
 }  // namespace
 
@@ -287,9 +222,11 @@ void compute(CudaQueue& q, const NewtonSchulz& k) {
     normalise_some(q, k, rest.first(count));
     rest = rest.subspan(count);
   }
-  const Products products(q, k);
-  iterate(products, k.other, k.x, NewtonSchulz::kFirstPart, false);
-  iterate(products, k.x, k.other, NewtonSchulz::kSteps - NewtonSchulz::kFirstPart, true);
+  TensorView from = k.other, to = k.x;
+  for (int step = 1; step <= NewtonSchulz::kSteps; ++step) {
+    iterate(q, k, to, from, step == NewtonSchulz::kSteps);
+    std::swap(from, to);
+  }
 }
 
 void compute(CudaQueue& q, const MuonUpdate& k) {

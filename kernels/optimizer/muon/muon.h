@@ -11,13 +11,6 @@
 //   MuonUpdate     p = p - matrix_learning_rate (o + weight_decay p)
 // Where R > C, NewtonSchulz works on the transpose of u. MuonMomentum and MuonUpdate run over flat
 // blocks of many matrices.
-//
-// CUDA takes the steps in two parts (Gram Newton-Schulz, dao-lab.ai/blog/2026/gram-newton-schulz):
-// polynomials of A commute, so that a part needs X twice and squares of A's size else:
-//   A = X X^T, T = I
-//   in each step: Q = a I + b A + c A^2,  T = Q T,  A = (Q A) Q
-//   X = T X
-// In one part rounding would make A indefinite, and T large.
 #pragma once
 
 #include "kernels/diagnostics/launch_profile.h"
@@ -66,15 +59,13 @@ struct MuonMatrix {
 
 struct NewtonSchulz {
   static constexpr const char* kName = "newton_schulz";
-  static constexpr int kSteps = 5, kFirstPart = 3;
-  static constexpr int kSquares = 4;  // of each matrix, that CUDA needs at a time
+  static constexpr int kSteps = 5;
   static constexpr double kA = 3.4445, kB = -4.7750, kC = 2.0315, kLeast = 1e-7;
   TensorView x;                      // (n, P)  T; u, then o in its place
   std::vector<MuonMatrix> matrices;  // in each row of x; other elements stay as they are
-  // Memory that CUDA computes in, of type T. The CPU rounds every X, A and b A + c A^2 to T, CUDA
-  // every A, Q, Q A, T and its two X.
+  // Memory that CUDA computes in, of type T. Both forms round every X, A and b A + c A^2 to T.
   TensorView other;    // (n, P)
-  TensorView squares;  // (kSquares, square_elements())
+  TensorView squares;  // (2, square_elements())
 
   int64_t square_elements() const {
     int64_t sum = 0;
@@ -84,19 +75,17 @@ struct NewtonSchulz {
 
   std::vector<TensorView> outputs() const { return {x}; }
 
-  // Of CUDA's form: in a part of n steps, two products of X and 4 n - 3 of squares.
   LaunchCost cost() const {
-    constexpr int kOfX = 4, kOfSquares = 4 * kSteps - 6;
     double flops = 0;
     std::string shapes;
     for (const MuonMatrix& m : matrices) {
       const auto side = static_cast<double>(m.side());
-      flops += 2 * side * (kOfX * static_cast<double>(m.rows * m.cols) + kOfSquares * side * side);
+      flops += 2 * side * (2 * static_cast<double>(m.rows * m.cols) + side * side);
       shapes += str(shapes.empty() ? "" : ", ", m.rows, " x ", m.cols);
     }
     return {
         .bytes = 2 * bytes_of({x}),
-        .flops = static_cast<double>(x.rows()) * flops,
+        .flops = kSteps * static_cast<double>(x.rows()) * flops,
         .shape = str(x.rows(), " of ", shapes),
     };
   }

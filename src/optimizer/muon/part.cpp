@@ -52,8 +52,7 @@ void momentum(Ctx& ctx, const ParameterStore& store, const OwnPart& part, const 
 void directions(Ctx& ctx, const ParameterStore& store, const Tensor& x) {
   NewtonSchulz k{.x = x, .matrices = muon_blocks(store).matrices, .other = {}, .squares = {}};
   const Tensor other = ctx.empty(x.shape(), x.dtype(), "optimizer"),
-               squares =
-                   ctx.empty({NewtonSchulz::kSquares, k.square_elements()}, x.dtype(), "optimizer");
+               squares = ctx.empty({2, k.square_elements()}, x.dtype(), "optimizer");
   k.other = other, k.squares = squares;
   ctx.launch(k);
 }
@@ -82,7 +81,7 @@ int64_t bytes(const Config& config, std::span<const ParamInfo> params) {
   }
   const int64_t layers = config.model.layers, share = (layers + config.ranks - 1) / config.ranks;
   return size_of(muon_dtype(config.precision)) *
-         (elements * config.ranks + elements + NewtonSchulz::kSquares * squares) * share / layers;
+         (elements * config.ranks + elements + 2 * squares) * share / layers;
 }
 }  // namespace
 

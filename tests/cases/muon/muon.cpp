@@ -30,7 +30,7 @@ void newton_schulz(CaseRun& r, int64_t count,
   }
   k.x = r.replaced("x", {count, period});
   k.other = r.scratch({count, period}, r.type());
-  k.squares = r.scratch({NewtonSchulz::kSquares, k.square_elements()}, r.type());
+  k.squares = r.scratch({2, k.square_elements()}, r.type());
   r.set_bytes(k.cost().bytes);
   r.kernel(k, k.cost().flops);
 }

@@ -78,8 +78,8 @@ struct Batch {
         .other = view_of(other, {rows, period}),
         .squares = {},
     };
-    std::vector<T> squares(static_cast<std::size_t>(NewtonSchulz::kSquares * k.square_elements()));
-    k.squares = view_of(squares, {NewtonSchulz::kSquares, k.square_elements()});
+    std::vector<T> squares(static_cast<std::size_t>(2 * k.square_elements()));
+    k.squares = view_of(squares, {2, k.square_elements()});
     run(queue, k);
   }
 
@@ -139,8 +139,7 @@ bool positive(Dense x, double least) {
 // definite.
 TEST(Muon, SingularValuesBecomeNearlyOne) {
   const int64_t rows = 32, cols = 96;
-  std::vector<double> x = normals(rows * cols, 8, 1e-3), other(x.size()),
-                      squares(NewtonSchulz::kSquares * rows * rows);
+  std::vector<double> x = normals(rows * cols, 8, 1e-3), other(x.size()), squares(2 * rows * rows);
   const auto spread = [&] {
     const Dense o{rows, cols, x};
     const Dense gram = times(o, transposed(o));
@@ -151,7 +150,7 @@ TEST(Muon, SingularValuesBecomeNearlyOne) {
                  .x = view_of(x, {1, rows * cols}),
                  .matrices = {{0, rows, cols}},
                  .other = view_of(other, {1, rows * cols}),
-                 .squares = view_of(squares, {NewtonSchulz::kSquares, rows * rows}),
+                 .squares = view_of(squares, {2, rows * rows}),
              });
   EXPECT_EQ(spread(), (std::pair{true, true}));
 }
