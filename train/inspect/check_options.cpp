@@ -104,7 +104,6 @@ bool is_replaced(const std::string& path) {
   std::error_code none;
   return fs::is_regular_file(path, none) && fs::file_size(path, none) > 0;
 }
-
 }  // namespace
 
 bool draws(const InspectOptions& o) {

@@ -113,7 +113,7 @@ def _spec(fields):
     """A weft_pattern_spec of a dict; what it points to lives as long as it does."""
     spec = Spec()
     call("pattern_spec_init", ctypes.byref(spec), SIZE(ctypes.sizeof(spec)))
-    spec.kept = []
+    spec.kept, numbers = [], dict(Spec._fields_)
     if fields["kind"] == "layout":
         raise ValueError("a layout is no part of another pattern, and stays in the process that made it")
     for name, value in fields.items():
@@ -124,9 +124,11 @@ def _spec(fields):
         elif name == "of":
             value = (ctypes.POINTER(Spec) * len(value))(*(ctypes.pointer(_spec(one)) for one in value))
         elif isinstance(value, list):
+            if name + "_count" not in numbers:
+                raise ValueError(f"{name} must be a whole number, got {value!r}")
             value = (INT64 * len(value))(*(fitted(INT64, one, name) for one in value))
         else:
-            value = fitted(dict(Spec._fields_)[name], value, name).value
+            value = fitted(numbers[name], value, name).value
         if isinstance(value, ctypes.Array):
             setattr(spec, name + "_count", len(value))
         spec.kept.append(value)

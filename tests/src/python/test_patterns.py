@@ -107,6 +107,7 @@ def test_patterns_of_a_config():
     (lambda: wa.by_head().mask(4), "of must list 1 to"),
     (lambda: wa.fixed(16, 4, num_verts=0).mask(32), "num_verts must be between 1 and .*, got 0"),
     (lambda: wa.fixed(16, 4, num_verts=2 ** 30).mask(2 ** 15), "num_verts can be at most 4"),
+    (lambda: wa.fixed(16, 4, num_verts=[1, 2]).mask(32), r"num_verts must be a whole number, got \[1, 2\]"),
     (lambda: wa.longformer(8, dilation=2).mask(32), "dilation must be a whole number, got 2"),
     (lambda: wa.fixed(128).cost(64, d=0), "d_qk must be 1 to"),
     (lambda: wa.by_layout(np.ones((2, 2)), block=5).mask(8), "layout.block must be 8, 16, 32 or 64, got 5"),
