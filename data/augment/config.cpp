@@ -65,6 +65,8 @@ class Check {
       refuse({"augment.jigsaw"}, "augment.jigsaw: 1 is the whole image; 0 (off), 2 or 3");
     if (!config_.data.mix.empty() && config_.data.mix == config_.data.path)
       refuse({"data.mix", "data.path"}, "data.mix: ", config_.data.mix, " is data.path itself");
+    if (config_.data.mix_items > 0 && config_.data.mix.empty())
+      refuse({"data.mix_items"}, "data.mix_items: limits the images of data.mix; set that, too");
     if (!config_.data.mix.empty() && config_.data.labels)
       refuse({"data.labels", "data.mix"}, "data.labels: is for one data file; leave data.mix out");
     std::string used = a.flip ? "augment.flip" : "";

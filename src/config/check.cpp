@@ -49,8 +49,6 @@ class Check {
       refuse({"model.previous_token", "data.separator"},
              "model.previous_token: looks across the border of documents; leave data.separator "
              "out");
-    if (config_.data.mix_items > 0 && config_.data.mix.empty())
-      refuse({"data.mix_items"}, "data.mix_items: limits the images of data.mix; set that, too");
   }
 
  private:

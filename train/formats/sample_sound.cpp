@@ -54,9 +54,9 @@ void SoundSamples::add_options(CLI::App& app) {
 
 bool SoundSamples::asked(const SampleArguments& a, const Config&) const {
   const std::string ending = ending_of(a.out);
-  for (const char* other : {".flac", ".mp3", ".ogg", ".aiff", ".aif", ".caf"})
-    if (ending == other) check_ending(a.out, ".wav", "sound");
-  return ending == ".wav";
+  if (!is_sound_ending(ending)) return false;
+  check_ending(a.out, ".wav", "sound");
+  return true;
 }
 
 void SoundSamples::sample(SampleArguments& a, LoadedModel& loaded, Progress& notes) {

@@ -6,6 +6,7 @@
 #include "src/config/read_config.h"
 #include "src/files/checkpoint.h"
 #include "src/files/files.h"
+#include "src/parts/parts.h"
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -132,9 +133,12 @@ std::string runs_near(const std::string& name) {
 }
 
 ChosenCheckpoint choose_checkpoint(const std::string& name) {
-  if (is_missing(name))
+  if (is_missing(name)) {
+    const std::string absent = absent_part_text(fs::path(name).extension().string());
+    if (!absent.empty()) fail(name, ": ", absent);
     fail(name.empty() ? "an empty name" : name,
          " does not exist, expected a run folder or a checkpoint", runs_near(name));
+  }
   if (!is_folder(name)) return {name, ""};
   for (const char* file : {kBest, kLatest}) {
     const std::string path = (fs::path(name) / file).string();

@@ -296,13 +296,19 @@ std::string ending_of(const std::string& path) {
   return ending;
 }
 
+bool is_sound_ending(const std::string& ending) {
+  static const std::vector<std::string> sound{".wav",  ".flac", ".mp3", ".ogg",
+                                              ".aiff", ".aif",  ".caf"};
+  return std::ranges::count(sound, ending) > 0;
+}
+
 void check_ending(const std::string& out, const std::string& own, const char* kind) {
   static const std::vector<std::string> text{".txt", ".md", ".json", ".yaml", ".html"};
-  static const std::vector<std::string> others{
-      ".png", ".jpg", ".jpeg", ".gif", ".bmp", ".webp", ".tif", ".tiff", ".wav",         ".flac",
-      ".mp3", ".ogg", ".aiff", ".aif", ".caf", ".h5",   ".npy", ".npz",  ".safetensors", ".pdf"};
+  static const std::vector<std::string> others{".png",  ".jpg",         ".jpeg", ".gif", ".bmp",
+                                               ".webp", ".tif",         ".tiff", ".h5",  ".npy",
+                                               ".npz",  ".safetensors", ".pdf"};
   const std::string ending = ending_of(out);
-  const bool lies = std::ranges::count(others, ending) > 0 ||
+  const bool lies = is_sound_ending(ending) || std::ranges::count(others, ending) > 0 ||
                     (own != ".txt" && std::ranges::count(text, ending) > 0);
   if (ending == own || !lies) return;
   const std::string better = std::filesystem::path(out).replace_extension(own).string();

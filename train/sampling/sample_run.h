@@ -38,6 +38,7 @@ void note_speed(const SampleArguments&, const SampleOptions& options, const Samp
 // Throws Error where an option of texts is set; `kind`: what is sampled instead.
 void refuse_text_options(const SampleArguments&, const char* kind);
 std::string ending_of(const std::string& path);  // in small letters: ".png"
+bool is_sound_ending(const std::string& ending);
 // Throws Error where --out ends as a file of another kind does. `own`: the ending of this `kind`.
 void check_ending(const std::string& out, const std::string& own, const char* kind);
 }  // namespace weft

@@ -48,6 +48,8 @@ TEST(ConfigOfImages, TransformsFitTheImages) {
   EXPECT_EQ(
       image_error("flip: true", "[32, 32, 3]", "data: {path: a.h5, mix: b.h5, labels: true}\n"),
       "a.yaml:4: data.labels: is for one data file; leave data.mix out");
+  EXPECT_EQ(image_error("flip: true", "[32, 32, 3]", "data: {mix_items: 3}\n"),
+            "a.yaml:4: data.mix_items: limits the images of data.mix; set that, too");
   for (const char* separator : {"255", "256"})
     EXPECT_CONTAINS(
         image_error("flip: true", "[32, 32, 3]", str("data: {separator: ", separator, "}\n")),

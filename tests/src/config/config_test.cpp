@@ -252,8 +252,6 @@ TEST(Config, TokensOfAnUpdateInPlaceOfSequences) {
 }
 
 TEST(Config, ErrorsOfValuesThatDoNotFitTogether) {
-  EXPECT_EQ(parse_error("data:\n  mix_items: 3\n"),
-            "a.yaml:2: data.mix_items: limits the images of data.mix; set that, too");
   EXPECT_EQ(parse_error("model:\n  width: 500\n"),
             "a.yaml:2: model.width / model.heads = 500 / 8 = 62.5: a head needs a multiple of 8 "
             "from 8 to "
